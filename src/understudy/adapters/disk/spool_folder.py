@@ -6,7 +6,6 @@ a segment appends to it: after an adoption all older segments are final, whateve
 
 import fcntl
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -15,21 +14,18 @@ from pathlib import Path
 from uuid import uuid4
 
 from understudy.adapters.disk.files import DiskFiles, make_folders
+from understudy.adapters.disk.segment_descriptors import SegmentDescriptors
 from understudy.adapters.disk.segment_reader import HEADER_READ_BYTES, SegmentReader
 from understudy.adapters.disk.spool_identity import IDENTITY, SPOOL_ID, keep_identity, read_identity
 from understudy.core.prediction_log.spool_format import FORMAT, read_header
 from understudy.ports.prediction_log import SpooledBatch
 
 RESERVE = "reserve"
-MAX_HELD = 40
-"""Segments of a worker's own spool that stay open, so that their rows are shipped although the folder was deleted. The
-default limit of a spool is 32 segments."""
 MAX_ADOPTED = 10**12
 """Numbers begin at the clock's seconds. A folder with a segment from here on has a foreign file: its rows are shipped,
-but no worker goes on in it, whose own numbers could pass what :func:`_numbers_in` takes, and what a BIGINT holds."""
+but no worker goes on in it, whose own numbers could pass those that segments have, and what a BIGINT holds."""
 _LOCK = "lock"
 _CREATE_ATTEMPTS = 8
-_NUMBER = re.compile(r"[0-9]{12}|[1-9][0-9]{12,14}")
 _TAIL_BYTES = 4_096
 _CLOCK_SECONDS = 86_400
 """How far the clock that numbered a segment may have been ahead of this process's."""
@@ -38,8 +34,7 @@ _CLOCK_SECONDS = 86_400
 class SpoolFolder:
     """The segments of one spool whose lock this process holds: reads them, and gives back the room of shipped ones.
 
-    One thread appends, another one ships. Which segments there are is known without listing the folder: while the lock
-    is held, only the holder adds any.
+    One thread appends, another one ships.
     """
 
     def __init__(
@@ -49,10 +44,7 @@ class SpoolFolder:
         self._lock = lock
         self._files = files
         self._on_failure = on_failure
-        self._held: dict[int, int | None] = dict.fromkeys(_numbers_in(folder))
-        """By number: the descriptor by which a segment can be read although its name is gone."""
-        self._loose: list[int] = []
-        """Descriptors of discarded segments, which may still be read: the thread that has the turn closes them."""
+        self._segments = SegmentDescriptors(folder)
         self._spool_id = read_identity(folder)
         self._reader = SegmentReader(self._spool_id)
         self._turn = threading.Lock()
@@ -66,7 +58,7 @@ class SpoolFolder:
         self.writing: int | None = None
         """Segments before this number are final; all of them when ``None``."""
         # Each counter has one writing thread (the appender's, the shipper's), so neither needs a lock.
-        self.appended_bytes = sum(self._size(number) for number in numbers)
+        self.appended_bytes = sum(self._segments.size(number) for number in numbers)
         self.forgotten_bytes = 0
 
     @property
@@ -101,25 +93,19 @@ class SpoolFolder:
 
     def path(self, number: int) -> Path:
         """Return the path of a segment."""
-        return self.folder / f"{number:012d}.log"
+        return self._segments.path(number)
 
     def segments(self) -> list[int]:
         """Return the numbers of the segments, in order."""
-        return sorted(self._held)
+        return self._segments.numbers()
 
     def hold(self) -> None:
         """Keep the segments that are there readable, whatever becomes of their names."""
-        for number in self.segments()[:MAX_HELD]:
-            with suppress(OSError):
-                self._held[number] = os.open(self.path(number), os.O_RDONLY)
+        self._segments.hold()
 
     def begin(self, number: int, segment: int) -> None:
         """Know of a segment that this process has created and has open."""
-        held: int | None = None
-        if len(self._held) < MAX_HELD:
-            with suppress(OSError):  # no descriptor is left: it is read by its name
-                held = os.dup(segment)
-        self._held[number] = held
+        self._segments.add(number, segment)
         self.newest = number
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
@@ -146,18 +132,19 @@ class SpoolFolder:
         no row from being shipped.
         """
         with self._turn:
-            self._close_loose()
+            self._segments.close_discarded()
             number, start = self._forgotten
             if (segment, offset) > (number, start):
                 for old in self.segments() if segment > number else ():
                     if old >= segment:
                         break
                     if old >= number:
-                        self.forgotten_bytes += max(0, self._size(old) - (start if old == number else 0))
-                    self._delete(old)
+                        self.forgotten_bytes += max(0, self._segments.size(old) - (start if old == number else 0))
+                    self._segments.remove(old)
+                    self._delete_file(old)
                 self.forgotten_bytes += offset - (start if number == segment else 0)
                 self._forgotten = (segment, offset)
-            if segment != self._emptied and segment in self._held and self._is_final(segment):
+            if segment != self._emptied and segment in self._segments and self._is_final(segment):
                 self._empty_if_shipped(segment, offset)
 
     def is_beyond(self, segment: int, offset: int) -> bool:
@@ -170,7 +157,7 @@ class SpoolFolder:
             return segment > max(self.newest, int(time.time())) + _CLOCK_SECONDS
         if self.newest < self.writing:
             return segment >= self.writing
-        return (segment, offset) > (self.writing, self._size(self.newest))
+        return (segment, offset) > (self.writing, self._segments.size(self.newest))
 
     def rename(self, spool_id: str) -> None:
         """Go on under a spool id that was never used. Where the disk refuses to keep it, it holds until a restart."""
@@ -187,11 +174,7 @@ class SpoolFolder:
         with suppress(OSError):
             if self.writing is None and self.is_in_place and self.is_drained:
                 self._remove()
-        self._close_loose()
-        for held in self._held.values():
-            if held is not None:
-                os.close(held)
-        self._held.clear()
+        self._segments.close_all()
         os.close(self._lock)
 
     def sync(self, number: int) -> None:
@@ -205,11 +188,9 @@ class SpoolFolder:
 
     def discard(self, number: int) -> None:
         """Delete a segment that holds no row. The appender calls it, perhaps while the segment is read."""
-        held = self._held.pop(number, None)
-        if held is not None:
-            self._loose.append(held)
+        self._segments.discard(number)
         if self._turn.acquire(blocking=False):
-            self._close_loose()
+            self._segments.close_discarded()
             self._turn.release()
         self._delete_file(number)
 
@@ -232,12 +213,6 @@ class SpoolFolder:
     def _is_final(self, number: int) -> bool:
         return self.writing is None or number < self.writing
 
-    def _size(self, number: int) -> int:
-        held = self._held.get(number)
-        with suppress(FileNotFoundError):
-            return (self.path(number).stat() if held is None else os.fstat(held)).st_size
-        return 0
-
     def _sync_name(self, number: int) -> None:
         """Let a segment's name survive a power cut before any row of it is in the log.
 
@@ -249,29 +224,19 @@ class SpoolFolder:
                 self._files.sync_folder(self.folder)
 
     def _empty_if_shipped(self, number: int, offset: int) -> None:
-        left = self._size(number) - offset
+        left = self._segments.size(number) - offset
         if left > 0 and self._read_segment(number, offset, 1, _TAIL_BYTES, final=True) is not None:
             return
         self._emptied = number
         self.forgotten_bytes += max(0, left)
-        self._let_go(number)
+        self._segments.close(number)
         if self.is_in_place:
             self._change(self._files.empty, number)
-
-    def _delete(self, number: int) -> None:
-        self._let_go(number)
-        del self._held[number]
-        self._delete_file(number)
 
     def _delete_file(self, number: int) -> None:
         # What another process has put in this place is not ours to delete.
         if self.is_in_place and not self._change(self._files.delete, number):
             self._change(self._files.empty, number)
-
-    def _close_loose(self) -> None:
-        """Close the descriptors of discarded segments. Closed while it reads, one would lead it to another file."""
-        while self._loose:
-            os.close(self._loose.pop())
 
     def _change(self, change: Callable[[Path], None], number: int) -> bool:
         try:
@@ -283,30 +248,13 @@ class SpoolFolder:
             return False
         return True
 
-    def _let_go(self, number: int) -> None:
-        held = self._held[number]
-        if held is not None:
-            self._held[number] = None
-            os.close(held)
-
     def _read_segment(
         self, number: int, start: int, max_rows: int, max_bytes: int, *, final: bool
     ) -> SpooledBatch | None:
-        held = self._held.get(number)
-        try:
-            segment = os.open(self.path(number), os.O_RDONLY) if held is None else held
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        try:
+        with self._segments.opened(number) as segment:
+            if segment is None:
+                return None
             return self._reader.read(number, segment, start, max_rows, max_bytes, final=final)
-        finally:
-            if held is None:
-                os.close(segment)
-
-
-def _numbers_in(folder: Path) -> list[int]:
-    """Return the numbers of the files that a spool can have written, and leave every other one alone."""
-    return sorted(int(path.stem) for path in folder.glob("*.log") if _NUMBER.fullmatch(path.stem))
 
 
 def folders_in(directory: Path) -> list[Path]:
