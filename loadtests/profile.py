@@ -39,6 +39,7 @@ STAGES: Mapping[str, Sequence[str]] = {
         "entrypoints/proxy/server/backpressure.py",
         "entrypoints/proxy/server/connection.py",
         "entrypoints/proxy/server/fast_path_requests.py",
+        "entrypoints/proxy/server/parser_callbacks.py",
         "entrypoints/proxy/server/upgrade.py",
     ),
     "headers, receipt, answer": ("entrypoints/proxy/",),

@@ -1,25 +1,14 @@
 """HTTP/1.1 protocol on top of uvicorn's: read timeouts, and a fast path for predict calls that bypasses ASGI."""
 
 import asyncio
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread_bytes, is_answered, is_free
-from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
-from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, NO_RULES, HeadRules, absolute_target_problem
+from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
+from understudy.entrypoints.proxy.server.parser_callbacks import ParserCallbacks
 from understudy.entrypoints.proxy.server.request_state import State
-from understudy.entrypoints.proxy.server.response_writer import (
-    IS_INCOMPLETE,
-    IS_LOST,
-    WRITE_WHOLE,
-    LastResponse,
-    last_text_answer,
-    write_whole,
-)
+from understudy.entrypoints.proxy.server.response_writer import last_text_answer
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
 from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout, ReadTimeout
 from understudy.entrypoints.proxy.server.upgrade import parse
@@ -29,15 +18,15 @@ DRAINING = "understudy.draining"
 MAX_HEAD = 65_536
 """Bytes of a request's head, or of what follows its body, beside those of the read that it began in."""
 _HEAD_TOO_LONG = b"The head of the request is too long: at most 65536 bytes of target and headers."
-_IDLE, _HEAD, _HOLDING, _HELD, _BODY, _UPGRADE = State
+_IDLE, _HEAD, _HOLDING, _HELD, _BODY, _ = State
 
 
-class Connection(HttpToolsProtocol):
-    """Reads requests and hands each one to the fast path or to uvicorn's ASGI cycle, whose first ``receive`` is ready.
+class Connection(ParserCallbacks):
+    """Reads requests and writes answers within bounds of time and bytes; :class:`ParserCallbacks` follows each request.
 
     - **Fast path.** A predict call that arrives whole is offered to it before anything of ASGI is made; a plain one in
       one read is not even parsed (:mod:`.head_reader`). What it declines, what comes in several pieces and what asks
-      for more than an answer goes to uvicorn, unchanged.
+      for more than an answer goes to uvicorn's ASGI cycle, whose first ``receive`` is ready.
     - **Slow-loris.** A request's head has a read timeout and a limit of bytes; uvicorn bounds only the pause between
       two requests. The body's timeout is where it is read. A caller that takes none of its answers is disconnected.
     - **Backpressure** (:class:`Backlog`). Pipelined requests are parsed a few in a turn of the event loop, and further
@@ -54,17 +43,8 @@ class Connection(HttpToolsProtocol):
     """
 
     def __init__(self, *, receive_seconds: float, head_rules: HeadRules = NO_RULES, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self._head_rules = head_rules
+        super().__init__(head_rules=head_rules, **arguments)
         self._receive_seconds = receive_seconds
-        self._state = _IDLE
-        self._held: list[bytes] = []
-        """Pieces of the body, in the states ``HOLDING`` and ``HELD``."""
-        self._requests_read = 0
-        self._stagnant_bytes = 0
-        """What has come since a request or its head began or ended, or some of its body came: of a head or trailers."""
-        self._last = LastResponse()
-        self._fast_path = FastPathRequests(self.app_state.get(FAST_PATH), self._last)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
@@ -82,86 +62,6 @@ class Connection(HttpToolsProtocol):
         self._slow_reader.end()
         super().connection_lost(exc)
         self._keep_alive.stop()
-
-    # -- what the parser calls -----------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        """Make nothing yet that only ASGI needs."""
-        state, self._state = self._state, _HEAD
-        self._stagnant_bytes = 0
-        if state is _HELD:
-            self._let_go(is_whole=True, is_last=False)
-        self.url = b""
-        self.headers = []
-        self.expect_100_continue = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; a field behind a chunked body (trailer) is dropped."""
-        if self._state is _HEAD:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Hold what may take the fast path until all of it is there."""
-        self._stagnant_bytes = 0
-        method, version = self.parser.get_method(), self.parser.get_http_version()
-        if self.parser.should_upgrade() and method != b"CONNECT":
-            self._state = _UPGRADE
-            return
-        problem = self._head_rules.problem(method, self.url, version, self.headers)
-        if problem is None and self._fast_path.may_take(self, method, version):
-            self._state = _HOLDING
-            return
-        problem = problem or absolute_target_problem(self.url, self.headers)  # the fast path takes none of them
-        self._state = _BODY
-        self._hand_over()
-        if problem is not None:
-            self.scope[HEAD_PROBLEM] = problem  # type: ignore[literal-required]  # an addition
-            self.cycle.keep_alive = False
-        if not self.cycle.keep_alive:
-            self.scope[IS_INCOMPLETE] = partial(getattr, self.cycle, "more_body")  # type: ignore[literal-required]  # one more
-
-    def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
-        self._stagnant_bytes = 0
-        if self._state is _HOLDING:
-            self._held.append(body)
-        else:
-            super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        """Go on holding what may take the fast path: what follows it in the same read may be no request."""
-        self._stagnant_bytes = 0
-        self._requests_read += 1
-        if self._state is _HOLDING:
-            self._state = _HELD
-        elif self._state is _BODY:
-            self._state = _IDLE
-            super().on_message_complete()
-
-    def _let_go(self, *, is_whole: bool, is_last: bool = True) -> None:
-        """Offer a held request to the fast path, if it has come whole, or hand over what there is of it."""
-        body, self._held = b"".join(self._held), []
-        self._keep_alive.pause()  # an earlier answer in the same read may have begun it
-        may_answer = is_whole and not self.transport.is_closing()
-        if may_answer and self._fast_path.offer(self, self.url, self.headers, body, is_last=is_last):
-            return
-        self._hand_over()
-        if body:
-            super().on_body(body)
-        if is_whole:
-            super().on_message_complete()
-
-    def _hand_over(self) -> None:
-        """Let uvicorn have the request whose head is complete, and give the application a short way to answer."""
-        self._keep_alive.pause()  # as above
-        url, headers, expects = self.url, self.headers, self.expect_100_continue
-        super().on_message_begin()
-        self.url, self.expect_100_continue = url, expects
-        self.headers += headers  # the list that the scope has
-        super().on_headers_complete()
-        self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
-        self.scope[IS_LOST] = self.transport.is_closing  # type: ignore[literal-required]  # another one
-        self.cycle.message_event.set()
 
     # -- reading, a turn of the event loop at a time -------------------------------------------------------------------
 
