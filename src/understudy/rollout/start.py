@@ -91,21 +91,7 @@ async def prepare(
         raise NotRegistered(f"{model_name} has no serving policy, so no champion to compare with")
     champion = await registry.show_version(model_name, policy.champion)
     challenger = await registry.show_version(model_name, version)
-    if challenger.version == champion.version:
-        raise PolicyRefused(
-            f"version {version} is the champion of {model_name} already",
-            hint=f"Name another version: understudy version list {quote(model_name)}.",
-        )
-    if challenger.status == RETIRED:
-        raise PolicyRefused(
-            f"version {version} of {model_name} is retired and cannot be challenger",
-            hint=_BRING_BACK.format(challenger.id),
-        )
-    if challenger.version == policy.shadow:
-        raise PolicyRefused(
-            f"version {version} of {model_name} is its shadow, and cannot be challenger at once",
-            hint=f"Take that role away first: understudy model set {quote(model_name)} --shadow none --reason '…'",
-        )
+    _require_free(challenger, champion, policy.shadow, model_name)
     grade = grade_risk(_facts_of(champion), _facts_of(challenger))
     plan = plan_for(grade.risk) if plan_source is None else _read(plan_source)
     if freezes:
@@ -122,6 +108,25 @@ async def prepare(
     allowed = Allowed(champion if has_stand_in else challenger, budget_ratio if has_stand_in else 1.0, budget_ratio)
     warnings = deadline_warnings(seen, champion, challenger, allowed)
     return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs, warnings)
+
+
+def _require_free(challenger: VersionRecord, champion: VersionRecord, shadow: str | None, model_name: str) -> None:
+    """Go on only with a version that may get the role of a challenger."""
+    if challenger.version == champion.version:
+        raise PolicyRefused(
+            f"version {challenger.version} is the champion of {model_name} already",
+            hint=f"Name another version: understudy version list {quote(model_name)}.",
+        )
+    if challenger.status == RETIRED:
+        raise PolicyRefused(
+            f"version {challenger.version} of {model_name} is retired and cannot be challenger",
+            hint=_BRING_BACK.format(challenger.id),
+        )
+    if challenger.version == shadow:
+        raise PolicyRefused(
+            f"version {challenger.version} of {model_name} is its shadow, and cannot be challenger at once",
+            hint=f"Take that role away first: understudy model set {quote(model_name)} --shadow none --reason '…'",
+        )
 
 
 def require_same_inputs(prepared: Prepared) -> None:

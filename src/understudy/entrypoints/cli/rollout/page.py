@@ -18,9 +18,9 @@ from understudy.entrypoints.cli.rollout.text import ladder_cells
 from understudy.entrypoints.cli.shared.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.executor import ACTOR as MONITOR
 from understudy.rollout.history import RolloutHistory
 from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.verdict_event import ACTOR as MONITOR
 from understudy.rollout.warm_up_verdict import agreement_of
 
 _DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)

@@ -1,0 +1,59 @@
+"""The event of a verdict: the decision, and all that a replay needs to judge it again."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import structlog
+
+from understudy.core.canary.decision import Decision
+from understudy.core.statistics.difference import Difference
+from understudy.core.windows.strata import Strata
+from understudy.core.windows.strata_codec import strata_digest, strata_to_text
+from understudy.ports.rollout_store import NewRolloutEvent, RolloutView
+from understudy.rollout.analysis import policy_of, stage_of
+
+_log = structlog.get_logger(__name__)
+
+ACTOR = "monitor"
+"""Who acts in events that no operator asked for."""
+MAX_STORED_WINDOWS = 5_760
+"""A day of windows is stored with a verdict, some megabytes; of more only a digest: callers wait for the rollback."""
+PACK_SECONDS = 5.0
+"""Longest time in which a decision waits for what is stored with it."""
+
+
+async def stored_strata(strata: Strata) -> dict[str, object]:
+    """Return what is stored of the strata; the decision waits for it a bounded time, and is made without it as well."""
+    try:
+        async with asyncio.timeout(PACK_SECONDS):
+            return await asyncio.to_thread(_packed, strata)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, callers of a bad version wait for the rollback
+        said = f"{type(problem).__name__}: {problem}"
+        _log.warning("rollout.verdict_not_stored", windows=len(strata.starts), problem=said)
+        return {"strata_windows": len(strata.starts)}
+
+
+def _packed(strata: Strata) -> dict[str, object]:
+    if len(strata.starts) <= MAX_STORED_WINDOWS:
+        return {"strata": strata_to_text(strata)}
+    return {"strata_windows": len(strata.starts), "strata_sha256": strata_digest(strata)}
+
+
+def judged_event(
+    view: RolloutView, decision: Decision, stored: Mapping[str, object], outcome: Difference | None
+) -> NewRolloutEvent:
+    """Return the event of a decision with ``stored``, everything that it takes to make it again."""
+    return NewRolloutEvent(
+        ACTOR,
+        decision.verdict,
+        [row.to_json() for row in decision.evidence],
+        {
+            "now": view.read_at,
+            "stage": asdict(stage_of(view)),
+            **stored,
+            "outcome": None if outcome is None else outcome._asdict(),
+            "decision": decision.sentence,
+        },
+        policy_of(view).to_json(),
+    )
