@@ -1,4 +1,4 @@
-"""What erases an entity; opened for the length of a command."""
+"""Opens what erases an entity, the ledger in Postgres and the archive's files, for the length of a command."""
 
 import tempfile
 from collections.abc import AsyncIterator, Sequence

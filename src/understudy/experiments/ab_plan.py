@@ -1,4 +1,4 @@
-"""How large a test has to be, and how long that takes at today's traffic."""
+"""Plans an A/B test: how large it has to be, and how long that takes at today's traffic."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from understudy.core.statistics.sample_size import (
     Effect,
     ReferenceSampleSize,
     entities_per_arm,
+    look_fractions,
     reference_sample_size,
     relative_change,
     sample_inflation_ratio,
@@ -17,7 +18,7 @@ from understudy.core.statistics.sample_size import (
 from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of, shares_of
 from understudy.experiments.declared_rows import declared_plan_from_json
-from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted, look_fractions
+from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
 DAY_SECONDS = 86_400.0

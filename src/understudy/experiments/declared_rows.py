@@ -9,7 +9,7 @@ from typing import Any
 
 from understudy.core.durations import MAX_SECONDS
 from understudy.core.experiments.ab import AbState
-from understudy.core.statistics.sample_size import MIN_ENTITIES
+from understudy.core.statistics.sample_size import MIN_ENTITIES, look_fractions
 from understudy.errors import MigrationNeeded
 from understudy.experiments.declared_tests import (
     DECIDED,
@@ -18,7 +18,6 @@ from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
     Wanted,
-    look_fractions,
 )
 from understudy.ports.experiment_store import ExperimentRecord
 

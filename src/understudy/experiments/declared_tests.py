@@ -1,9 +1,9 @@
-"""Tests that were declared before their end was known: what was fixed, and the looks that were taken."""
+"""Declared A/B tests: what was fixed before their end was known, and the interim analyses that were made."""
 
 from typing import Any, NamedTuple
 
 from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict
-from understudy.core.statistics.sample_size import ALPHA
+from understudy.core.statistics.sample_size import ALPHA, look_fractions
 from understudy.ports.experiment_store import ExperimentRecord
 
 DECIDED = (AbState.A_BETTER, AbState.B_BETTER, AbState.NO_DIFFERENCE)
@@ -74,11 +74,6 @@ class Plan(NamedTuple):
         document = {**self._asdict(), "wanted": self.wanted._asdict(), "choice": self.choice._asdict()}
         # A release that knows no versions beside a test can read all others.
         return {name: value for name, value in document.items() if name != "beside" or value}
-
-
-def look_fractions(looks: int) -> tuple[float, ...]:
-    """Return when a declared test's looks are due, as fractions of its sample at equal steps; the last one is 1."""
-    return tuple(number / looks for number in range(1, looks + 1))
 
 
 class InterimAnalysis(NamedTuple):

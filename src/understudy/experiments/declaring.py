@@ -1,4 +1,4 @@
-"""Which two versions are compared, and the declaration of a test of them."""
+"""Declares an A/B test: finds which two versions are compared, and stores the plan of their test."""
 
 from collections.abc import Mapping, Sequence
 from shlex import quote

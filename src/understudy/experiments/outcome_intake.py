@@ -23,7 +23,7 @@ class Added(NamedTuple):
 async def add_outcomes(
     store: OutcomeStore, outcomes: Sequence[OutcomeEvent], permitted: frozenset[str] | None = None
 ) -> list[Added]:
-    """Store a batch that ``read_batch`` returned, and return what became of each of its events, in order.
+    """Store a batch that ``read_outcome_batch`` returned, and return what became of each of its events, in order.
 
     ``permitted`` are the models that events may be of; ``None``: all.
 

@@ -1,4 +1,4 @@
-"""What the figures of a checkup mean: good, worth a look, or a problem, each with what to do next."""
+"""Findings of ``understudy doctor`` about servers: good, worth a look, or a problem, each with what to do next."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum

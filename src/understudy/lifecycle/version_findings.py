@@ -1,4 +1,4 @@
-"""What is found of one version before callers depend on it: its model servers, its inputs, its answers."""
+"""Findings about one version before callers depend on it: its model servers, its inputs, its answers."""
 
 from collections.abc import Sequence
 from shlex import quote

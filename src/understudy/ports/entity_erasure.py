@@ -1,4 +1,4 @@
-"""What erases one entity: the database's own functions, and files of the archive that are written anew."""
+"""Port of erasing one entity: the ledger of erasures in the database, and the eraser of archived files."""
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""Erases one entity from the log, what stands beside it, and the archive, in steps that may each be a run's last."""
+"""Erases one entity from the log, outcomes, dead letters and the archive, in steps after each of which it may stop."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The manifest of an archived month: what it consists of, said in the archive itself."""
+"""The manifest of an archived month: its files with their rows and digests, stored in the archive beside them."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the canary analysis says of a rollout at a moment: the same for the monitor, the command line and a replay."""
+"""Canary analysis of a rollout at a moment: the same for the monitor, the command line and a replay."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Looks once a minute whether the challengers of open rollouts give every call the same score."""
+"""Constant scores: looks once a minute whether the challengers of open rollouts give every call the same score."""
 
 import asyncio
 from collections.abc import Collection

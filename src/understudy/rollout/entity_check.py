@@ -1,4 +1,4 @@
-"""Calls of single entities in open rollouts, counted from the log beside the tick, two minutes of calls at a time."""
+"""Entity check: counts the calls of each entity in open rollouts from the log, two minutes of calls at a time."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What a verdict stores of single entities, and who they are: no event holds a name, which only the log has."""
+"""Entities of a verdict: their counts as events store them, and who they are, which only the log knows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""How far a change of a policy has come: which proxies act on it, and what is still under way."""
+"""Propagation of a changed policy: which proxies act on it, and how many calls are in flight at what it took away."""
 
 import asyncio
 from collections.abc import Collection

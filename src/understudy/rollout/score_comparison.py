@@ -1,4 +1,4 @@
-"""A challenger's scores beside the champion's of the same calls, before its first: of a shadow, or of calls sent again.
+"""Compares a challenger's scores with the champion's before its first share: of a shadow's calls, or of replayed ones.
 
 What is sent goes to the model servers past caches and log, so nothing of it is written but the verdict.
 """

@@ -1,4 +1,4 @@
-"""From two versions to a rollout: whether they fit, the risk of the change, its plan, its duration."""
+"""Starts a rollout: whether two versions fit, the risk of the change, the plan, the forecast of its duration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A rollout with all that is shown of it, read again and again without reading twice what has not changed."""
+"""``RolloutStatus``: a rollout with all that is shown of it, read again without reading twice what has not changed."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

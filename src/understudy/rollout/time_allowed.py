@@ -1,4 +1,4 @@
-"""How much time a challenger will have for a call, and whether a version that takes what it takes can live in it."""
+"""Time allowed: what a challenger will have for a call, by callers' deadlines, and whether its latency fits in."""
 
 from collections.abc import Sequence
 from math import ceil

@@ -1,4 +1,4 @@
-"""What of a challenger's warm-up and of its scores is decided, stored and judged again."""
+"""The verdict on a challenger's warm-up and on its scores: how it is decided, stored in an event, and judged again."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -11,7 +11,6 @@ from understudy.experiments.declared_tests import (
     MetricChoice,
     Plan,
     Wanted,
-    look_fractions,
     with_interim_analysis,
 )
 from understudy.ports.experiment_store import ExperimentRecord
@@ -50,15 +49,6 @@ def test_tests_beside_each_other_share_alpha_and_one_that_found_a_difference_lea
 
     assert PLAN.judged().alpha == 0.05
     assert [together.judged(rejected).alpha for rejected in range(3)] == pytest.approx([0.05 / 3, 0.025, 0.05])
-
-
-@given(st.integers(1, 20))
-def test_looks_are_at_equal_steps_and_the_last_one_has_the_whole_sample(looks):
-    fractions = look_fractions(looks)
-
-    assert len(fractions) == looks
-    assert fractions[-1] == 1.0
-    assert fractions[0] == pytest.approx(1 / looks)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
-from understudy.core.experiments.outcome_events import MAX_EVENTS, read_batch
+from understudy.core.experiments.outcome_events import MAX_EVENTS, read_outcome_batch
 from understudy.errors import BatchInvalid, RegistryUnavailable
 from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
 from understudy.ports.outcome_store import FileRow, OutcomeResult
@@ -72,8 +72,8 @@ async def test_a_document_is_stored_whole_or_not_at_all():
     good = dict(a_row(1, value=1).cells)
 
     with pytest.raises(BatchInvalid) as refused:
-        read_batch({"events": [good, {**good, "value": None}]})
-    added = await add_outcomes(MemoryOutcomeStore(), read_batch({"events": [good]}))
+        read_outcome_batch({"events": [good, {**good, "value": None}]})
+    added = await add_outcomes(MemoryOutcomeStore(), read_outcome_batch({"events": [good]}))
 
     assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
     assert [tuple(one) for one in added] == [("e1", OutcomeResult.NEW)]

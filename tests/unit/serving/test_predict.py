@@ -26,7 +26,7 @@ from understudy.core.canary.limits import Stage as RolloutStage
 from understudy.core.prediction_log.input_sampling import is_sampled
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, MAX_PAYLOAD_BYTES, encode_row
-from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_batch
+from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_predict_batch
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, bucket_of
 from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
@@ -950,7 +950,7 @@ async def test_a_defect_of_telemetry_costs_neither_the_row_nor_the_answer():
 
 def a_long_batch(*entities: str) -> list[Any]:
     members = [{"entity_id": entity, "inputs": INPUTS} for entity in entities]
-    return parse_batch(orjson.dumps({"entities": members}) + b" " * LONG_BYTES)
+    return parse_predict_batch(orjson.dumps({"entities": members}) + b" " * LONG_BYTES)
 
 
 async def test_a_member_of_a_long_batch_is_assembled_beside_the_loop_and_means_the_same():

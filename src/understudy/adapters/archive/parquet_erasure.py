@@ -1,4 +1,4 @@
-"""``FileEraser``: one entity out of a Parquet file of the archive, a row group at a time."""
+"""``FileEraser``: rewrites a Parquet file of the archive without one entity, a row group at a time."""
 
 from pathlib import Path
 from typing import Any

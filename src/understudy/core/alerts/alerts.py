@@ -1,4 +1,4 @@
-"""Alerts: events as values, their JSON, and what a receiver's answer means."""
+"""Alerts as values: severity, runbook link, dedup key, their JSON; and whether a receiver's answer asks for a retry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

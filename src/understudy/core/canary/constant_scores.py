@@ -1,4 +1,4 @@
-"""Whether a version gives every call the same score where the champion's differ: asked of calls that callers made."""
+"""Constant scores: whether a challenger gives every call of its callers the same score, while the champion does not."""
 
 from collections.abc import Iterable, Mapping
 from itertools import chain

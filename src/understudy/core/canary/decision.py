@@ -1,4 +1,4 @@
-"""What a canary analysis comes to, as values: for people, for tables, and for the executor."""
+"""What a canary analysis comes to, as values: the verdict, and each check with its state and its evidence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

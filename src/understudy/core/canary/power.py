@@ -1,4 +1,4 @@
-"""Power of a canary analysis before its rollout starts: what so much traffic would show, by the evidence's formulas."""
+"""Statistical power of a canary analysis, before a rollout starts: the smallest regression that traffic would show."""
 
 from bisect import bisect_left
 from math import exp, inf, log, sqrt

@@ -1,4 +1,4 @@
-"""Whether a version puts calls into about the champion's order: asked of calls that both answered, before its first.
+"""Score agreement: whether a challenger ranks calls as the champion does, by pairs of scores before its first share.
 
 Two histograms of scores cannot tell scores that were handed to the wrong entities, nor inverted ones where they lie
 evenly around their middle. Pairs can: the champion's score of a call, and the version's of the same inputs.

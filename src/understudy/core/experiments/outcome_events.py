@@ -1,4 +1,4 @@
-"""What happened afterwards: outcome events, read from the documents that services, files and people send.
+"""Outcome events: what happened after a prediction, read from the documents that services, files and people send.
 
 An event::
 
@@ -62,7 +62,7 @@ class Refusal(NamedTuple):
     violations: tuple[Violation, ...]
 
 
-def read_batch(document: Any) -> list[OutcomeEvent]:
+def read_outcome_batch(document: Any) -> list[OutcomeEvent]:
     """Return the events of ``{"events": [...]}``, in order.
 
     Raises:

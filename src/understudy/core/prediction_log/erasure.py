@@ -1,4 +1,4 @@
-"""Erasing one entity: what its rows are called afterwards, and the names of the files that are written anew."""
+"""Erasure of one entity, as values: the id that its rows get, the keys of rewritten files, and the counts of a run."""
 
 import re
 from hashlib import sha256

@@ -1,4 +1,4 @@
-"""A predict request, or a batch of them, read from its JSON body."""
+"""Predict requests: one, or a batch of them, parsed from a JSON body."""
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -110,7 +110,7 @@ def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictR
     return predict_request_of(read(body), _kind_of(body))
 
 
-def parse_batch(body: bytes) -> list[PredictRequest | UnderstudyError]:
+def parse_predict_batch(body: bytes) -> list[PredictRequest | UnderstudyError]:
     """Read the body of a batch; a member that cannot be read is its error, the others are kept.
 
     Raises:

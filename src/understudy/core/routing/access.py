@@ -1,4 +1,4 @@
-"""Who may do what: keys, and the scopes that they give."""
+"""Access of callers: keys, the scopes and models that a key gives, and whether a call is admitted."""
 
 from collections.abc import Mapping
 from enum import Enum, StrEnum

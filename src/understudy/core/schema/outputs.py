@@ -1,4 +1,4 @@
-"""A model server's answer, checked against the version's ``output_schema`` and turned into predictions."""
+"""A model server's answer, checked against the version's ``output_schema``, as predictions and as a cache's value."""
 
 from dataclasses import replace
 from math import isfinite, prod

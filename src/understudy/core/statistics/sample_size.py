@@ -1,4 +1,4 @@
-"""Planning a test: how many entities an arm needs, how often one may look, and when the answer will be known."""
+"""Sample size of a test: entities that an arm needs, power, looks and their boundaries (alpha spending), duration."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -196,6 +196,11 @@ def spent_alpha(fraction: float, alpha: float = ALPHA) -> float:
         O'Brien-Fleming type: Lan & DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983).
     """
     return float(4 * special.ndtr(-normal_quantile(1 - alpha / 4) / sqrt(fraction)))
+
+
+def look_fractions(looks: int) -> tuple[float, ...]:
+    """Return when so many looks are due, as fractions of a test's sample at equal steps; the last one is 1."""
+    return tuple(number / looks for number in range(1, looks + 1))
 
 
 def look_boundaries(fractions: Sequence[float], alpha: float = ALPHA) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""``understudy entity``: what is kept of one entity, and erasing it."""
+"""``understudy entity``: erases one entity from the log and the archive, and shows what is left of it."""
 
 import asyncio
 from collections.abc import Sequence

@@ -12,8 +12,8 @@ from understudy.core.experiments.outcome_events import (
     OutcomeEvent,
     Refusal,
     event_of_row,
-    read_batch,
     read_event,
+    read_outcome_batch,
 )
 from understudy.errors import MAX_VIOLATIONS, BatchInvalid
 
@@ -185,7 +185,7 @@ def test_whatever_stands_in_a_field_is_read_or_refused_there_and_never_repeated(
 
 def test_a_batch_with_bad_events_is_refused_with_their_places():
     with pytest.raises(BatchInvalid, match=r"^1 of 3 events cannot be used$") as refused:
-        read_batch({"events": [an_event(event_id="e1"), an_event(value=None), an_event(event_id="e3")]})
+        read_outcome_batch({"events": [an_event(event_id="e1"), an_event(value=None), an_event(event_id="e3")]})
 
     assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
 
@@ -194,7 +194,7 @@ def test_a_batch_is_read_until_as_many_places_are_wrong_as_an_answer_names():
     empty: dict[str, Any] = {}
 
     with pytest.raises(BatchInvalid, match=r"^167 or more of 1,000 events cannot be used$") as refused:
-        read_batch({"events": [empty] * MAX_EVENTS})
+        read_outcome_batch({"events": [empty] * MAX_EVENTS})
 
     assert len(refused.value.violations) == MAX_VIOLATIONS
 
@@ -205,14 +205,14 @@ def test_a_batch_is_read_until_as_many_places_are_wrong_as_an_answer_names():
 )
 def test_a_batch_that_is_none_is_refused_with_what_to_send(document):
     with pytest.raises(BatchInvalid) as refused:
-        read_batch(document)
+        read_outcome_batch(document)
 
     assert '{"events": [...]}' in refused.value.next_step
     assert "1,000" in refused.value.next_step
 
 
 def test_a_full_batch_is_read():
-    assert len(read_batch({"events": [an_event()] * MAX_EVENTS})) == MAX_EVENTS
+    assert len(read_outcome_batch({"events": [an_event()] * MAX_EVENTS})) == MAX_EVENTS
 
 
 def test_a_row_of_a_file_is_the_same_event():

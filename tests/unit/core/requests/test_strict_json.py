@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.requests.predict import parse_batch, parse_predict
+from understudy.core.requests.predict import parse_predict, parse_predict_batch
 from understudy.core.requests.strict_json import MAX_DEPTH, parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody
 
@@ -108,7 +108,7 @@ def test_a_body_that_is_no_object_is_malformed():
 
 
 def test_a_batch_keeps_its_good_members():
-    good, bad, worse = parse_batch(b'{"entities":[{"entity_id":"a","inputs":{}},{"inputs":{}},7]}')
+    good, bad, worse = parse_predict_batch(b'{"entities":[{"entity_id":"a","inputs":{}},{"inputs":{}},7]}')
 
     assert good == ("a", {}, None)
     assert isinstance(bad, EntityIdInvalid)
@@ -128,4 +128,4 @@ def test_a_batch_keeps_its_good_members():
 )
 def test_a_batch_that_is_none_is_refused(body):
     with pytest.raises(BatchInvalid):
-        parse_batch(body)
+        parse_predict_batch(body)

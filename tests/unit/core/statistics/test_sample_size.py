@@ -14,6 +14,7 @@ from understudy.core.statistics.sample_size import (
     detectable_difference,
     entities_per_arm,
     look_boundaries,
+    look_fractions,
     normal_quantile,
     power_of,
     reference_sample_size,
@@ -205,3 +206,12 @@ def test_twenty_looks_cost_less_than_three_seconds_however_close_they_are():
     look_boundaries(looks)
 
     assert time.process_time() - began < 3
+
+
+@given(st.integers(1, 20))
+def test_looks_are_at_equal_steps_and_the_last_one_has_the_whole_sample(looks):
+    fractions = look_fractions(looks)
+
+    assert len(fractions) == looks
+    assert fractions[-1] == 1.0
+    assert fractions[0] == pytest.approx(1 / looks)

@@ -5,7 +5,7 @@ from collections import Counter
 import orjson
 import structlog
 
-from understudy.core.experiments.outcome_events import OutcomeEvent, read_batch
+from understudy.core.experiments.outcome_events import OutcomeEvent, read_outcome_batch
 from understudy.core.requests.strict_json import parse
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.errors import RegistryError, RegistryUnavailable
@@ -47,4 +47,4 @@ async def receive_outcomes(
 
 
 def _read(body: bytes) -> list[OutcomeEvent]:
-    return read_batch(parse(body))
+    return read_outcome_batch(parse(body))

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from understudy.core.requests.predict import PredictRequest, parse_batch, parse_predict
+from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
@@ -146,7 +146,7 @@ class PredictHandler:
         try:
             options = read_headers(dict(call.headers))
             self.admit(options, Scope.PREDICT, model_name)
-            members = await self.body_pool.run(parse_batch, await call.read_body())
+            members = await self.body_pool.run(parse_predict_batch, await call.read_body())
             self._charge_members(options, len(members) - 1)
             left = self._left(options, arrived)
             describe = partial(problem_of, path=call.path, places=Places())

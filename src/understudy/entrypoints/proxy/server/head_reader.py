@@ -1,4 +1,4 @@
-"""Head reader: reads a plain predict call that came whole, without the HTTP parser and its calls back for each header.
+"""Head reader: reads a plain predict call that came whole, without the HTTP parser and its callback for each header.
 
 It takes what needs no second thought and leaves all else to the parser, so it may be strict and has to be right: a
 property test holds both side by side.
