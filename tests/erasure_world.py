@@ -1,5 +1,6 @@
 """A log with an entity to be erased, and where it still is."""
 
+import json
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -12,9 +13,12 @@ from pyarrow import parquet
 from spooled_rows import a_row
 
 from rigs.faults.archive_worker import Moments, Mortal
+from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.archive.parquet_erasure import ParquetEraser
+from understudy.adapters.archive.parquet_log import inspect
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.archive_plan import together
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
 from understudy.ports.archive_store import ArchiveStore
@@ -114,6 +118,26 @@ async def places_of(database: asyncpg.Connection, root: Path | None, entity: str
         for table in [*_PLACES, *(row[0] for row in tables)]
     }
     return sorted(table for table, rows in counts.items() if rows) + ([] if root is None else files_with(root, entity))
+
+
+async def assert_ledger_is_true(database: asyncpg.Connection, store: FolderArchive) -> None:
+    """Compare what the ledger and the manifests say with the files that lie there."""
+    rows = await database.fetch(
+        "SELECT archive_id, partition_name, fingerprint, key, file.row_count, byte_count, sha256"
+        " FROM LogArchiveFile AS file JOIN LogArchive ON archive_id = id ORDER BY key"
+    )
+    keys = [key for key in await store.keys() if key.endswith(".parquet")]
+    assert keys == [row["key"] for row in rows]
+    for archive_id in {row["archive_id"] for row in rows}:
+        mine = [row for row in rows if row["archive_id"] == archive_id]
+        read = [inspect(store.root / row["key"]) for row in mine]
+        assert [(one.size_bytes, one.sha256) for one in read] == [(row["byte_count"], row["sha256"]) for row in mine]
+        assert together(one.fingerprint for one in read).text == mine[0]["fingerprint"]
+        manifest = json.loads(
+            (store.root / "manifests" / f"{mine[0]['partition_name']}-{archive_id}.json").read_text(encoding="utf-8")
+        )
+        assert [file["key"] for file in manifest["files"]] == [row["key"] for row in mine]
+        assert manifest["fingerprint"] == mine[0]["fingerprint"]
 
 
 def files_with(root: Path, entity: str) -> list[str]:

@@ -1,7 +1,6 @@
 """An entity is erased from all that is kept of it, at every moment at which an erasure may be stopped."""
 
 import asyncio
-import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from erasure_world import (
     NEIGHBOUR,
     OLD,
     ROWS,
+    assert_ledger_is_true,
     erase,
     just_now,
     log_of_customers,
@@ -30,12 +30,10 @@ from erasure_world import (
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
-from understudy.adapters.archive.parquet_log import inspect
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.experiments.outcome_events import OutcomeEvent
-from understudy.core.prediction_log.archive_plan import together
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.errors import ArchiveBusy, LoginNotAllowed, PolicyRefused
@@ -151,26 +149,6 @@ async def test_files_of_archived_months_do_not_name_it_and_hold_every_row(
     assert await places_of(database, store.root) == []
     assert await ids_seen(database_url) == before
     await assert_ledger_is_true(database, store)
-
-
-async def assert_ledger_is_true(database: asyncpg.Connection, store: FolderArchive) -> None:
-    """Compare what the ledger and the manifests say with the files that lie there."""
-    rows = await database.fetch(
-        "SELECT archive_id, partition_name, fingerprint, key, file.row_count, byte_count, sha256"
-        " FROM LogArchiveFile AS file JOIN LogArchive ON archive_id = id ORDER BY key"
-    )
-    keys = [key for key in await store.keys() if key.endswith(".parquet")]
-    assert keys == [row["key"] for row in rows]
-    for archive_id in {row["archive_id"] for row in rows}:
-        mine = [row for row in rows if row["archive_id"] == archive_id]
-        read = [inspect(store.root / row["key"]) for row in mine]
-        assert [(one.size_bytes, one.sha256) for one in read] == [(row["byte_count"], row["sha256"]) for row in mine]
-        assert together(one.fingerprint for one in read).text == mine[0]["fingerprint"]
-        manifest = json.loads(
-            (store.root / "manifests" / f"{mine[0]['partition_name']}-{archive_id}.json").read_text(encoding="utf-8")
-        )
-        assert [file["key"] for file in manifest["files"]] == [row["key"] for row in mine]
-        assert manifest["fingerprint"] == mine[0]["fingerprint"]
 
 
 async def test_a_file_with_that_entity_alone_is_a_file_without_its_name(database, database_url, eraser_url, store):

@@ -6,8 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint
-from understudy.core.prediction_log.erasure import EntityRows, Erased, replacing_key
+from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY, ArchiveState, Fingerprint
+from understudy.core.prediction_log.erasure import EntityRows, Erased, first_key, replacing_key
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.entity_erasure import Erasure, ErasureLedger, FileEraser, Replacement
@@ -55,7 +55,8 @@ class EntityEraser:
 
     The order is what keeps the promise: first the digest by which late rows are known is committed, then transactions
     that may not have seen it are waited for, and only then rows are looked for. A file is named before it is written,
-    read back before readers go to it, and what it replaces is deleted after.
+    read back before readers go to it, and what it replaces is deleted after, once the bytes in its place are seen to
+    be those of the ledger: who may erase can write the ledger, and so make a file look replaced that is not.
 
     Args:
         ledger: Erasures, and what the archive consists of.
@@ -146,7 +147,7 @@ class EntityEraser:
     async def _write_anew(self, erasure: Erasure, archive: Archive) -> list[str]:
         """Delete the objects of a month that is on its way: its rows are in a table, and will be written again."""
         names = [name.key for name in await self._ledger.names(archive)]
-        replaced = await self._ledger.replacements(erasure, archive)
+        replaced = await self._replaced(erasure, archive)
         if names or replaced:
             store = self._store_of(archive)
             await store.delete([*names, *(key for one in replaced for key in (one.old_key, one.new_key))])
@@ -157,16 +158,18 @@ class EntityEraser:
     async def _erase_files(self, erasure: Erasure, archive: Archive) -> list[str]:
         """Replace the files of a month that name the entity; return which could not be."""
         problems: list[str] = []
+        read_back: dict[str, str] = {}
         files = await self._files_of(archive, erasure.model_name)
         for number, file in enumerate(files, start=1):
             try:
-                await self._erase_file(erasure, archive, file)
+                read_back |= await self._erase_file(erasure, archive, file)
             except ArchiveDiffers as problem:
                 problems.append(problem.detail)
             self._tell(f"{archive.partition_name}: files", number, len(files))
-        replaced = await self._ledger.replacements(erasure, archive)
+        replaced = await self._replaced(erasure, archive)
         if replaced:
             known = await self._ledger.files(archive)
+            await self._require_successors(archive, replaced, known, read_back)
             store = self._store_of(archive)
             now = await self._ledger.current(archive)
             await store_manifest(store, self._folder, now, now.fingerprint or Fingerprint(), known)
@@ -175,14 +178,40 @@ class EntityEraser:
             await self._ledger.end_files(erasure, archive)
         return problems
 
-    async def _erase_file(self, erasure: Erasure, archive: Archive, file: ArchivedFile) -> None:
+    async def _replaced(self, erasure: Erasure, archive: Archive) -> Sequence[Replacement]:
+        """Return what is being replaced; the release before could name any file in another's place."""
+        replaced = await self._ledger.replacements(erasure, archive)
+        for one in replaced:
+            if one.new_key != replacing_key(one.old_key, erasure.id):
+                raise ArchiveDiffers(f"{one.new_key[:MAX_QUOTED_KEY]!r} is not what takes the place of {one.old_key}")
+        return replaced
+
+    async def _require_successors(
+        self,
+        archive: Archive,
+        replaced: Sequence[Replacement],
+        known: Sequence[ArchivedFile],
+        read_back: Mapping[str, str],
+    ) -> None:
+        """See that for each file that is about to be deleted there is one in its place, with the ledger's bytes."""
+        keys = {file.key for file in known}
+        in_place = {first_key(file.key): file for file in known}
+        for old in [one.old_key for one in replaced if one.old_key not in keys]:
+            file = in_place.get(first_key(old))
+            if file is None:
+                raise ArchiveDiffers(f"no file has the place of {old}, which stays")
+            if read_back.get(file.key) != file.sha256 and not await self._is_as_told(archive, file):
+                raise ArchiveDiffers(f"{file.key} is not there as the ledger has it, so {old} stays")
+
+    async def _erase_file(self, erasure: Erasure, archive: Archive, file: ArchivedFile) -> dict[str, str]:
+        """Replace a file, if it names the entity; return the digest of what was written and read back, by its key."""
         path = await self._fetched(archive, file.key)
         written = await asyncio.to_thread(
             self._eraser.rewrite, path, self._folder / "written.parquet", erasure, file.model_name
         )
         path.unlink()
         if written is None:
-            return
+            return {}
         if written.was_sha256 != file.sha256:
             raise ArchiveDiffers(f"{file.key} is not what was written, and names the entity")
         replacement = Replacement(archive.id, file.key, replacing_key(file.key, erasure.id))
@@ -192,13 +221,23 @@ class EntityEraser:
         await self._ledger.erase_told(erasure, file.model_name, written.prediction_ids)
         await self._ledger.swap_file(erasure, replacement, written)
         written.path.unlink()
+        return {replacement.new_key: written.sha256}
 
     async def _require_as_written(self, archive: Archive, key: str, sha256: str) -> None:
+        if not await self._has_digest(archive, key, sha256):
+            raise ArchiveDiffers(f"{key} is not what was written a moment ago")
+
+    async def _is_as_told(self, archive: Archive, file: ArchivedFile) -> bool:
+        try:
+            return await self._has_digest(archive, file.key, file.sha256)
+        except ArchiveDiffers:
+            return False
+
+    async def _has_digest(self, archive: Archive, key: str, sha256: str) -> bool:
         path = await self._fetched(archive, key)
         read = await asyncio.to_thread(self._eraser.digest, path)
         path.unlink()
-        if read != sha256:
-            raise ArchiveDiffers(f"{key} is not what was written a moment ago")
+        return read == sha256
 
     async def _count(self, archive: Archive, file: ArchivedFile, entity_id: str) -> int:
         path = await self._fetched(archive, file.key)

@@ -507,6 +507,20 @@ ENTITY_ERASURE_FILE = Table(
     Column("new_key", Text, nullable=False),
 )
 
+ENTITY_ERASURE_SWAP = Table(
+    "entityerasureswap",
+    METADATA,
+    Column("erasure_id", ForeignKey("entityerasure.id", ondelete="CASCADE"), primary_key=True),
+    Column("archive_id", BigInteger, primary_key=True),
+    Column("old_key", Text, primary_key=True),
+    Column("new_key", Text, nullable=False),
+    Column("old_byte_count", BigInteger, nullable=False),
+    Column("old_sha256", CHAR(64), nullable=False),
+    Column("longer", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("swapped_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
 ERASURE_SECRET = Table(
     "erasuresecret",
     METADATA,

@@ -30,13 +30,28 @@ def erased_prediction_id(salt: bytes, prediction_id: str) -> str:
 def replacing_key(key: str, erasure_id: int) -> str:
     """Return the name of the file that takes another's place; no two erasures give one file the same name.
 
+    ``understudy_replacing_key`` (migration 0023) is the same in SQL.
+
     Raises:
         ArchiveDiffers: The key is not that of a file with rows. Understudy writes no such key.
     """
+    return f"{_stem(key)}-e{erasure_id}.parquet"
+
+
+def first_key(key: str) -> str:
+    """Return the name that a file had before any erasure replaced it.
+
+    Raises:
+        ArchiveDiffers: As for :func:`replacing_key`.
+    """
+    return f"{_stem(key)}.parquet"
+
+
+def _stem(key: str) -> str:
     found = _KEY.fullmatch(key)
     if found is None:
         raise ArchiveDiffers(f"{key[:MAX_QUOTED_KEY]!r} is no Parquet file of the archive")
-    return f"{found['stem']}-e{erasure_id}.parquet"
+    return found["stem"]
 
 
 class EntityRows(NamedTuple):

@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from understudy.core.prediction_log.archive_plan import archive_key, file_key
-from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id, replacing_key
+from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id, first_key, replacing_key
 from understudy.errors import ArchiveDiffers
 
 SALTS = bytes(32), bytes(range(32))
@@ -38,6 +38,7 @@ def test_a_replacing_file_has_a_name_of_its_own_beside_the_one_that_it_replaces(
     assert second == "predictionlog/model=churn/day=2026-08-01/part-17-1-00000-e3.parquet"
     assert third == "predictionlog/model=churn/day=2026-08-01/part-17-1-00000-e12.parquet"
     assert archive_key(third) == third
+    assert first_key(third) == first_key(second) == first
 
 
 def test_a_manifest_is_no_file_with_rows():
