@@ -37,6 +37,7 @@ from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.errors import ArchiveBusy, LoginNotAllowed, PolicyRefused
+from understudy.ports.outcome_store import OutcomeResult
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
 OF_ENTITY = "SELECT count(*) FROM PredictionLog WHERE entity_id = $1"
@@ -452,12 +453,13 @@ async def test_a_late_outcome_is_not_stored_however_often_it_is_sent(database, d
     names = (ENTITY, NEIGHBOUR)
     sent = [OutcomeEvent(f"order-{name}", MODELS[0], name, None, "bought", 1.0, long_ago()) for name in names]
 
-    await outcomes.add(sent)
+    first = await outcomes.add(sent)
     await outcomes.add(sent)
     await outcomes.close()
 
     stored = await database.fetch("SELECT entity_id FROM OutcomeEvent")
     assert [row["entity_id"] for row in stored] == [NEIGHBOUR]
+    assert list(first) == [OutcomeResult.NEW, OutcomeResult.NEW]  # "known" would tell the sender of the erasure
 
 
 async def test_dead_letters_with_a_row_of_the_entity_are_deleted_and_late_ones_not_kept(

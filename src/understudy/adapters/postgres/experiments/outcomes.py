@@ -48,10 +48,12 @@ class PostgresOutcomeStore:
         if not outcomes:
             return []
         async with self._kept.use() as connection, connection.transaction():
-            added = await _add(connection, outcomes)
-            if lost := await _lost(connection, [outcome for outcome in outcomes if _key(outcome) not in added]):
-                added |= await _add(connection, lost)
-        return _results([_key(outcome) for outcome in outcomes], added)
+            new = await _add(connection, outcomes)
+            if lost := await _lost(connection, [outcome for outcome in outcomes if _key(outcome) not in new]):
+                await _add(connection, lost)
+                # Also what is not stored for its entity was erased: "known" would tell the sender that it was.
+                new |= {_key(outcome) for outcome in lost}
+        return _results([_key(outcome) for outcome in outcomes], new)
 
     async def close(self) -> None:
         """Drop the connection."""
@@ -69,9 +71,10 @@ async def _add(connection: asyncpg.Connection, outcomes: Sequence[OutcomeEvent])
 
 
 async def _lost(connection: asyncpg.Connection, outcomes: Sequence[OutcomeEvent]) -> Sequence[OutcomeEvent]:
-    """Return which are not stored although they are not known: another model's came with the same id meanwhile.
+    """Return which are not stored although they are not known.
 
-    The statement that adds them did not see it, and met it at its commit. The next one sees it.
+    Another model's came with the same id meanwhile: the statement that adds them did not see it, and met it at its
+    commit. The next one sees it. Or the entity was erased, and what happened before that is not stored (ADR 79).
     """
     if not outcomes:
         return ()
@@ -80,10 +83,10 @@ async def _lost(connection: asyncpg.Connection, outcomes: Sequence[OutcomeEvent]
     return [outcome for outcome in outcomes if _key(outcome) not in stored]
 
 
-def _results(keys: Sequence[_Key], added: set[_Key]) -> list[OutcomeResult]:
+def _results(keys: Sequence[_Key], new: set[_Key]) -> list[OutcomeResult]:
     """Return each event's result; of several with one id in a batch the first is the new one, as in the twin."""
     results = []
     for key in keys:
-        results.append(OutcomeResult.NEW if key in added else OutcomeResult.KNOWN)
-        added.discard(key)
+        results.append(OutcomeResult.NEW if key in new else OutcomeResult.KNOWN)
+        new.discard(key)
     return results
