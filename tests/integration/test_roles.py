@@ -56,7 +56,7 @@ DECISIONS = {
 }
 TOLD_OF_ERASURES = (
     "actor archived_rows began_at dead_letters digest erased_before files finished_at id kept_rows log_rows model_name "
-    "outcomes reason via"
+    "outcomes reason resumed_by via"
 )
 COLUMNS = {
     **{(role, "entityerasure", "s"): TOLD_OF_ERASURES for role in (ENGINEER, READER, ERASER)},

@@ -235,3 +235,52 @@ async def test_only_the_owner_puts_a_file_back_and_only_one_that_was_replaced(da
         await thief.execute(PUT_BACK, erasure, kept.archive_id, kept.key)
     with pytest.raises(asyncpg.CheckViolationError, match="no file that took the place"):
         await database.execute(PUT_BACK, erasure, kept.archive_id, kept.key)
+
+
+# -- what is claimed ---------------------------------------------------------------------------------------------------
+
+END = "SELECT understudy_end_erasure($1, $2)"
+BESIDE = "SELECT understudy_erase_beside_log($1, $2)"
+
+
+async def search(session: asyncpg.Connection, erasure: int, entity: str) -> None:
+    """Erase an entity from every table, as the command does."""
+    for month in await session.fetch("SELECT relname::text FROM pg_class WHERE relname ~ '^predictionlog_[0-9_]{7}$'"):
+        await session.execute("SELECT understudy_erase_month($1, $2, $3)", erasure, entity, month[0])
+    await session.execute(BESIDE, erasure, entity)
+
+
+async def test_an_erasure_that_searched_nothing_is_not_finished(database, thief):
+    await log_of_customers(database)
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    with pytest.raises(asyncpg.CheckViolationError, match="has not searched outcomes and dead letters, predictionlog_"):
+        await thief.execute(END, erasure, ENTITY)
+    await search(thief, erasure, ENTITY)
+    await thief.execute(END, erasure, ENTITY)
+
+    assert await places_of(database, None) == []
+    assert await database.fetchval("SELECT finished_at IS NOT NULL FROM EntityErasure")
+
+
+async def test_an_erasure_that_is_begun_again_searches_again(thief):
+    await search(thief, await thief.fetchval(BEGIN, ENTITY), ENTITY)
+
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    with pytest.raises(asyncpg.CheckViolationError, match="has not searched"):
+        await thief.execute(END, erasure, ENTITY)
+
+
+async def test_who_goes_on_with_the_erasure_of_another_login_is_in_its_row(database, database_url, eraser_url, thief):
+    of_owner = await asyncpg.connect(database_url, timeout=10)
+    owner = await of_owner.fetchval("SELECT SESSION_USER")
+    await of_owner.fetchval(BEGIN, ENTITY)
+    for session in (thief, of_owner, thief):
+        await session.fetchval(BEGIN, ENTITY)
+    await of_owner.close(timeout=5)
+
+    row = await database.fetchrow("SELECT actor, resumed_by FROM EntityErasure")
+
+    assert row["actor"] == owner
+    assert [name in eraser_url for name in row["resumed_by"]] == [True]

@@ -488,6 +488,8 @@ ENTITY_ERASURE = Table(
     Column("files", BigInteger, nullable=False, server_default=_ZERO),
     Column("outcomes", BigInteger, nullable=False, server_default=_ZERO),
     Column("dead_letters", BigInteger, nullable=False, server_default=_ZERO),
+    Column("searched", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("resumed_by", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Index("entityerasure_digest", "digest"),
     Index(
         "entityerasure_one_open",

@@ -107,15 +107,232 @@ BEGIN
     UPDATE LogArchive SET fingerprint = array_to_string(figures, ':'), changed_at = now() WHERE id = archive;
 END $$;
 
+-- -- what is claimed --------------------------------------------------------------------------------------------------------
+
+-- Where the erasure has searched since it was begun, or begun again; and the other logins that went on with it.
+ALTER TABLE EntityErasure ADD COLUMN searched TEXT[] NOT NULL DEFAULT '{}';
+ALTER TABLE EntityErasure ADD COLUMN resumed_by TEXT[] NOT NULL DEFAULT '{}';
+
+-- As before, and who goes on with another login's erasure is in its row.
+CREATE OR REPLACE FUNCTION understudy_begin_erasure(model TEXT, entity TEXT, why TEXT, claimed_via TEXT)
+RETURNS TABLE (id BIGINT, salt BYTEA, is_resumed BOOLEAN)
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
+#variable_conflict use_column
+DECLARE
+    mark TEXT;
+BEGIN
+    IF coalesce(entity, '') = '' OR length(entity) > 255 THEN
+        PERFORM understudy_refuse('an entity id has 1 to 255 characters', 'For example: understudy entity forget churn customer-42');
+    END IF;
+    PERFORM understudy_require_model(model);
+    mark := understudy_entity_digest(entity);
+    RETURN QUERY
+        INSERT INTO EntityErasure AS known (model_name, digest, salt, erased_before, actor, via, reason)
+        VALUES (model, mark, understudy_random_salt(), now() + INTERVAL '1 minute', left(understudy_actor(), 255),
+                left(coalesce(claimed_via, 'sql'), 255), left(why, 1000))
+        ON CONFLICT (digest, coalesce(model_name, '')) WHERE finished_at IS NULL
+        DO UPDATE SET erased_before = excluded.erased_before, searched = '{}', resumed_by = CASE
+            WHEN excluded.actor = known.actor OR excluded.actor = ANY (known.resumed_by) OR cardinality(known.resumed_by) >= 100
+            THEN known.resumed_by ELSE known.resumed_by || excluded.actor END
+        RETURNING known.id, known.salt, known.began_at < now();
+END $$;
+
+-- As before, and the erasure has searched the table.
+CREATE OR REPLACE FUNCTION understudy_erase_month(erasure BIGINT, entity TEXT, place TEXT) RETURNS BIGINT
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
+DECLARE
+    one       EntityErasure := understudy_open_erasure(erasure, entity);
+    held      TEXT := understudy_require_log_table(place);
+    is_month  BOOLEAN := place ~ '^predictionlog_[0-9]{4}_[0-9]{2}$';
+    renamed   BIGINT;
+    retold    BIGINT;
+BEGIN
+    -- A version may be gone before the table of an archived month is: such rows count as this model's.
+    EXECUTE format($statement$
+        WITH found AS MATERIALIZED (
+            SELECT log.id, log.predicted_at, log.prediction_id, coalesce(version.model_name, $2, '') AS model_name
+            FROM %1$s AS log LEFT JOIN ModelVersion AS version ON version.id = log.model_version_id
+            WHERE log.entity_id = $1 AND ($2 IS NULL OR coalesce(version.model_name, $2) = $2)
+        ), renamed AS (
+            UPDATE %1$s AS log
+            SET entity_id = understudy_erased_name($3, found.model_name), input_hash = '', inputs = NULL,
+                prediction_id = understudy_erased_id($3, found.prediction_id)
+            FROM found WHERE log.id = found.id AND log.predicted_at = found.predicted_at
+            RETURNING 1
+        ), retold AS (
+            UPDATE OutcomeEvent AS told
+            SET entity_id = understudy_erased_name($3, found.model_name), prediction_id = NULL, sent_as = NULL,
+                event_id = gen_random_uuid()
+            FROM found
+            WHERE told.prediction_id = found.prediction_id AND told.entity_id IS NULL AND told.model_name = found.model_name
+            RETURNING 1
+        )
+        SELECT (SELECT count(*) FROM renamed), (SELECT count(*) FROM retold)
+    $statement$, held) INTO renamed, retold USING entity, one.model_name, one.salt;
+    UPDATE EntityErasure SET log_rows = log_rows + CASE WHEN is_month THEN renamed ELSE 0 END,
+        kept_rows = kept_rows + CASE WHEN is_month THEN 0 ELSE renamed END, outcomes = outcomes + retold,
+        searched = array_remove(searched, place) || place
+    WHERE id = erasure;
+    RETURN renamed;
+END $$;
+
+-- As before, and the erasure has searched them.
+CREATE OR REPLACE FUNCTION understudy_erase_beside_log(erasure BIGINT, entity TEXT) RETURNS BIGINT
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
+DECLARE
+    one    EntityErasure := understudy_open_erasure(erasure, entity);
+    retold BIGINT;
+    gone   BIGINT;
+BEGIN
+    UPDATE OutcomeEvent
+    SET entity_id = understudy_erased_name(one.salt, model_name), prediction_id = NULL, sent_as = NULL, event_id = gen_random_uuid()
+    WHERE entity_id = entity AND (one.model_name IS NULL OR model_name = one.model_name);
+    GET DIAGNOSTICS retold = ROW_COUNT;
+    DELETE FROM PredictionDeadLetter
+    WHERE split_part(encode("row", 'escape'), E'\t', 5) = understudy_entity_in_line(entity)
+      AND (one.model_name IS NULL OR split_part(encode("row", 'escape'), E'\t', 3) IN (
+          SELECT version.id::TEXT FROM ModelVersion AS version WHERE version.model_name = one.model_name));
+    GET DIAGNOSTICS gone = ROW_COUNT;
+    UPDATE EntityErasure SET outcomes = outcomes + retold, dead_letters = dead_letters + gone,
+        searched = array_remove(searched, 'outcomes and dead letters') || 'outcomes and dead letters'
+    WHERE id = erasure;
+    RETURN retold + gone;
+END $$;
+
+-- As before, and every table that has rows of the log, outcomes and dead letters were searched since it was begun, or begun again.
+-- What comes in after that is late, and known, or a new row.
+CREATE OR REPLACE FUNCTION understudy_end_erasure(erasure BIGINT, entity TEXT) RETURNS EntityErasure
+LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
+DECLARE
+    one     EntityErasure := understudy_open_erasure(erasure, entity);
+    missing TEXT;
+BEGIN
+    IF EXISTS (SELECT FROM EntityErasureFile WHERE erasure_id = erasure) THEN
+        PERFORM understudy_refuse(format('files of erasure %s are not replaced yet', erasure),
+                                  'Run understudy entity forget again: it goes on where this run stopped');
+    END IF;
+    SELECT string_agg(place, ', ' ORDER BY place) INTO missing FROM (
+        SELECT relname::TEXT FROM pg_class JOIN pg_inherits ON inhrelid = oid
+        WHERE inhparent = 'predictionlog'::REGCLASS AND relname ~ '^predictionlog_[0-9]{4}_[0-9]{2}$'
+        UNION ALL SELECT detached_as FROM LogArchive WHERE understudy_log_table(detached_as) IS NOT NULL
+        UNION ALL SELECT 'outcomes and dead letters') AS kept (place)
+    WHERE place <> ALL (one.searched);
+    IF missing IS NOT NULL THEN
+        PERFORM understudy_refuse(format('erasure %s has not searched %s', erasure, left(missing, 500)),
+                                  'Run understudy entity forget again: it searches every table');
+    END IF;
+    UPDATE EntityErasure SET finished_at = now(), salt = NULL, searched = '{}' WHERE id = erasure RETURNING * INTO one;
+    RETURN one;
+END $$;
+
+-- The whole list again, with the column above.
+CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
+    VALUES
+    -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
+    ('understudy_proxy', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyChange, SpoolOffset, alembic_version'),
+    ('understudy_proxy', 'SELECT (id, sha256, scopes, tenant, calls_per_second, bytes_per_second, revoked_at)', 'ApiKey'),
+    ('understudy_proxy', 'SELECT (id, slow_us)', 'Rollout'),
+    ('understudy_proxy', 'SELECT (secret)', 'CacheSecret'),
+    ('understudy_proxy', 'INSERT', 'PredictionLog'),
+    ('understudy_proxy', 'SELECT, INSERT, UPDATE (calls, errors, counts)', 'PredictionWindow'),
+    ('understudy_proxy', 'INSERT, UPDATE (segment, byte_offset, updated_at)', 'SpoolOffset'),
+    ('understudy_proxy', 'INSERT, SELECT (spool_id, segment, byte_offset)', 'PredictionDeadLetter'),
+    ('understudy_proxy', 'INSERT, SELECT (event_id, model_name, sent_as)', 'OutcomeEvent'),
+    ('understudy_proxy', 'SELECT, INSERT, UPDATE, DELETE', 'ProxyInstance'),
+    ('understudy_proxy', 'USAGE', 'SEQUENCE predictionlog_id_seq, predictiondeadletter_id_seq'),
+    ('understudy_proxy', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ)'),
+    -- The control loop: it moves weights and champions, and never invents a version, an endpoint or a key.
+    ('understudy_monitor', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyAudit, PolicyChange, PredictionLog, '
+        'PredictionMetric, PredictionWindow, DriftHour, MonitorLease, ProxyInstance, Rollout, RolloutEvent, Experiment, '
+        'OutcomeEvent, AlertOutbox, ArchiveStatus, alembic_version, understudy_status, understudy_split, understudy_arms'),
+    ('understudy_monitor', 'UPDATE (champion_version, challenger_version, challenger_weight, shadow_version, rollout_id, '
+        'salt, arms)', 'ServingPolicy'),
+    ('understudy_monitor', 'SELECT (drop_after)', 'LogArchive'),
+    ('understudy_monitor', 'UPDATE (status)', 'ModelVersion'),
+    ('understudy_monitor', 'UPDATE (state, phase, step, step_started_at, revision, slow_us, finished_at, announced_at)',
+        'Rollout'),
+    ('understudy_monitor', 'INSERT', 'RolloutEvent'),
+    ('understudy_monitor', 'INSERT, UPDATE', 'PredictionMetric, DriftHour, AlertOutbox, MonitorLease'),
+    ('understudy_monitor', 'USAGE', 'SEQUENCE rolloutevent_id_seq, alertoutbox_id_seq'),
+    ('understudy_monitor', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ)'),
+    -- People with a SQL prompt or the command line: versions, policies, rollouts, tests. Neither audit nor log nor keys.
+    ('understudy_engineer', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyAudit, PolicyChange, PredictionLog, '
+        'PredictionMetric, PredictionWindow, PredictionDeadLetter, SpoolOffset, DriftHour, MonitorLease, ProxyInstance, '
+        'Rollout, RolloutEvent, Experiment, OutcomeEvent, AlertOutbox, LogArchive, LogArchiveFile, ArchiveStatus, '
+        'RegistryAudit, Installation, alembic_version, understudy_status, understudy_split, understudy_arms'),
+    ('understudy_engineer', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
+        'revoked_at)', 'ApiKey'),
+    ('understudy_engineer', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
+        'log_rows, kept_rows, archived_rows, '
+        'files, outcomes, dead_letters)', 'EntityErasure'),
+    ('understudy_engineer', 'INSERT, UPDATE, DELETE', 'ModelVersion, ModelEndpoint, ServingPolicy, Experiment'),
+    ('understudy_engineer', 'INSERT, UPDATE', 'Rollout'),
+    ('understudy_engineer', 'INSERT', 'RolloutEvent, OutcomeEvent'),
+    ('understudy_engineer', 'USAGE', 'SEQUENCE modelversion_id_seq, modelendpoint_id_seq, rollout_id_seq, rolloutevent_id_seq, '
+        'experiment_id_seq'),
+    ('understudy_engineer', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ)'),
+    -- What age or a person's wish ends. The columns of the second group only let it lock rows (FOR UPDATE asks for that);
+    -- the guards of these tables judge every change of them.
+    ('understudy_retention', 'SELECT', 'ServingPolicy, PolicyAudit, PolicyChange, PredictionLog, PredictionMetric, '
+        'PredictionWindow, PredictionDeadLetter, SpoolOffset, DriftHour, MonitorLease, Rollout, RolloutEvent, OutcomeEvent, '
+        'AlertOutbox, RegistryAudit, alembic_version'),
+    ('understudy_retention', 'DELETE', 'PolicyAudit, PolicyChange, PredictionMetric, PredictionWindow, PredictionDeadLetter, '
+        'SpoolOffset, DriftHour, Rollout, RolloutEvent, OutcomeEvent, AlertOutbox, '
+        'RegistryAudit'),
+    ('understudy_retention', 'UPDATE (inputs)', 'PredictionLog, RolloutEvent'),
+    ('understudy_retention', 'UPDATE (changed_at)', 'PolicyChange'),
+    ('understudy_retention', 'UPDATE (updated_at)', 'SpoolOffset'),
+    ('understudy_retention', 'UPDATE (reason)', 'Rollout'),
+    ('understudy_retention', 'UPDATE (last_error)', 'AlertOutbox'),
+    ('understudy_retention', 'UPDATE (renewed_at)', 'MonitorLease'),
+    -- Old months of the log go to the archive. Where a month was detached to is written by the function that did it, so
+    -- that nothing else can be dropped.
+    ('understudy_retention', 'SELECT (id, model_name, version)', 'ModelVersion'),
+    ('understudy_retention', 'SELECT, INSERT (partition_name, month_start, month_end, location), '
+        'UPDATE (state, attempt, row_count, fingerprint, changed_at)', 'LogArchive'),
+    ('understudy_retention', 'SELECT, INSERT, DELETE, UPDATE (row_count, byte_count, sha256)', 'LogArchiveFile'),
+    ('understudy_retention', 'SELECT, INSERT, UPDATE', 'ArchiveStatus'),
+    ('understudy_retention', 'USAGE', 'SEQUENCE logarchive_id_seq'),
+    ('understudy_retention', 'EXECUTE', 'FUNCTION understudy_archive_fingerprint(BIGINT), '
+        'understudy_detach_archived(BIGINT), understudy_drop_archived(BIGINT), understudy_drop_due()'),
+    ('understudy_retention', 'SELECT (id, finished_at), DELETE', 'EntityErasure'),
+    -- A person who erases an entity, by functions alone: reads no row of the log and no outcome, and changes nothing else.
+    ('understudy_eraser', 'SELECT', 'LogArchive, LogArchiveFile, EntityErasureFile, alembic_version'),
+    ('understudy_eraser', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
+        'log_rows, kept_rows, archived_rows, '
+        'files, outcomes, dead_letters)', 'EntityErasure'),
+    ('understudy_eraser', 'EXECUTE', 'FUNCTION understudy_begin_erasure(TEXT, TEXT, TEXT, TEXT), understudy_lock_archive(), '
+        'understudy_erase_month(BIGINT, TEXT, TEXT), understudy_erase_beside_log(BIGINT, TEXT), '
+        'understudy_erase_told(BIGINT, TEXT, TEXT, UUID[]), understudy_begin_archive_anew(BIGINT, TEXT, BIGINT), '
+        'understudy_name_erased_file(BIGINT, TEXT, BIGINT, TEXT, TEXT), '
+        'understudy_swap_erased_file(BIGINT, TEXT, BIGINT, TEXT, BIGINT, BIGINT, BIGINT, TEXT), '
+        'understudy_end_erased_files(BIGINT, TEXT, BIGINT), understudy_count_entity(TEXT, TEXT, TEXT), '
+        'understudy_count_beside_log(TEXT, TEXT), '
+        'understudy_end_erasure(BIGINT, TEXT)'),
+    -- Dashboards and notebooks.
+    ('understudy_reader', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyAudit, PolicyChange, PredictionLog, '
+        'PredictionMetric, PredictionWindow, PredictionDeadLetter, SpoolOffset, DriftHour, MonitorLease, ProxyInstance, '
+        'Rollout, RolloutEvent, Experiment, OutcomeEvent, AlertOutbox, LogArchive, LogArchiveFile, ArchiveStatus, '
+        'RegistryAudit, Installation, alembic_version, understudy_status, understudy_split, understudy_arms'),
+    ('understudy_reader', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
+        'log_rows, kept_rows, archived_rows, '
+        'files, outcomes, dead_letters)', 'EntityErasure'),
+    ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
+        'revoked_at)', 'ApiKey')
+$$;
+
 DO $$
 DECLARE
     function REGPROCEDURE;
 BEGIN
     FOR function IN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
-            'understudy_replacing_key', 'understudy_name_erased_file', 'understudy_swap_erased_file', 'understudy_put_back_file')
+            'understudy_replacing_key', 'understudy_name_erased_file', 'understudy_swap_erased_file',
+            'understudy_put_back_file', 'understudy_begin_erasure', 'understudy_erase_month',
+            'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
-    EXECUTE 'REVOKE EXECUTE ON FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT) FROM PUBLIC';
 END $$;
+REVOKE EXECUTE ON FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT) FROM PUBLIC;
+SELECT understudy_grant_roles();

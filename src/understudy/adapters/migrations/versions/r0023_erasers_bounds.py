@@ -7,7 +7,10 @@ revision = "0023"
 down_revision = "0022"
 
 # What the way down takes with it.
-LOSES = (Loss("EntityErasureSwap", "files of the archive that erasures replaced, by which the owner puts one back"),)
+LOSES = (
+    Loss("EntityErasureSwap", "files of the archive that erasures replaced, by which the owner puts one back"),
+    Loss("EntityErasure", "erasures that another login went on with", "resumed_by <> '{}'"),
+)
 
 # They refuse nothing of what the release before does.
 NARROWS = ()
