@@ -65,7 +65,7 @@ async def test_without_a_confirmation_or_a_reason_nothing_is_erased(understudy, 
     nobody = await asyncio.to_thread(forget, understudy, *SURE, entity="")
     no_model = await asyncio.to_thread(forget, understudy, *SURE, model="chrun")
 
-    told = await asyncio.to_thread(forget, understudy, "--yes", "--reason", f"complaint of {ENTITY}")
+    told = await asyncio.to_thread(forget, understudy, "--yes", "--reason", f"complaint of {ENTITY.title()}.")
 
     assert [done.code for done in (unsure, without_reason, nobody, no_model, told)] == [2, 2, 2, 7, 2]
     assert "the reason has the entity's id in it" in told.err

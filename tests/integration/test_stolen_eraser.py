@@ -12,7 +12,7 @@ from erasure_world import ENTITY, assert_ledger_is_true, erase, log_of_customers
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
-from understudy.core.prediction_log.erasure import replacing_key
+from understudy.core.prediction_log.erasure import names_entity, replacing_key
 from understudy.errors import ArchiveDiffers
 
 THEIRS = "of-the-thief"
@@ -22,6 +22,18 @@ SWAP = "SELECT understudy_swap_erased_file($1, $2, $3, $4, $5, $6, $7, $8)"
 PUT_BACK = "SELECT understudy_put_back_file($1, $2, $3)"
 A_ROW_LONGER = len("erased-") + 32 - len(THEIRS)
 NO_DIGEST = "0" * 64
+NAMING = [
+    ("erase customer-5.", "customer-5"),
+    ("for John Smith of Berlin", "john smith"),
+    ("request 2026-118", "customer-5"),
+    ("request 2042", "42"),
+    ("request 2026-42", "42"),
+    ("order_42", "42"),
+    ("a*b", "a*b"),
+    ("aab", "a*b"),
+    ("of é", "É"),
+    ("", "42"),
+]
 
 
 class Kept(NamedTuple):
@@ -284,3 +296,19 @@ async def test_who_goes_on_with_the_erasure_of_another_login_is_in_its_row(datab
 
     assert row["actor"] == owner
     assert [name in eraser_url for name in row["resumed_by"]] == [True]
+
+
+# -- what is written and read ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["erase customer-42.", "for Customer-42", "x customer-42y", "(customer-42)"])
+async def test_a_reason_with_the_id_in_it_is_refused_by_the_database(database, thief, reason):
+    with pytest.raises(asyncpg.CheckViolationError, match="the reason has the entity's id in it"):
+        await thief.fetchval("SELECT id FROM understudy_begin_erasure(NULL, $1, $2, 'cli')", ENTITY, reason)
+
+    assert await database.fetchval("SELECT count(*) FROM EntityErasure") == 0
+
+
+@pytest.mark.parametrize(("text", "entity"), NAMING)
+async def test_what_names_an_entity_is_the_same_in_sql_and_in_python(database, text, entity):
+    assert await database.fetchval("SELECT understudy_names_entity($1, $2)", text, entity) == names_entity(text, entity)

@@ -56,6 +56,7 @@ FUNCTIONS = (
     "understudy_lock_version()",
     "understudy_log_table(text)",
     "understudy_name_erased_file(bigint, text, bigint, text, text)",
+    "understudy_names_entity(text, text)",
     "understudy_newest_move(text)",
     "understudy_open_erasure(bigint, text)",
     "understudy_open_guard(servingpolicy, bigint)",

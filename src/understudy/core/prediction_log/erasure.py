@@ -9,6 +9,7 @@ from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY
 from understudy.errors import ArchiveDiffers
 
 _HEX_DIGITS = 32
+_SHORT_ID = 4
 _KEY = re.compile(r"(?P<stem>.+?)(-e\d+)?\.parquet")
 
 
@@ -52,6 +53,18 @@ def _stem(key: str) -> str:
     if found is None:
         raise ArchiveDiffers(f"{key[:MAX_QUOTED_KEY]!r} is no Parquet file of the archive")
     return found["stem"]
+
+
+def names_entity(text: str, entity_id: str) -> bool:
+    """Return whether a text has an entity's id in it, whatever its capitals.
+
+    An id of up to four characters has to be a word of its own: such ones are in many words and numbers.
+    ``understudy_names_entity`` (migration 0023) is the same in SQL.
+    """
+    words, name = text.lower(), entity_id.lower()
+    if len(entity_id) > _SHORT_ID:
+        return name in words
+    return re.search(rf"(?<![^\W_]){re.escape(name)}(?![^\W_])", words) is not None
 
 
 class EntityRows(NamedTuple):

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from understudy.bootstrap.erasure import open_eraser
-from understudy.core.prediction_log.erasure import Erased
+from understudy.core.prediction_log.erasure import Erased, names_entity
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Reason, confirm_by_typing, required_reason
@@ -51,7 +51,7 @@ def forget(
     if not 0 < len(entity_id) <= 255:  # noqa: PLR2004 - as callers may send
         raise CommandRefused(ExitCode.USAGE, "an entity id has 1 to 255 characters", "Name the id that callers send.")
     required_reason(reason, dry_run=dry_run)
-    if reason and entity_id in reason.split():
+    if reason and names_entity(reason, entity_id):
         raise CommandRefused(
             ExitCode.USAGE, "the reason has the entity's id in it, and reasons are kept", "Name a request instead."
         )

@@ -5,7 +5,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from understudy.core.prediction_log.archive_plan import archive_key, file_key
-from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id, first_key, replacing_key
+from understudy.core.prediction_log.erasure import (
+    erased_name,
+    erased_prediction_id,
+    first_key,
+    names_entity,
+    replacing_key,
+)
 from understudy.errors import ArchiveDiffers
 
 SALTS = bytes(32), bytes(range(32))
@@ -44,3 +50,23 @@ def test_a_replacing_file_has_a_name_of_its_own_beside_the_one_that_it_replaces(
 def test_a_manifest_is_no_file_with_rows():
     with pytest.raises(ArchiveDiffers, match="no Parquet file"):
         replacing_key("manifests/predictionlog_2026_08-17.json", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "entity", "is_named"),
+    [
+        ("erase customer-5.", "customer-5", True),
+        ("for john smith of Berlin", "john smith", True),
+        ("for John Smith", "john smith", True),
+        ("customer-51", "customer-5", True),
+        ("request 2026-118", "customer-5", False),
+        ("request 2042", "42", False),
+        ("request 2026-42", "42", True),
+        ("(42)", "42", True),
+        ("a*b", "a*b", True),
+        ("aab", "a*b", False),
+        ("", "42", False),
+    ],
+)
+def test_a_text_names_an_entity_within_words_unless_its_id_is_short(text, entity, is_named):
+    assert names_entity(text, entity) is is_named

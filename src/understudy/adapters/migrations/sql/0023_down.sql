@@ -223,6 +223,7 @@ BEGIN
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
 END $$;
+DROP FUNCTION understudy_names_entity(TEXT, TEXT);
 DROP FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT);
 DROP FUNCTION understudy_replacing_key(TEXT, BIGINT);
 DROP TABLE EntityErasureSwap;

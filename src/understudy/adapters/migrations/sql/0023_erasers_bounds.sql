@@ -113,7 +113,7 @@ END $$;
 ALTER TABLE EntityErasure ADD COLUMN searched TEXT[] NOT NULL DEFAULT '{}';
 ALTER TABLE EntityErasure ADD COLUMN resumed_by TEXT[] NOT NULL DEFAULT '{}';
 
--- As before, and who goes on with another login's erasure is in its row.
+-- As before, and who goes on with another login's erasure is in its row, and the reason does not name the entity.
 CREATE OR REPLACE FUNCTION understudy_begin_erasure(model TEXT, entity TEXT, why TEXT, claimed_via TEXT)
 RETURNS TABLE (id BIGINT, salt BYTEA, is_resumed BOOLEAN)
 LANGUAGE plpgsql SECURITY DEFINER SET lock_timeout = '1500ms' AS $$
@@ -123,6 +123,9 @@ DECLARE
 BEGIN
     IF coalesce(entity, '') = '' OR length(entity) > 255 THEN
         PERFORM understudy_refuse('an entity id has 1 to 255 characters', 'For example: understudy entity forget churn customer-42');
+    END IF;
+    IF understudy_names_entity(why, entity) THEN
+        PERFORM understudy_refuse('the reason has the entity''s id in it, and reasons are kept', 'Name a request instead');
     END IF;
     PERFORM understudy_require_model(model);
     mark := understudy_entity_digest(entity);
@@ -224,6 +227,16 @@ BEGIN
     UPDATE EntityErasure SET finished_at = now(), salt = NULL, searched = '{}' WHERE id = erasure RETURNING * INTO one;
     RETURN one;
 END $$;
+
+-- -- what is written and read -----------------------------------------------------------------------------------------------
+
+-- Whether a text has an entity's id in it, as names_entity of core.prediction_log.erasure: whatever its capitals, and an id of up
+-- to four characters as a word of its own, since such ones are in many words and numbers.
+CREATE FUNCTION understudy_names_entity(words TEXT, entity TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN length(entity) > 4 THEN strpos(lower(words), lower(entity)) > 0
+        ELSE lower(words) ~ ('(^|[^[:alnum:]])' || regexp_replace(lower(entity), '([^[:alnum:]])', '\\\1', 'g') || '($|[^[:alnum:]])')
+    END
+$$;
 
 -- The whole list again, with the column above.
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
@@ -329,7 +342,7 @@ BEGIN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_replacing_key', 'understudy_name_erased_file', 'understudy_swap_erased_file',
             'understudy_put_back_file', 'understudy_begin_erasure', 'understudy_erase_month',
-            'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights')
+            'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights', 'understudy_names_entity')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
