@@ -105,6 +105,7 @@ FUNCTIONS = {
             "understudy_end_erasure(bigint, text)",
             "understudy_count_beside_log(text, text)",
             "understudy_count_entity(text, text, text)",
+            "understudy_count_texts(bigint, text)",
             "understudy_erase_beside_log(bigint, text)",
             "understudy_erase_month(bigint, text, text)",
             "understudy_erase_told(bigint, text, text, uuid[])",

@@ -312,3 +312,26 @@ async def test_a_reason_with_the_id_in_it_is_refused_by_the_database(database, t
 @pytest.mark.parametrize(("text", "entity"), NAMING)
 async def test_what_names_an_entity_is_the_same_in_sql_and_in_python(database, text, entity):
     assert await database.fetchval("SELECT understudy_names_entity($1, $2)", text, entity) == names_entity(text, entity)
+
+
+async def test_what_people_wrote_is_searched_for_the_entity_of_an_open_erasure_alone(database, thief):
+    await database.execute(
+        "INSERT INTO ApiKey (id, sha256, scopes, note) VALUES ('k', repeat('a', 64), '{read}', 'the pager of ' || $1)",
+        ENTITY,
+    )
+    texts = "SELECT understudy_count_texts($1, $2)"
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    unasked = await thief.fetchval("SELECT texts FROM understudy_count_beside_log(NULL, 'pager')")
+    with pytest.raises(asyncpg.CheckViolationError, match="no open erasure"):
+        await thief.fetchval(texts, erasure, "pager")
+
+    assert unasked is None
+    assert await thief.fetchval(texts, erasure, ENTITY) == 1
+
+
+async def test_reasons_of_erasures_are_searched_too(database, thief):
+    await thief.fetchval("SELECT id FROM understudy_begin_erasure(NULL, $1, $2, 'cli')", THEIRS, f"also {ENTITY}")
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    assert await thief.fetchval("SELECT understudy_count_texts($1, $2)", erasure, ENTITY) == 1

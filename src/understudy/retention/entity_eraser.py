@@ -117,9 +117,10 @@ class EntityEraser:
             left = await self._erase_archives(erasure)
             # Once more, for what a session brought in that works on an old snapshot: its trigger saw no digest.
             await self._erase_rows(erasure)
+            texts = await self._ledger.texts(erasure)
             if not left:
                 await self._ledger.end(erasure)
-        erased, texts = await self._ledger.erased(erasure), await self._ledger.texts(erasure)
+        erased = await self._ledger.erased(erasure)
         return Result(erasure.id, erasure.is_resumed, not left, erased, left, texts)
 
     async def _erase_rows(self, erasure: Erasure) -> None:

@@ -13,6 +13,7 @@ FUNCTIONS = (
     "understudy_bound_words()",
     "understudy_count_beside_log(text, text)",
     "understudy_count_entity(text, text, text)",
+    "understudy_count_texts(bigint, text)",
     "understudy_detach_archived(bigint)",
     "understudy_drop_archived(bigint)",
     "understudy_drop_due()",

@@ -75,8 +75,6 @@ class EntityRows(NamedTuple):
     """In tables of archived months that wait to be dropped."""
     outcomes: int
     dead_letters: int
-    texts: int
-    """Reasons and notes that people wrote with the entity's id in them; erasing leaves them."""
 
 
 class Erased(NamedTuple):

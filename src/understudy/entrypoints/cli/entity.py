@@ -85,10 +85,7 @@ async def _run(
 # The documents do not repeat the id: a program that keeps them would keep it.
 def _found_document(model: str, found: Found) -> dict[str, Any]:
     rows = found.rows._asdict() | {"archived_rows": found.archived_rows, "files": found.files}
-    texts = rows.pop("texts")
-    return {
-        "erasure": {"model": model, "dry_run": True, "rows": rows, "texts": texts, "left": _left_document(found.left)}
-    }
+    return {"erasure": {"model": model, "dry_run": True, "rows": rows, "left": _left_document(found.left)}}
 
 
 def _result_document(model: str, result: Result) -> dict[str, Any]:
@@ -114,7 +111,7 @@ def _found_texts(entity_id: str, of: str, found: Found) -> list[Any]:
     head = Text(f"Would erase {entity_id} from {of}; nothing was changed.", "bold")
     rows = found.rows
     would = Erased(rows.log_rows, rows.kept_rows, found.archived_rows, found.files, rows.outcomes, rows.dead_letters)
-    texts: list[Any] = [head, _table(would), *_texts_text(rows.texts)]
+    texts: list[Any] = [head, _table(would)]
     if found.left:
         texts += ["", Text("Could not look into:", "bold red"), *_left_texts(found.left)]
     return texts

@@ -211,6 +211,19 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
         'revoked_at)', 'ApiKey')
 $$;
+CREATE OR REPLACE FUNCTION understudy_count_beside_log(model TEXT, entity TEXT)
+RETURNS TABLE (outcomes BIGINT, dead_letters BIGINT, texts BIGINT) LANGUAGE sql STABLE SECURITY DEFINER AS $$
+    SELECT
+        (SELECT count(*) FROM OutcomeEvent AS told WHERE told.entity_id = entity AND (model IS NULL OR told.model_name = model)),
+        (SELECT count(*) FROM PredictionDeadLetter
+         WHERE split_part(encode("row", 'escape'), E'\t', 5) = understudy_entity_in_line(entity)
+           AND (model IS NULL OR split_part(encode("row", 'escape'), E'\t', 3) IN (
+               SELECT version.id::TEXT FROM ModelVersion AS version WHERE version.model_name = model))),
+        (SELECT count(*) FROM (
+            SELECT reason FROM PolicyAudit UNION ALL SELECT reason FROM RegistryAudit UNION ALL SELECT reason FROM Rollout
+            UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT note FROM ApiKey) AS written (words)
+         WHERE strpos(words, entity) > 0)
+$$;
 DO $$
 DECLARE
     function REGPROCEDURE;
@@ -218,11 +231,13 @@ BEGIN
     FOR function IN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_name_erased_file', 'understudy_swap_erased_file', 'understudy_begin_erasure',
-            'understudy_erase_month', 'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights')
+            'understudy_erase_month', 'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights',
+            'understudy_count_beside_log')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
 END $$;
+DROP FUNCTION understudy_count_texts(BIGINT, TEXT);
 DROP FUNCTION understudy_names_entity(TEXT, TEXT);
 DROP FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT);
 DROP FUNCTION understudy_replacing_key(TEXT, BIGINT);

@@ -238,7 +238,31 @@ CREATE FUNCTION understudy_names_entity(words TEXT, entity TEXT) RETURNS BOOLEAN
     END
 $$;
 
--- The whole list again, with the column above.
+-- As before, but for texts (NULL): whoever may ask of any words how many texts have them reads those letter by letter.
+CREATE OR REPLACE FUNCTION understudy_count_beside_log(model TEXT, entity TEXT)
+RETURNS TABLE (outcomes BIGINT, dead_letters BIGINT, texts BIGINT) LANGUAGE sql STABLE SECURITY DEFINER AS $$
+    SELECT
+        (SELECT count(*) FROM OutcomeEvent AS told WHERE told.entity_id = entity AND (model IS NULL OR told.model_name = model)),
+        (SELECT count(*) FROM PredictionDeadLetter
+         WHERE split_part(encode("row", 'escape'), E'\t', 5) = understudy_entity_in_line(entity)
+           AND (model IS NULL OR split_part(encode("row", 'escape'), E'\t', 3) IN (
+               SELECT version.id::TEXT FROM ModelVersion AS version WHERE version.model_name = model))),
+        NULL::BIGINT
+$$;
+
+-- How many texts that people wrote have the id of the entity in them that an open erasure is of: each question is in the audit.
+CREATE FUNCTION understudy_count_texts(erasure BIGINT, entity TEXT) RETURNS BIGINT
+LANGUAGE plpgsql STABLE SECURITY DEFINER AS $$
+DECLARE
+    one EntityErasure := understudy_open_erasure(erasure, entity);
+BEGIN
+    RETURN (SELECT count(*) FROM (
+        SELECT reason FROM PolicyAudit UNION ALL SELECT reason FROM RegistryAudit UNION ALL SELECT reason FROM Rollout
+        UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT reason FROM EntityErasure UNION ALL SELECT note FROM ApiKey
+    ) AS written (words) WHERE strpos(words, entity) > 0);
+END $$;
+
+-- The whole list again, with the column and the function above.
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
     -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
@@ -320,7 +344,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'understudy_name_erased_file(BIGINT, TEXT, BIGINT, TEXT, TEXT), '
         'understudy_swap_erased_file(BIGINT, TEXT, BIGINT, TEXT, BIGINT, BIGINT, BIGINT, TEXT), '
         'understudy_end_erased_files(BIGINT, TEXT, BIGINT), understudy_count_entity(TEXT, TEXT, TEXT), '
-        'understudy_count_beside_log(TEXT, TEXT), '
+        'understudy_count_beside_log(TEXT, TEXT), understudy_count_texts(BIGINT, TEXT), '
         'understudy_end_erasure(BIGINT, TEXT)'),
     -- Dashboards and notebooks.
     ('understudy_reader', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyAudit, PolicyChange, PredictionLog, '
@@ -342,10 +366,12 @@ BEGIN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_replacing_key', 'understudy_name_erased_file', 'understudy_swap_erased_file',
             'understudy_put_back_file', 'understudy_begin_erasure', 'understudy_erase_month',
-            'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights', 'understudy_names_entity')
+            'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights', 'understudy_names_entity',
+            'understudy_count_beside_log', 'understudy_count_texts')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
 END $$;
 REVOKE EXECUTE ON FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION understudy_count_texts(BIGINT, TEXT) FROM PUBLIC;
 SELECT understudy_grant_roles();

@@ -193,11 +193,10 @@ class PostgresErasureLedger:
             rows: int = await self._value("SELECT understudy_count_entity($1, $2, $3)", model_name, entity_id, table)
             months, kept = (months, kept + rows) if "_archived_" in table else (months + rows, kept)
         (beside,) = await self._rows("SELECT * FROM understudy_count_beside_log($1, $2)", model_name, entity_id)
-        return EntityRows(months, kept, *beside)
+        return EntityRows(months, kept, beside["outcomes"], beside["dead_letters"])
 
     async def texts(self, erasure: Erasure) -> int:
-        statement = "SELECT texts FROM understudy_count_beside_log($1, $2)"
-        texts: int = await self._value(statement, erasure.model_name, erasure.entity_id)
+        texts: int = await self._value("SELECT understudy_count_texts($1, $2)", erasure.id, erasure.entity_id)
         return texts
 
     async def end(self, erasure: Erasure) -> None:
