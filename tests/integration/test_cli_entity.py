@@ -63,7 +63,7 @@ async def test_without_a_confirmation_or_a_reason_nothing_is_erased(understudy, 
     unsure = await asyncio.to_thread(forget, understudy, "--reason", "request 118")
     without_reason = await asyncio.to_thread(forget, understudy, "--yes")
     nobody = await asyncio.to_thread(forget, understudy, *SURE, entity="")
-    no_model = await asyncio.to_thread(forget, understudy, *SURE, model="chrun")
+    no_model = await asyncio.to_thread(forget, understudy, *SURE, model=ENTITY, entity="churn")
 
     told = await asyncio.to_thread(forget, understudy, "--yes", "--reason", f"complaint of {ENTITY.title()}.")
 
@@ -72,7 +72,9 @@ async def test_without_a_confirmation_or_a_reason_nothing_is_erased(understudy, 
     assert "Add --yes" in unsure.err
     assert "this change needs a reason" in without_reason.err
     assert "1 to 255 characters" in nobody.err
-    assert "there is no model chrun" in no_model.err
+    assert "there is no model of this name" in no_model.err
+    assert not [word for word in (ENTITY, "DETAIL", "HINT") if word in no_model.err]
+    assert no_model.err.count("names the models") == 1
     assert await ids_logged(database) == before
     assert "PredictionLog" in await places_of(database, None)
 

@@ -115,6 +115,11 @@ FUNCTIONS = {
         )
     },
     "understudy_entity_digest(text)": set(),
+    "understudy_end_guard(text, text)": set(),
+    "understudy_finish_guard(bigint, text)": set(),
+    "understudy_open_guard(servingpolicy, bigint)": set(),
+    "understudy_tell_guard(bigint, text, text)": set(),
+    "understudy_watch_arms(servingpolicy)": set(),
     "understudy_open_erasure(bigint, text)": set(),
     "understudy_put_back_file(bigint, bigint, text)": set(),
     "understudy_ensure_partitions(integer, timestamp with time zone)": {PROXY, MONITOR, ENGINEER},
@@ -391,3 +396,19 @@ async def test_two_databases_of_one_server_make_the_roles_at_once(own_server_url
 
     assert missing == [[], []]
     assert [list(await migrations.roles_without_rights(url)) for url in urls] == [[], []]
+
+
+@pytest.mark.parametrize("role", [MONITOR, ENGINEER, READER])
+async def test_no_role_ends_or_opens_a_guard_but_by_changing_the_policy(login, role):
+    session = await asyncpg.connect(await login(role), timeout=10)
+
+    for call in (
+        "understudy_end_guard('shop', 'quiet')",
+        "understudy_finish_guard(1, 'quiet')",
+        "understudy_tell_guard(1, 'FAILED', 'quiet')",
+        "understudy_open_guard(NULL, NULL)",
+        "understudy_watch_arms(NULL)",
+    ):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await session.execute(f"SELECT {call}")
+    await session.close(timeout=5)

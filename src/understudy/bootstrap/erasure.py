@@ -1,11 +1,10 @@
 """Opens what erases an entity, the ledger in Postgres and the archive's files, for the length of a command."""
 
-import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 from understudy.adapters.archive.open import archive_extra
+from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
 from understudy.bootstrap.archive import open_store
 from understudy.errors import ArchiveUnavailable
@@ -16,7 +15,7 @@ from understudy.settings import Settings
 
 @asynccontextmanager
 async def open_eraser(settings: Settings, archives: Sequence[str], on_progress: Tell) -> AsyncIterator[EntityEraser]:
-    """Open what erases entities, under the command's own login.
+    """Open what erases entities, under the command's own login; files of an earlier run that was killed are deleted.
 
     Args:
         settings: Name the database, and the archive that is used by default.
@@ -31,10 +30,10 @@ async def open_eraser(settings: Settings, archives: Sequence[str], on_progress: 
     files = _file_eraser()
     stores = [] if files is None else [open_store(settings, place) for place in places]
     url = settings.database_url.get_secret_value()
-    with tempfile.TemporaryDirectory(prefix="understudy-erasure-") as folder:
+    with run_folder("understudy-erasure-") as folder:
         async with open_erasures(url, timeout_seconds=settings.database_timeout_seconds) as ledger:
             by_location = {store.location: store for store in stores}
-            yield EntityEraser(ledger, files, by_location, folder=Path(folder), on_progress=on_progress)
+            yield EntityEraser(ledger, files, by_location, folder=folder, on_progress=on_progress)
 
 
 def _file_eraser() -> FileEraser | None:

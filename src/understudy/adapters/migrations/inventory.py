@@ -23,6 +23,7 @@ FUNCTIONS = (
     "understudy_ensure_partitions(integer, timestamp with time zone)",
     "understudy_entity_digest(text)",
     "understudy_entity_in_line(text)",
+    "understudy_entity_of_field(text)",
     "understudy_erase_beside_log(bigint, text)",
     "understudy_erase_late_rows()",
     "understudy_erase_month(bigint, text, text)",

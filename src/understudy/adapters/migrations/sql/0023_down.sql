@@ -224,6 +224,41 @@ RETURNS TABLE (outcomes BIGINT, dead_letters BIGINT, texts BIGINT) LANGUAGE sql 
             UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT note FROM ApiKey) AS written (words)
          WHERE strpos(words, entity) > 0)
 $$;
+CREATE OR REPLACE FUNCTION understudy_require_model(model TEXT) RETURNS VOID LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF model IS NOT NULL AND NOT EXISTS (SELECT FROM ModelVersion WHERE model_name = model)
+       AND NOT EXISTS (SELECT FROM LogArchiveFile WHERE model_name = model)
+       AND NOT EXISTS (SELECT FROM OutcomeEvent WHERE model_name = model) THEN
+        PERFORM understudy_refuse(format('there is no model %s, neither in the registry nor in the archive', left(model, 255)),
+                                  'understudy model list names the models; all stands for every one');
+    END IF;
+END $$;
+CREATE OR REPLACE FUNCTION understudy_refuse_late_letter() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    fields TEXT[];
+    entity TEXT;
+BEGIN
+    IF NOT EXISTS (SELECT FROM EntityErasure) THEN
+        RETURN NEW;
+    END IF;
+    fields := string_to_array(encode(NEW."row", 'escape'), E'\t');
+    BEGIN
+        entity := convert_from(decode(fields[5], 'escape'), 'UTF8');
+    EXCEPTION WHEN OTHERS THEN
+        RETURN NEW;   -- no text, so no entity's id
+    END;
+    entity := replace(replace(replace(replace(replace(
+        entity, '\\', chr(1)), '\t', E'\t'), '\n', E'\n'), '\r', E'\r'), chr(1), '\');
+    IF EXISTS (
+        SELECT FROM EntityErasure AS erasure LEFT JOIN ModelVersion AS version ON version.id::TEXT = fields[3]
+        WHERE erasure.digest = understudy_entity_digest(entity)
+          AND (erasure.model_name IS NULL OR erasure.model_name = version.model_name)
+          -- Times of a spool are in one form, which sorts as they do.
+          AND fields[2] < to_char(erasure.erased_before AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS')) THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
 DO $$
 DECLARE
     function REGPROCEDURE;
@@ -232,11 +267,17 @@ BEGIN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_name_erased_file', 'understudy_swap_erased_file', 'understudy_begin_erasure',
             'understudy_erase_month', 'understudy_erase_beside_log', 'understudy_end_erasure', 'understudy_rights',
-            'understudy_count_beside_log')
+            'understudy_count_beside_log', 'understudy_require_model', 'understudy_refuse_late_letter')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
 END $$;
+GRANT EXECUTE ON FUNCTION understudy_end_guard(TEXT, TEXT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION understudy_finish_guard(BIGINT, TEXT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION understudy_tell_guard(BIGINT, TEXT, TEXT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION understudy_open_guard(ServingPolicy, BIGINT) TO PUBLIC;
+GRANT EXECUTE ON FUNCTION understudy_watch_arms(ServingPolicy) TO PUBLIC;
+DROP FUNCTION understudy_entity_of_field(TEXT);
 DROP FUNCTION understudy_count_texts(BIGINT, TEXT);
 DROP FUNCTION understudy_names_entity(TEXT, TEXT);
 DROP FUNCTION understudy_put_back_file(BIGINT, BIGINT, TEXT);

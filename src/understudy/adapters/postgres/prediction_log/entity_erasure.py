@@ -233,7 +233,7 @@ class PostgresErasureLedger:
             except LOCKED:
                 raise ArchiveBusy("another session holds rows that have to be erased", hint=_HINT) from None
             except asyncpg.CheckViolationError as problem:
-                raise PolicyRefused(str(problem), hint=problem.hint) from None
+                raise PolicyRefused(problem.message or "refused", hint=problem.hint) from None
             except asyncpg.UndefinedFunctionError as problem:
                 raise asyncpg.UndefinedTableError(str(problem)) from None  # the schema is too old
 
