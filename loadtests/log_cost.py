@@ -35,7 +35,7 @@ from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.settings import Settings
 
@@ -212,7 +212,7 @@ def _parts(scene: Scene, rows: Sequence[PredictionRow]) -> dict[str, float]:
             if batch is None:
                 break
             marks.append(time.process_time())
-            builder.commit(builder.stage(batch.rows, batch.columns, no_threshold))
+            builder.commit(builder.stage(batch.rows, batch.columns, no_threshold, batch.records))
             marks.append(time.process_time())
             await store.write(batch)
             marks.append(time.process_time())
@@ -241,7 +241,7 @@ def _cpu_of(work: Callable[[], object]) -> float:
 def _copy(scene: Scene, rows: Sequence[PredictionRow]) -> Shipped:
     """Write the same rows with psql."""
     text = scene.folder / "rows.txt"
-    text.write_bytes(b"".join(encode_row(row)[FRAME_BYTES:] for row in rows))
+    text.write_bytes(b"".join(encode_line(row) for row in rows))
     command = [_psql(), scene.postgres.url, "--no-psqlrc", "--quiet", "--set", "ON_ERROR_STOP=1"]
     command += ["--command", f"\\copy predictionlog ({', '.join(COLUMNS)}) from '{text}'"]
     before, started = ended_children_cpu_seconds(), time.monotonic()

@@ -42,7 +42,8 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.redis.cache import RedisCache
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.spool_format import FRAME_BYTES
 from understudy.core.requests.rank import ranking_of
 from understudy.core.schema.cache_mac import CacheMac
 from understudy.core.schema.outputs import Origin, Prediction, encode_cached
@@ -89,7 +90,7 @@ class Sink:
         scores, latencies = rng.beta(2, 5, count), rng.lognormal(8.5, 0.4, count)
         entities = rng.integers(0, ENTITIES, count)
         return [
-            encode_row(self._row(n, int(entities[n]), float(scores[n]), int(latencies[n]), prediction(n)))[FRAME_BYTES:]
+            encode_line(self._row(n, int(entities[n]), float(scores[n]), int(latencies[n]), prediction(n)))
             for n in range(count)
         ]
 

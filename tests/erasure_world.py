@@ -20,7 +20,7 @@ from understudy.adapters.postgres.prediction_log.entity_erasure import open_eras
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.archive_plan import together
 from understudy.core.prediction_log.row import COLUMNS
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 from understudy.retention.entity_eraser import EntityEraser, Result
@@ -102,7 +102,7 @@ async def ship(url: str, version_id: int, at: float, entity: str = ENTITY) -> No
     """Ship a row as a proxy does."""
     row = a_row(7_000_001, version_id=version_id)._replace(predicted_at=at, entity_id=entity, inputs=b'{"age": 41}')
     shipping = PostgresPredictionStore(url, timeout_seconds=20)
-    encoded = [encode_row(row)[FRAME_BYTES:]]
+    encoded = [encode_line(row)]
     done = await shipping.write(SpooledBatch(str(uuid4()), 1, 0, 9, encoded, COLUMNS))
     await shipping.close()
     assert done.outcome is WriteOutcome.WRITTEN, done

@@ -12,7 +12,7 @@ from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.drift.baseline import FloatArray
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.ports.metric_store import ActiveVersions
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
@@ -32,8 +32,7 @@ class LoggedTraffic:
     async def ship(self, rows: Sequence[PredictionRow]) -> None:
         """Write rows and their windows in one batch."""
         encoded = [
-            encode_row(row._replace(prediction_id=str(UUID(int=self._end + place))))[FRAME_BYTES:]
-            for place, row in enumerate(rows)
+            encode_line(row._replace(prediction_id=str(UUID(int=self._end + place)))) for place, row in enumerate(rows)
         ]
         staged = self._builder.stage(encoded, COLUMNS, no_threshold)
         batch = SpooledBatch(SPOOL, 1, self._end, self._end + len(encoded), encoded)

@@ -9,7 +9,8 @@ from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.spool_format import FRAME_BYTES
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 
 SPOOL = "0b0e6f4e-0000-4000-8000-000000000001"
@@ -71,7 +72,7 @@ async def opened(postgres_url: str | None) -> AsyncIterator[Opened]:
 
 
 def a_batch(start: int, *numbers: int, segment: int = 1, prediction: bytes = b"1") -> SpooledBatch:
-    rows = [encode_row(a_row(number, prediction=prediction))[FRAME_BYTES:] for number in numbers]
+    rows = [encode_line(a_row(number, prediction=prediction)) for number in numbers]
     end = start + sum(FRAME_BYTES + len(row) for row in rows)
     return SpooledBatch(SPOOL, segment, start, end, rows)
 

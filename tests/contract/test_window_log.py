@@ -11,7 +11,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import Window, window_to_json
 from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
@@ -40,7 +40,7 @@ class Opened:
 
     async def ship_rows(self, given: Sequence[PredictionRow]) -> None:
         """Write rows and their windows as the shipper does."""
-        rows = [encode_row(row)[FRAME_BYTES:] for row in given]
+        rows = [encode_line(row) for row in given]
         staged = self.builder.stage(rows, COLUMNS, no_threshold)
         batch = SpooledBatch("00000000-0000-4000-8000-000000000001", 1, self.end, self.end + len(rows), rows)
         assert (await self.store.write(batch, staged.windows)).outcome is WriteOutcome.WRITTEN

@@ -22,7 +22,7 @@ from understudy.adapters.postgres.prediction_log.partitions import PostgresParti
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.archive_plan import ArchiveState
 from understudy.core.prediction_log.row import COLUMNS
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import ArchiveBusy, ArchiveDiffers, ArchiveUnavailable, RegistryUnavailable
 from understudy.ports.archive_store import ArchiveStore
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
@@ -73,7 +73,7 @@ async def late_row(url: str, month: Month, version_id: int) -> None:
     """Ship a row of a month that is long over, as a proxy does whose machine was off."""
     row = a_row(7_000_001, version_id=version_id)._replace(predicted_at=month.start.timestamp() + 1_000)
     shipping = PostgresPredictionStore(url, timeout_seconds=20)
-    encoded = [encode_row(row)[FRAME_BYTES:]]
+    encoded = [encode_line(row)]
     done = await shipping.write(SpooledBatch(str(uuid4()), 1, 0, 9, encoded, COLUMNS))
     await shipping.close()
     assert done.outcome is WriteOutcome.WRITTEN

@@ -20,7 +20,8 @@ from understudy.adapters.postgres.monitoring.retention import PostgresRetentionS
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.spool_format import encode_header
 from understudy.errors import LeadershipLost
 from understudy.monitoring.retention_job import RetentionJob
 
@@ -83,7 +84,7 @@ async def test_every_partition_has_the_column_and_both_indexes_new_ones_too(worl
 
 async def test_a_spool_that_the_version_before_wrote_is_shipped(world, database_url, tmp_path):
     with_inputs = COLUMNS.index("inputs")
-    line = encode_row(world.row("old", world.at, None))[FRAME_BYTES:]
+    line = encode_line(world.row("old", world.at, None))
     before = b"\t".join(line.rstrip(b"\n").split(b"\t")[:with_inputs]) + b"\n"
     assert with_inputs == len(COLUMNS) - 1
     folder = tmp_path / "4f0d1a4e-0000-4000-8000-000000000001"

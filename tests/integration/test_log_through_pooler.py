@@ -11,7 +11,7 @@ from rigs.faults.not_here import NotHere
 from rigs.faults.pooler import a_pooler
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 
@@ -32,8 +32,7 @@ async def pooled_url(database_url: str):
 
 def a_batch(spool: str, number: int, version_id: int) -> SpooledBatch:
     rows = [
-        encode_row(a_row(10_000 * SPOOLS.index(spool) + 100 * number + row, version_id=version_id))[FRAME_BYTES:]
-        for row in range(3)
+        encode_line(a_row(10_000 * SPOOLS.index(spool) + 100 * number + row, version_id=version_id)) for row in range(3)
     ]
     return SpooledBatch(spool, 1, 1_000 * number, 1_000 * (number + 1), rows)
 

@@ -11,7 +11,7 @@ from spooled_rows import a_row
 from understudy.adapters.postgres.connections.connection import connect
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import LoginNotAllowed
 from understudy.ports.prediction_log import SpooledBatch
 
@@ -83,7 +83,7 @@ async def test_an_import_of_outcomes_says_first_what_to_grant(stranger_url, unde
 
 async def test_the_log_is_refused_by_right_and_not_by_schema(stranger_url):
     store = PostgresPredictionStore(stranger_url, timeout_seconds=TIMEOUT_SECONDS)
-    encoded = encode_row(a_row(1, version_id=1))[FRAME_BYTES:]
+    encoded = encode_line(a_row(1, version_id=1))
     with pytest.raises(LoginNotAllowed, match="permission denied"):
         await store.write(SpooledBatch(str(uuid4()), 1, 0, 10_000, [encoded]))
     await store.close()

@@ -11,7 +11,7 @@ from spooled_rows import a_prediction_id, a_row
 
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import PredictionRow, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
@@ -36,7 +36,7 @@ async def store(database_url: str) -> AsyncIterator[PostgresPredictionStore]:
 
 
 def a_batch(*rows: PredictionRow, segment: int = 1) -> SpooledBatch:
-    encoded = [encode_row(row)[FRAME_BYTES:] for row in rows]
+    encoded = [encode_line(row) for row in rows]
     return SpooledBatch(SPOOL, segment, 0, 10_000, encoded)
 
 

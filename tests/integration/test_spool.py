@@ -19,6 +19,9 @@ from failing_files import FailingFiles
 from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
+from understudy.core.prediction_log.row import COLUMNS
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.row_record import FIELDS, NO_FIELDS
 from understudy.core.prediction_log.spool_format import encode_row
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader
 
@@ -236,7 +239,7 @@ def test_a_segment_whose_header_is_damaged_is_handed_over_whole(tmp_path):
 def test_a_spool_of_a_newer_format_is_left_alone(tmp_path):
     with a_spool(tmp_path) as newer:
         newer.append(a_row(1))
-    payload = b'{"format":2,"columns":["x"]}\n'
+    payload = b'{"format":3,"columns":["x"]}\n'
     body = encode_row(a_row(1))
     only_segment(tmp_path).write_bytes(framed(payload) + body)
     before = only_segment(tmp_path).read_bytes()
@@ -248,6 +251,24 @@ def test_a_spool_of_a_newer_format_is_left_alone(tmp_path):
     assert orphans == []
     assert (tmp_path / newer.own.spool_id).exists()
     assert only_segment(tmp_path).read_bytes() == before
+
+
+def test_a_spool_of_the_release_before_whose_rows_have_no_records_is_shipped_and_gone_on_in(tmp_path):
+    with a_spool(tmp_path) as older:
+        older.append(a_row(1))
+    header = b'{"format":1,"columns":["%b"]}\n' % '","'.join(COLUMNS).encode()
+    only_segment(tmp_path).write_bytes(framed(header) + framed(encode_line(a_row(1))) + framed(encode_line(a_row(2))))
+
+    with a_spool(tmp_path) as spool:
+        spool.append(a_row(3))
+        batches = read_all(spool.own)
+
+        assert spool.own.spool_id == older.own.spool_id
+    assert [batch.rows for batch in batches] == [
+        [encode_line(a_row(1)), encode_line(a_row(2))],
+        [encode_line(a_row(3))],
+    ]
+    assert [batch.records.fields for batch in batches] == [NO_FIELDS, FIELDS]
 
 
 def framed(payload: bytes) -> bytes:
@@ -366,7 +387,7 @@ def test_a_segment_that_a_full_disk_cannot_add_to_is_followed_by_another_one_whe
 
 def test_a_segment_at_the_longest_size_that_a_process_may_write_is_followed_by_another_one(tmp_path):
     def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6_500, 6_500))
 
     process = appender(tmp_path, LARGE, 50, preexec_fn=limit)
     output, _ = process.communicate(timeout=60)

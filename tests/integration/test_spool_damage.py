@@ -12,12 +12,15 @@ from understudy.adapters.disk.files import DiskFiles
 from understudy.adapters.disk.segment_reader import SegmentReader
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.disk.spool_folder import adopt
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.row_record import FIELDS, RowRecords
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
 from understudy.ports.prediction_log import SpooledBatch
 
 FRAMES = [encode_row(a_row(number)) for number in range(6)]
 HEADER = encode_header()
-ROWS = [frame[FRAME_BYTES:] for frame in FRAMES]
+ROWS = [encode_line(a_row(number)) for number in range(6)]
+RECORDS = {line: frame[FRAME_BYTES : -len(line)] for line, frame in zip(ROWS, FRAMES, strict=True)}
 WHOLE = HEADER + b"".join(FRAMES)
 LAST_TWO = len(WHOLE) - len(FRAMES[-1]) - len(FRAMES[-2])
 PLACES = range(LAST_TWO, len(WHOLE))
@@ -37,7 +40,11 @@ def batches_of(segment: Path, start: int = 0) -> Iterator[SpooledBatch]:
 
 
 def rows_of(batches: Iterator[SpooledBatch]) -> list[bytes]:
-    return [row for batch in batches if not batch.damage for row in batch.rows]
+    """Return the rows that are no damage, each of which has its own record beside it."""
+    found = [batch for batch in batches if not batch.damage]
+    for batch in found:
+        assert batch.records == RowRecords(FIELDS, b"".join(RECORDS[row] for row in batch.rows))
+    return [row for batch in found for row in batch.rows]
 
 
 def cut(place: int) -> bytes:
@@ -123,7 +130,7 @@ def test_a_worker_that_adopts_a_damaged_spool_gives_on_its_good_rows_and_takes_n
 
         rows = [row for batch in batches if not batch.damage for row in batch.rows]
         assert rows[:4] == ROWS[:4]
-        assert rows[-1] == encode_row(a_row(99))[FRAME_BYTES:]
+        assert rows[-1] == encode_line(a_row(99))
 
 
 def follow(spool: Spool) -> Iterator[SpooledBatch]:

@@ -17,7 +17,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_thresho
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import DeadLetter, MemoryPredictionStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.window import Window
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome, WriteResult
 from understudy.serving.prediction_log.log_shipper import LogShipper
@@ -144,7 +144,7 @@ class History:
         rows = [a_row(self._number + place) for place in range(count)]
         self._number += count
         for row in rows:
-            self.written[row.prediction_id] = encode_row(row)[FRAME_BYTES:]
+            self.written[row.prediction_id] = encode_line(row)
             self._own.add(row.prediction_id)
         assert not spool.append_all(rows)
 

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
+from understudy.core.prediction_log.row_record import NO_RECORDS, RowRecords
 from understudy.core.windows.window import Window
 
 
@@ -40,11 +41,13 @@ class SpooledBatch(NamedTuple):
     start: int
     end: int
     rows: Sequence[bytes]
-    """Encoded rows, one each, as ``core.prediction_log.spool_format`` makes them."""
+    """Lines of COPY text, one for each row, as ``core.prediction_log.row_encoding`` makes them."""
     columns: Sequence[str] = COLUMNS
     """The columns of ``rows``, as the process named them that wrote the segment."""
     damage: str = ""
     """Why ``rows`` (one: the bytes as found) cannot be read; empty for rows that can."""
+    records: RowRecords = NO_RECORDS
+    """One for each row; without fields where the segment has none."""
 
 
 class SpoolReader(Protocol):

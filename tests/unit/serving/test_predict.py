@@ -25,7 +25,8 @@ from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.canary.limits import Stage as RolloutStage
 from understudy.core.prediction_log.input_sampling import is_sampled
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, MAX_PAYLOAD_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.spool_format import MAX_PAYLOAD_BYTES, encode_row
 from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_predict_batch
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, bucket_of
@@ -402,7 +403,7 @@ async def test_an_equal_challenger_is_not_taken_back_for_deadlines_that_leave_it
         at = now()
         assert score_of(await stage.ask(f"customer-{number}", timeout_seconds=0.14)) == 43.0
         rows.append(stage.rows[-1]._replace(predicted_at=began + at))
-    lines = [encode_row(row)[FRAME_BYTES:] for row in rows]
+    lines = [encode_line(row) for row in rows]
 
     windows = WindowBuilder("here").stage(lines, COLUMNS, lambda _: 61_000).windows
     rollout = RolloutStage("visits", "2", 7, (float(began),), 2, 50.0, {policy.generation: 50.0})

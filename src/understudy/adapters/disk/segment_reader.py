@@ -3,10 +3,13 @@
 import os
 from bisect import bisect_right
 
-from understudy.core.prediction_log.spool_format import SegmentHeader, is_damage, read_header, read_records
+from understudy.core.prediction_log.row_record import NO_FIELDS, Fields, RowRecords
+from understudy.core.prediction_log.spool_format import Frames, SegmentHeader, is_damage, read_frames, read_header
 from understudy.ports.prediction_log import SpooledBatch
 
 HEADER_READ_BYTES = 16_384
+_ROW_BYTES = 512
+"""Of most rows with their frames: what is read first, where longer ones could be many."""
 
 
 class SegmentReader:
@@ -33,20 +36,25 @@ class SegmentReader:
             max_bytes: Most bytes of a batch of more than one row.
             final: Whether the segment gets no more bytes: what is left of it then is damage, or an unfinished frame.
         """
-        header = self._read_header(number, segment)
-        if header is None:
+        found = self._read_header(number, segment)
+        if found is None:
             return self._rest_as_damage(number, segment, start, start, "no header") if final else None
-        columns, header_end = header[0].columns, header[1]
+        header, header_end = found
         begin = max(start, header_end)
-        piece, rows, ends, damaged = _read_window(segment, begin, max_rows, max_bytes)
+        piece, frames = _read_window(segment, header.fields, begin, max_rows, max_bytes)
+        damaged = frames.damaged
         if damaged and damaged[0][0] == 0:
             why = f"damaged on disk: {damaged[0][1]} bytes"
             return SpooledBatch(
-                self._spool_id, number, start, begin + damaged[0][1], (piece[: damaged[0][1]],), columns, why
+                self._spool_id, number, start, begin + damaged[0][1], (piece[: damaged[0][1]],), header.columns, why
             )
-        good = bisect_right(ends, damaged[0][0]) if damaged else len(rows)
+        good = bisect_right(frames.ends, damaged[0][0]) if damaged else len(frames.lines)
         if good:
-            return SpooledBatch(self._spool_id, number, start, begin + ends[good - 1], rows[:good], columns)
+            records = RowRecords(header.fields, b"".join(frames.records[:good]))
+            end = begin + frames.ends[good - 1]
+            return SpooledBatch(
+                self._spool_id, number, start, end, frames.lines[:good], header.columns, records=records
+            )
         return self._rest_as_damage(number, segment, start, begin, "no whole row follows") if final else None
 
     def _read_header(self, number: int, segment: int) -> tuple[SegmentHeader, int] | None:
@@ -58,21 +66,22 @@ class SegmentReader:
         return header
 
     def _rest_as_damage(self, number: int, segment: int, start: int, begin: int, why: str) -> SpooledBatch | None:
+        known = self._header
+        fields = known[1].fields if known is not None and known[0] == number else NO_FIELDS
         rest = os.pread(segment, os.fstat(segment).st_size - begin, begin) if begin < os.fstat(segment).st_size else b""
-        if not is_damage(rest):
+        if not is_damage(rest, fields):
             return None
         why = f"damaged on disk: {len(rest)} bytes, {why}"
         return SpooledBatch(self._spool_id, number, start, begin + len(rest), (rest,), damage=why)
 
 
-def _read_window(
-    segment: int, begin: int, max_rows: int, max_bytes: int
-) -> tuple[bytes, list[bytes], list[int], list[tuple[int, int]]]:
+def _read_window(segment: int, fields: Fields, begin: int, max_rows: int, max_bytes: int) -> tuple[bytes, Frames]:
     """Read on from ``begin``, more than ``max_bytes`` when not even one row fits."""
-    window = max_bytes
+    window = min(max_bytes, max_rows * _ROW_BYTES)
     while True:
         piece = os.pread(segment, window, begin)
-        records = read_records(piece, 0, max_rows)
-        if records.payloads or records.damaged or len(piece) < window:
-            return piece, records.payloads, records.ends, records.damaged
-        window *= 4
+        frames = read_frames(piece, fields, 0, max_rows)
+        is_all = len(piece) < window or len(frames.lines) == max_rows or frames.damaged
+        if is_all or (frames.lines and window >= max_bytes):
+            return piece, frames
+        window = max_bytes if window < max_bytes else 4 * window

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_header, read_records
+from understudy.core.prediction_log.row_record import RowRecords
+from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_frames, read_header
 from understudy.core.windows.window import Window, WindowKey
 from understudy.ports.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 from understudy.ports.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
@@ -76,11 +77,12 @@ class MemorySpool:
             header = read_header(bytes(stored))
             if number < segment or header is None:
                 continue
-            records = read_records(bytes(stored), max(start, header[1]), max_rows)
-            if records.payloads:
-                fitting = sum(end - start <= max_bytes for end in records.ends) or 1
-                rows, end = records.payloads[:fitting], records.ends[fitting - 1]
-                return SpooledBatch(self.spool_id, number, start, end, rows, header[0].columns)
+            frames = read_frames(bytes(stored), header[0].fields, max(start, header[1]), max_rows)
+            if frames.lines:
+                fitting = sum(end - start <= max_bytes for end in frames.ends) or 1
+                rows, end = frames.lines[:fitting], frames.ends[fitting - 1]
+                records = RowRecords(header[0].fields, b"".join(frames.records[:fitting]))
+                return SpooledBatch(self.spool_id, number, start, end, rows, header[0].columns, records=records)
         return None
 
     def forget(self, segment: int, offset: int) -> None:

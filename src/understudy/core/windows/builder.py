@@ -7,24 +7,19 @@ the database has: what is written is each changed window's whole new state, so w
 from collections.abc import Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.prediction_log.row_record import NO_RECORDS, RowRecords
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
 from understudy.core.windows.caller_deadlines import Share, are_hurried, given_time
-from understudy.core.windows.row_reader import (
-    NULL,
-    Columns,
-    Shared,
-    layout_of,
-    read_columns,
-)
+from understudy.core.windows.record_reader import read_records
+from understudy.core.windows.row_reader import Columns, Shared, layout_of, read_columns
 from understudy.core.windows.seen_entities import SeenEntities
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 
@@ -60,10 +55,6 @@ ShareOf = Callable[[int, int], Share]
 _AS_CHALLENGER = 0x9E37_79B9_7F4A_7C15
 """2**64 divided by the golden ratio. Any constant would do that changes many bits of a hash, which then stands for the
 entity as a challenger's."""
-_FORCED = Reason.FORCED.encode()
-_CATEGORY = Reason.CATEGORY.encode()
-_REASON = 4
-"""Its place in :data:`understudy.core.windows.row_reader.Shared`."""
 _NO_TALLY = -1
 _NO_ROLLOUT = -1
 _GROUP_FACTS = np.dtype(
@@ -144,19 +135,23 @@ class WindowBuilder:
         self._late_epoch = 1
         self._commits = 0
 
-    def stage(self, rows: Sequence[bytes], columns: Sequence[str], slow_us_of: SlowThreshold) -> Staged:
+    def stage(
+        self,
+        rows: Sequence[bytes],
+        columns: Sequence[str],
+        slow_us_of: SlowThreshold,
+        records: RowRecords = NO_RECORDS,
+    ) -> Staged:
         """Return what the rows add; nothing is kept until :meth:`commit`.
 
         Args:
             rows: Lines of COPY text as they lie in the spool.
             columns: What their fields are. Rows that lack a column which windows need count as unreadable.
             slow_us_of: Without a threshold no call is slow.
+            records: One for each row. Where they have what windows need, the text is not read.
         """
         batch = _Batch(self, slow_us_of)
-        layout = layout_of(tuple(columns))
-        if layout is None:
-            return Staged((), len(rows), batch)
-        read = read_columns(rows, layout)
+        read = read_records(records) or _read_text(rows, columns)
         unreadable_rows = len(rows) if read is None else read.unreadable_rows + batch.add(read)
         return Staged(batch.windows(), unreadable_rows, batch)
 
@@ -279,11 +274,9 @@ class _Batch:
         groups: list[_Group | None] = []
         unreadable_rows = 0
         for number, shared in enumerate(rows.groups):
-            try:
-                groups.append(None if shared[_REASON] == _FORCED else self._new_group(shared))
-            except ValueError:
-                groups.append(None)
+            if shared is None:
                 unreadable_rows += int(np.count_nonzero(rows.group == number))
+            groups.append(None if shared is None or shared.reason is Reason.FORCED else self._new_group(shared))
         numbers = {tally: number for number, tally in enumerate(self.tallies.values())}
         rollouts = list(dict.fromkeys(group.rollout_id for group in groups if group is not None and group.rollout_id))
         facts = np.array([_facts_of(group, numbers, rollouts) for group in groups], _GROUP_FACTS)[rows.group]
@@ -320,18 +313,17 @@ class _Batch:
         tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given)
 
     def _new_group(self, shared: Shared) -> _Group:
-        at, version, assigned, role_text, reason, generation, rollout = shared
-        is_fallback = assigned != version
-        role = Role.CHALLENGER if is_fallback else Role(role_text.decode())
-        rollout_id = 0 if rollout == NULL else int(rollout)
-        key = self._builder.key_of(int(assigned), role, rollout_id, int(generation), _window_start(at))
+        is_fallback = shared.assigned_id != shared.version_id
+        role = Role.CHALLENGER if is_fallback else shared.role
+        start = shared.second - shared.second % WINDOW_SECONDS
+        key = self._builder.key_of(shared.assigned_id, role, shared.rollout_id, shared.generation, start)
         tally = self._tally(key)
         return _Group(
             tally,
             # A shadow's calls are copies: their entities were met in another role.
-            0 if role is Role.SHADOW else rollout_id,
+            0 if role is Role.SHADOW else shared.rollout_id,
             role is Role.CHALLENGER,
-            reason != _CATEGORY or role is Role.SHADOW,
+            shared.reason is not Reason.CATEGORY or role is Role.SHADOW,
             is_fallback,
             tally.least_deadline_us,
         )
@@ -389,8 +381,6 @@ def _facts_of(
     return numbers[group.tally], rollout, is_challenger, is_compared, is_fallback, least_us
 
 
-@lru_cache(maxsize=1024)
-def _window_start(second: bytes) -> int:
-    """Return when the window of ``YYYY-MM-DDTHH:MM:SS`` (UTC) starts, in seconds since the epoch."""
-    seconds = int(np.datetime64(second.decode(), "s").astype(np.int64))
-    return seconds - seconds % WINDOW_SECONDS
+def _read_text(rows: Sequence[bytes], columns: Sequence[str]) -> Columns | None:
+    layout = layout_of(tuple(columns))
+    return None if layout is None else read_columns(rows, layout)

@@ -1,6 +1,11 @@
-"""What windows need to know of the rows of the log, read from COPY text in columns."""
+"""What windows need to know of the rows of the log, read from COPY text in columns.
+
+Rows of this release have that in their records (:mod:`understudy.core.windows.record_reader`). This reads what a
+release before has left in the spool.
+"""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from operator import itemgetter
 from re import compile as pattern
@@ -9,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.prediction_log.analysis_hash import analysis_digest
 from understudy.core.prediction_log.row import Status
-from understudy.core.windows.analysis_buckets import ANALYSIS_HASH
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
 from understudy.errors import DeadlineExceeded
 
 NULL = b"\\N"
@@ -47,8 +54,23 @@ _BIGINT = 2**63
 _ESCAPED = pattern(rb"\\(.)")
 _ESCAPES = {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"\\": b"\\"}
 
-Shared = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
-"""What rows of one group have in common: the second of ``predicted_at``, and the columns up to ``rollout_id``."""
+
+class Shared(NamedTuple):
+    """What rows of one group have in common."""
+
+    second: int
+    """Of ``predicted_at``, since the epoch."""
+    version_id: int
+    assigned_id: int
+    role: Role
+    reason: Reason
+    generation: int
+    rollout_id: int
+    """0 outside of any rollout."""
+
+
+_Fields = tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes]
+"""The text of a group's :class:`Shared`: the second of ``predicted_at``, and the columns up to ``rollout_id``."""
 
 
 class Layout(NamedTuple):
@@ -65,8 +87,8 @@ class Layout(NamedTuple):
 class Columns(NamedTuple):
     """What many rows say, each array of shape ``(n,)`` in the order of the rows."""
 
-    groups: list[Shared]
-    """What the groups have in common, in the order of their first rows."""
+    groups: list[Shared | None]
+    """What the groups have in common, in the order of their first rows; ``None`` where that cannot be read."""
     group: NDArray[np.intp]
     """The group of each row: a place in ``groups``."""
     entity: NDArray[np.uint64]
@@ -96,7 +118,7 @@ def layout_of(columns: tuple[str, ...]) -> Layout | None:
 
 def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
     """Return what the rows say; ``None`` when none of them can be read."""
-    numbers: dict[Shared, int] = {}
+    numbers: dict[_Fields, int] = {}
     pieces = []
     for start in range(0, len(rows), _PIECE_ROWS):
         piece = rows[start : start + _PIECE_ROWS]
@@ -112,9 +134,8 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
         np.concatenate, zip(*pieces, strict=True)
     )
     unreadable = len(rows) - group.size
-    return Columns(
-        list(numbers), group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, unreadable
-    )
+    groups = [_shared_of(fields) for fields in numbers]
+    return Columns(groups, group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, unreadable)
 
 
 def unescaped(text: bytes) -> bytes:
@@ -158,7 +179,7 @@ def _read_numbers(
     return (latencies, scores, deadlines) if is_in_range else None
 
 
-def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) -> tuple[NDArray[Any], ...] | None:
+def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[_Fields, int]) -> tuple[NDArray[Any], ...] | None:
     """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
 
     Args:
@@ -187,10 +208,15 @@ def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) 
 
 
 def _analysis_hashes(entity_ids: Sequence[bytes]) -> NDArray[np.uint64]:
-    begin = ANALYSIS_HASH.copy
-    digests = []
-    for entity_id in entity_ids:
-        hasher = begin()
-        hasher.update(unescaped(entity_id) if b"\\" in entity_id else entity_id)
-        digests.append(hasher.digest())
+    digests = [analysis_digest(unescaped(one) if b"\\" in one else one) for one in entity_ids]
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def _shared_of(fields: _Fields) -> Shared | None:
+    at, version, assigned, role, reason, generation, rollout = fields
+    with suppress(ValueError):
+        second = int(np.datetime64(at.decode(), "s").astype(np.int64))
+        rollout_id = 0 if rollout == NULL else int(rollout)
+        chosen = Role(role.decode()), Reason(reason.decode())
+        return Shared(second, int(version), int(assigned), *chosen, int(generation), rollout_id)
+    return None

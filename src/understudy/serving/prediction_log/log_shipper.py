@@ -219,7 +219,7 @@ class LogShipper:
         return found
 
     def _stage(self, batch: SpooledBatch) -> Staged:
-        return self._windows.stage(batch.rows, batch.columns, self._slow_us_of)
+        return self._windows.stage(batch.rows, batch.columns, self._slow_us_of, batch.records)
 
     async def _write(self, batch: SpooledBatch, staged: Staged) -> bool:
         """Write all rows but the poison ones, which are found by halving; ``False`` when the offset has moved."""
@@ -252,10 +252,11 @@ class LogShipper:
 def halve(batch: SpooledBatch) -> tuple[SpooledBatch, SpooledBatch]:
     """Return the first and the second half of a batch of at least two rows."""
     middle = len(batch.rows) // 2
-    border = row_starts(batch.rows, batch.end)[middle]
+    records = batch.records
+    border = row_starts(batch.rows, records.fields, batch.end)[middle]
     return (
-        batch._replace(end=border, rows=batch.rows[:middle]),
-        batch._replace(start=border, rows=batch.rows[middle:]),
+        batch._replace(end=border, rows=batch.rows[:middle], records=records.part(0, middle)),
+        batch._replace(start=border, rows=batch.rows[middle:], records=records.part(middle)),
     )
 
 

@@ -1,4 +1,6 @@
 from datetime import UTC, datetime, timedelta
+from struct import pack
+from zlib import crc32
 
 import orjson
 import pytest
@@ -7,15 +9,18 @@ from hypothesis import strategies as st
 
 from understudy.core.prediction_log.input_sampling import MAX_SAMPLE_BYTES
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.row_record import FIELDS
 from understudy.core.prediction_log.spool_format import (
     FRAME_BYTES,
     MAX_PAYLOAD_BYTES,
+    Frames,
     encode_header,
     encode_row,
     follows,
     is_damage,
+    read_frames,
     read_header,
-    read_records,
     row_starts,
 )
 from understudy.core.routing.policy import Role
@@ -91,13 +96,13 @@ def a_row(entity_id: str = "user-1") -> PredictionRow:
 
 
 def test_a_row_is_one_line_of_copy_text_in_the_order_of_the_columns():
-    frame = encode_row(a_row())
+    line = encode_line(a_row())
 
-    assert frame[FRAME_BYTES:] == (
+    assert line == (
         b"p-1\t2025-11-20T17:50:00.250000+00\t7\t8\tuser-1\t" + b"ab" * 32 + b'\t{"score":0.5}\t0.5\t12\t12999\t'
         b'challenger\tbucket\t42\t3\t\\N\tf\tok\t\\N\t["age"]\t\\N\t\\N\n'
     )
-    assert frame.count(b"\t") == len(COLUMNS) - 1
+    assert line.count(b"\t") == len(COLUMNS) - 1
 
 
 @pytest.mark.parametrize("element", [b"0.125,", b'\\\\","'])
@@ -116,7 +121,7 @@ def test_the_row_of_any_answer_that_is_given_has_a_place(element):
 
 @given(rows)
 def test_every_value_comes_back_from_the_line(row):
-    fields = dict(zip(COLUMNS, copy_fields(encode_row(row)[FRAME_BYTES:]), strict=True))
+    fields = dict(zip(COLUMNS, copy_fields(encode_line(row)), strict=True))
 
     for name in ("prediction_id", "entity_id", "input_hash", "error_code", "role", "reason", "status"):
         assert fields[name] == getattr(row, name)
@@ -134,17 +139,21 @@ def test_every_value_comes_back_from_the_line(row):
 
 @given(rows)
 def test_the_time_is_the_same_moment_to_the_microsecond(row):
-    text = copy_fields(encode_row(row)[FRAME_BYTES:])[COLUMNS.index("predicted_at")]
+    text = copy_fields(encode_line(row))[COLUMNS.index("predicted_at")]
 
     assert text is not None
     assert datetime.fromisoformat(text) == EPOCH + timedelta(microseconds=round(row.predicted_at * 1_000_000))
 
 
 def test_text_that_is_not_unicode_is_replaced_and_never_raises():
-    fields = copy_fields(encode_row(a_row("a\ud800b")._replace(prediction=b'"\xff"'))[FRAME_BYTES:])
+    fields = copy_fields(encode_line(a_row("a\ud800b")._replace(prediction=b'"\xff"')))
 
     assert fields[COLUMNS.index("entity_id")] == "a?b"
     assert fields[COLUMNS.index("prediction")] == '"\ufffd"'
+
+
+def payloads_of(found: Frames) -> list[bytes]:
+    return [record + line for record, line in zip(found.records, found.lines, strict=True)]
 
 
 @pytest.mark.deep
@@ -154,13 +163,13 @@ def test_a_segment_cut_anywhere_gives_exactly_its_whole_rows(many, data):
     segment = b"".join(frames)
     cut = data.draw(st.integers(0, len(segment)))
 
-    records = read_records(segment[:cut])
+    found = read_frames(segment[:cut])
 
     whole = [frame for index, frame in enumerate(frames) if len(b"".join(frames[: index + 1])) <= cut]
-    assert records.payloads == [frame[FRAME_BYTES:] for frame in whole]
-    assert records.consumed == len(b"".join(whole))
-    assert records.damaged == []
-    assert not is_damage(segment[records.consumed : cut])
+    assert payloads_of(found) == [frame[FRAME_BYTES:] for frame in whole]
+    assert found.consumed == len(b"".join(whole))
+    assert found.damaged == []
+    assert not is_damage(segment[found.consumed : cut])
 
 
 @pytest.mark.deep
@@ -171,38 +180,38 @@ def test_one_changed_byte_costs_only_its_own_row_and_never_yields_a_wrong_one(ma
     place = data.draw(st.integers(0, len(segment) - 1))
     segment[place] ^= data.draw(st.integers(1, 255))
 
-    records = read_records(bytes(segment))
+    found = read_frames(bytes(segment))
 
     hit = next(index for index in range(len(frames)) if place < len(b"".join(frames[: index + 1])))
-    assert records.payloads == [frame[FRAME_BYTES:] for index, frame in enumerate(frames) if index != hit]
+    assert payloads_of(found) == [frame[FRAME_BYTES:] for index, frame in enumerate(frames) if index != hit]
     last_is_hit = hit == len(frames) - 1
-    assert len(records.damaged) == (0 if last_is_hit else 1)
-    assert is_damage(bytes(segment[records.consumed :])) is last_is_hit
+    assert len(found.damaged) == (0 if last_is_hit else 1)
+    assert is_damage(bytes(segment[found.consumed :])) is last_is_hit
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
 def test_arbitrary_bytes_are_never_a_row_and_never_raise(noise, offset):
-    records = read_records(noise, min(offset, len(noise)))
+    found = read_frames(noise, FIELDS, min(offset, len(noise)))
 
-    assert records.payloads == []
+    assert found.lines == []
 
 
 def test_reading_stops_after_as_many_rows_as_were_asked_for():
     frame = encode_row(a_row())
 
-    records = read_records(frame * 5, len(frame), max_rows=2)
+    found = read_frames(frame * 5, FIELDS, len(frame), max_rows=2)
 
-    assert records.payloads == [frame[FRAME_BYTES:]] * 2
-    assert records.ends == [2 * len(frame), 3 * len(frame)]
-    assert records.consumed == 3 * len(frame)
+    assert payloads_of(found) == [frame[FRAME_BYTES:]] * 2
+    assert found.ends == [2 * len(frame), 3 * len(frame)]
+    assert found.consumed == 3 * len(frame)
 
 
 def test_zeros_that_a_power_cut_left_at_the_end_are_neither_rows_nor_damage():
     frame = encode_row(a_row())
 
-    records = read_records(frame + bytes(4096))
+    found = read_frames(frame + bytes(4096))
 
-    assert records.consumed == len(frame)
+    assert found.consumed == len(frame)
     assert not is_damage(bytes(4096))
 
 
@@ -213,8 +222,23 @@ def test_a_header_names_the_format_and_the_columns_and_where_the_rows_begin():
 
     assert found is not None
     header, end = found
-    assert header == (1, ("a", "b"))
-    assert read_records(segment, end).payloads == [encode_row(a_row())[FRAME_BYTES:]]
+    assert header == (2, ("a", "b"), FIELDS)
+    assert read_frames(segment, FIELDS, end).lines == [encode_line(a_row())]
+
+
+@pytest.mark.parametrize("fields", [[["second", "O"]], [["second"]], [["second", "<i8"], ["second", "<i8"]], 7, "V8"])
+def test_a_header_whose_record_has_no_fields_that_can_be_read_is_none(fields):
+    payload = orjson.dumps({"format": 2, "columns": ["a"], "record": fields}) + b"\n"
+
+    assert read_header(pack("<II", len(payload), crc32(payload, len(payload))) + payload) is None
+
+
+def test_a_line_feed_in_the_record_of_an_unfinished_frame_is_no_damage():
+    row = a_row()._replace(model_version_id=0x0A0A)
+    frame = encode_row(row)
+
+    assert b"\n" in frame[FRAME_BYTES : -len(encode_line(row))]
+    assert not any(is_damage(frame[:place]) for place in range(len(frame)))
 
 
 @given(st.binary(max_size=200))
@@ -230,7 +254,7 @@ def test_the_starts_of_rows_follow_from_where_the_last_one_ends(many, start):
     frames = [encode_row(row) for row in many]
     end = start + len(b"".join(frames))
 
-    starts = row_starts([frame[FRAME_BYTES:] for frame in frames], end)
+    starts = row_starts([encode_line(row) for row in many], FIELDS, end)
 
     assert starts == [start + len(b"".join(frames[:index])) for index in range(len(frames))]
 

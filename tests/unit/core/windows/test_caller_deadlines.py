@@ -12,7 +12,7 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import judge_after_promotion, past_of
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
@@ -48,7 +48,7 @@ def built(
     columns: Sequence[str] = COLUMNS,
     share: Share = Share(),  # noqa: B008 - a value
 ) -> tuple[Window, ...]:
-    lines = [encode_row(row)[FRAME_BYTES:] for row in rows]
+    lines = [encode_line(row) for row in rows]
     if columns is not COLUMNS:  # as a release before wrote them
         places = [COLUMNS.index(name) for name in columns]
         lines = [b"\t".join(line[:-1].split(b"\t")[place] for place in places) + b"\n" for line in lines]

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from spooled_rows import a_row, no_threshold
 
 from understudy.core.prediction_log.row import COLUMNS, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.strata import Side, Strata, stratify
@@ -18,7 +18,7 @@ from understudy.core.windows.strata_codec import strata_digest, strata_from_text
 def some_strata(calls: int) -> Strata:
     builder = WindowBuilder("here")
     rows = [
-        encode_row(
+        encode_line(
             a_row(number)._replace(
                 rollout_id=7,
                 predicted_at=1_763_661_000 + number / 3,
@@ -26,7 +26,7 @@ def some_strata(calls: int) -> Strata:
                 status=Status.TIMEOUT if number % 11 == 0 else Status.OK,
                 score=number / 97,
             )
-        )[FRAME_BYTES:]
+        )
         for number in range(calls)
     ]
     return stratify(builder.stage(rows, COLUMNS, no_threshold).windows, 7)
@@ -70,9 +70,7 @@ def test_a_further_arms_rows_are_in_no_rollouts_windows():
         for version, rollout_id in ((1, 7), (2, 7), (9, None))
         for number in range(20)
     ]
-    windows = (
-        WindowBuilder("here").stage([encode_row(row)[FRAME_BYTES:] for row in rows], COLUMNS, no_threshold).windows
-    )
+    windows = WindowBuilder("here").stage([encode_line(row) for row in rows], COLUMNS, no_threshold).windows
 
     strata = stratify(windows, 7)
 

@@ -7,14 +7,15 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from spooled_rows import a_row
+from spooled_rows import a_row, records_of
 
+from understudy.core.prediction_log.analysis_hash import analysis_hash
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_row
+from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import MAX_WINDOW_ENTITIES
-from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS, analysis_hash
+from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.builder import (
     MAX_FORGOTTEN,
     MAX_NEWEST_WINDOWS,
@@ -59,7 +60,7 @@ def a_fallback(entity: str = "ada", status: Status = Status.FALLBACK) -> Predict
 
 
 def lines(rows: Iterable[PredictionRow]) -> list[bytes]:
-    return [encode_row(row)[FRAME_BYTES:] for row in rows]
+    return [encode_line(row) for row in rows]
 
 
 def slow_us_of(rollout_id: int) -> int | None:
@@ -68,7 +69,7 @@ def slow_us_of(rollout_id: int) -> int | None:
 
 def built(rows: Sequence[PredictionRow], builder: WindowBuilder | None = None) -> tuple[Window, ...]:
     builder = builder or WindowBuilder("shipper-1")
-    staged = builder.stage(lines(rows), COLUMNS, slow_us_of)
+    staged = builder.stage(lines(rows), COLUMNS, slow_us_of, records_of(rows))
     builder.commit(staged)
     assert staged.unreadable_rows == 0
     return staged.windows

@@ -357,7 +357,10 @@ def test_halves_join_without_gap_or_overlap(rows):
     assert [*left.rows, *right.rows] == list(batch.rows)
     assert left.rows
     assert right.rows
-    assert left.end == batch.end - sum(8 + len(row) for row in right.rows)
+    record = len(batch.records.content) // rows
+    assert left.end == batch.end - sum(8 + record + len(row) for row in right.rows)
+    assert left.records.content + right.records.content == batch.records.content
+    assert len(left.records.content) == record * len(left.rows)
 
 
 @pytest.mark.deep

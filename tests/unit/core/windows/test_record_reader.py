@@ -1,0 +1,106 @@
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from spooled_rows import a_row, records_of
+
+from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
+from understudy.core.prediction_log.row_encoding import encode_line
+from understudy.core.prediction_log.row_record import FIELDS, NO_RECORDS, RowRecords
+from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
+from understudy.core.windows.builder import Staged, WindowBuilder
+from understudy.core.windows.window import window_to_json
+
+START = 1_763_661_000
+calls = st.builds(
+    a_row()._replace,
+    predicted_at=st.floats(START, START + 40),
+    model_version_id=st.sampled_from((1, 2)),
+    assigned_version_id=st.sampled_from((1, 2)),
+    entity_id=st.sampled_from(("ada", "bob", "eve\t\\n\n", "zoë", "a\ud800b")),
+    score=st.none() | st.floats(),
+    latency_us=st.integers(0, 60_000_000),
+    role=st.sampled_from(Role),
+    reason=st.sampled_from(Reason),
+    policy_generation=st.sampled_from((3, 4)),
+    rollout_id=st.none() | st.just(7),
+    cache_hit=st.booleans(),
+    status=st.sampled_from(Status),
+    error_code=st.sampled_from((None, "E503", "E504")),
+    deadline_us=st.none() | st.integers(1, 60_000),
+)
+
+
+def slow_us_of(rollout_id: int) -> int | None:
+    return 10_000 if rollout_id else None
+
+
+def staged_by(rows: Sequence[PredictionRow], records: RowRecords) -> Staged:
+    return WindowBuilder("shipper-1").stage([encode_line(row) for row in rows], COLUMNS, slow_us_of, records)
+
+
+def texts(staged: Staged) -> dict[object, str]:
+    return {window.key: window_to_json(window) for window in staged.windows}
+
+
+@given(st.lists(calls, max_size=30))
+def test_records_come_to_the_same_windows_as_the_text_beside_them(rows):
+    by_records, by_text = staged_by(rows, records_of(rows)), staged_by(rows, NO_RECORDS)
+
+    assert texts(by_records) == texts(by_text)
+    assert by_records.unreadable_rows == by_text.unreadable_rows == 0
+
+
+def test_the_text_is_not_read_where_there_are_records():
+    rows = [a_row(number) for number in range(3)]
+
+    staged = WindowBuilder("shipper-1").stage([b"no row\n"] * 3, COLUMNS, slow_us_of, records_of(rows))
+
+    assert [window.calls for window in staged.windows] == [3]
+
+
+def changed(records: RowRecords, fields: Sequence[tuple[str, str]]) -> RowRecords:
+    """Return the records as a release with other fields writes them."""
+    old = records.array()
+    new = np.zeros(old.shape, np.dtype(list(fields)))
+    for name in set(new.dtype.names or ()) & set(old.dtype.names or ()):
+        new[name] = old[name]
+    return RowRecords(tuple(fields), new.tobytes())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [(*FIELDS, ("slices", "V5")), (("slices", "V5"), *FIELDS), tuple(reversed(FIELDS))],
+    ids=["behind", "before", "order"],
+)
+def test_fields_of_a_later_release_are_passed_over_wherever_they_are(fields):
+    rows = [a_row(number) for number in range(3)]
+
+    assert texts(staged_by(rows, changed(records_of(rows), fields))) == texts(staged_by(rows, NO_RECORDS))
+
+
+def test_where_a_field_is_missing_the_text_is_read():
+    rows = [a_row(number) for number in range(3)]
+
+    staged = staged_by(rows, changed(records_of(rows), FIELDS[:-1]))
+
+    assert texts(staged) == texts(staged_by(rows, NO_RECORDS))
+
+
+@pytest.mark.parametrize(("name", "value"), [("role", 9), ("reason", 9), ("latency_us", -1), ("deadline_us", -1)])
+def test_a_record_that_this_release_does_not_write_is_unreadable_and_the_others_are_not(name, value):
+    rows = [a_row(number) for number in range(3)]
+    records = records_of(rows).array().copy()
+    records[name][1] = value
+
+    staged = staged_by(rows, RowRecords(FIELDS, records.tobytes()))
+
+    assert staged.unreadable_rows == 1
+    assert [window.calls for window in staged.windows] == [2]
+
+
+def test_no_row_has_no_window():
+    assert staged_by([], records_of([])).windows == ()
