@@ -133,7 +133,7 @@ def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
         shadows=ShadowPool(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
         clocks=Clocks(time.monotonic, time.time, lambda: 1),
     )  # fmt: skip
-    express = CallbackPredictor(predictor, inference, log, time.monotonic)
+    express = CallbackPredictor(predictor, inference, log)
     door = PredictHandler(
         predictor, express, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
     )

@@ -203,7 +203,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 champions = ChampionWatch(pool, time.monotonic)
                 yield Parts(
                     predictor,
-                    open_callback_predictor(predictor, inference, log, time.monotonic),
+                    open_callback_predictor(predictor, inference, log),
                     feed,
                     pool,
                     champions,

@@ -116,7 +116,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         )
         parts = Parts(
             predictor,
-            open_callback_predictor(predictor, inference, log, time.monotonic),
+            open_callback_predictor(predictor, inference, log),
             feed,
             backends,
             ChampionWatch(backends, time.monotonic),

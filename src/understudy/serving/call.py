@@ -1,7 +1,7 @@
 """A call as values: what it asks, how its route was decided, what one version made of it, and its outcome."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from understudy.core.requests.predict import PredictRequest, TypedRequest
 from understudy.core.requests.rank import AssembledTreatments, Ranking, RankRequest
@@ -9,6 +9,7 @@ from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
 from understudy.core.routing.route import Route
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
+from understudy.core.value import Value
 from understudy.errors import FeaturesUnavailable, NotLogged, UnderstudyError
 from understudy.ports.tracing import Span
 from understudy.serving.upstream.cached_inference import CacheResult
@@ -16,7 +17,7 @@ from understudy.serving.upstream.cached_inference import CacheResult
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
 
 
-class Served(NamedTuple):
+class Served(Value, frozen=True):
     """What one version made of a call: a prediction, or why there is none.
 
     ``seconds`` is what the attempt took, known of a challenger that failed.
@@ -30,7 +31,7 @@ class Served(NamedTuple):
     seconds: float = 0.0
 
 
-class Stages(NamedTuple):
+class Stages(Value, frozen=True, gc=False):
     """How long the stages of a call took, in seconds."""
 
     route: float
@@ -38,7 +39,7 @@ class Stages(NamedTuple):
     upstream: float
 
 
-class Outcome(NamedTuple):
+class Outcome(Value, frozen=True):
     """Everything a handler needs to answer: the receipt is there for errors too.
 
     ``fallback_from`` is the challenger's failure when the champion answered for it.
@@ -58,10 +59,10 @@ def not_logged(outcome: Outcome) -> Outcome:
     served = outcome.served
     if served.error is not None:
         return outcome
-    return outcome._replace(served=served._replace(prediction=None, error=NotLogged()))
+    return outcome.but(served=served.but(prediction=None, error=NotLogged()))
 
 
-class Call(NamedTuple):
+class Call(Value, frozen=True):
     """One call under way: when it began, when its route was known and when it ends, in monotonic seconds.
 
     ``stored`` is what the feature store had, ``None`` if it was not asked or failed. ``span`` is the call's own, while

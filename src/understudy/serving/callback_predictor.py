@@ -14,6 +14,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.route import falls_back
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
+from understudy.core.value import Slotted
 from understudy.errors import ServingError
 from understudy.serving.call import Call, Outcome, Served
 from understudy.serving.feature_fetch import names_for
@@ -33,16 +34,12 @@ class CallbackPredictor:
         predictor: Has the steps.
         inference: The same as the predictor's.
         log: Where the predictor's rows go: ``on_result`` is called when the row is written.
-        now: The monotonic clock, in seconds.
     """
 
-    def __init__(
-        self, predictor: Predictor, inference: CachedInference, log: GroupCommit, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, predictor: Predictor, inference: CachedInference, log: GroupCommit) -> None:
         self._predictor = predictor
         self.inference = inference
         self._log = log
-        self._now = now
         self._tasks: set[asyncio.Task[None]] = set()
 
     def read(self, model_name: str, body: bytes) -> PredictRequest | TypedRequest:
@@ -66,14 +63,13 @@ class CallbackPredictor:
         if names_for(call.policy, call.route):
             self._start(self._finish(call, on_result))
             return
-        began = self._now()
         may_fall_back = falls_back(call.policy, call.route)
-        run = _Run(self, call, began, on_result, may_fall_back=may_fall_back)
+        run = _Run(self, call, on_result, may_fall_back)
         if self.inference.looks_up(version):
             if not run.hit(version):
                 self._start(self._finish(call, on_result))
             return
-        deadline = self._predictor.challengers_deadline(call, began) if may_fall_back else call.deadline
+        deadline = self._predictor.challengers_deadline(call, call.routed) if may_fall_back else call.deadline
         run.start(version, deadline)
 
     def end(self, run: "_Run", served: Served, failed: Served | None) -> None:
@@ -105,7 +101,7 @@ class CallbackPredictor:
 
     async def _fall_back(self, run: "_Run", first: Served) -> None:
         try:
-            served, failed = await self._predictor.fall_back(run.call, first, run.began)
+            served, failed = await self._predictor.fall_back(run.call, first, run.call.routed)
         except Exception as defect:  # noqa: BLE001 - as above
             run.on_result(defect)
         else:
@@ -130,37 +126,27 @@ class LogDecidedPredictor(CallbackPredictor):
         run.on_result(found)
 
 
-def open_callback_predictor(
-    predictor: Predictor, inference: CachedInference, log: GroupCommit, now: Callable[[], float]
-) -> CallbackPredictor:
+def open_callback_predictor(predictor: Predictor, inference: CachedInference, log: GroupCommit) -> CallbackPredictor:
     """Return what answers calls by callback over this log; chosen once, so that no call asks what the log decides."""
     made = LogDecidedPredictor if log.decides else CallbackPredictor
-    return made(predictor, inference, log, now)
+    return made(predictor, inference, log)
 
 
-class _Run:
+class _Run(Slotted):
     """One call under way, and what to do when its version has answered."""
 
-    __slots__ = ("_assembled", "_may_fall_back", "_predictor", "_version", "began", "call", "on_result")
-
-    _version: ModelVersion
-    _assembled: Assembled
-
-    def __init__(
-        self, predictor: CallbackPredictor, call: Call, began: float, on_result: OnResult, *, may_fall_back: bool
-    ) -> None:
-        self._predictor = predictor
-        self.call = call
-        self.began = began
-        self.on_result = on_result
-        self._may_fall_back = may_fall_back
+    _predictor: CallbackPredictor
+    call: Call
+    on_result: OnResult
+    _may_fall_back: bool
+    _assembled: Assembled | None = None
 
     def start(self, version: ModelVersion, deadline: float) -> None:
         """Ask the route's version, until ``deadline``."""
         assembled = self._assemble(version)
         if assembled is None:
             return
-        self._version, self._assembled = version, assembled
+        self._assembled = assembled
         try:
             self._predictor.inference.submit(version, assembled, deadline, self.take)
         except ServingError as problem:
@@ -179,10 +165,11 @@ class _Run:
 
     def take(self, found: Prediction | ServingError) -> None:
         """Take the version's answer, or its error."""
+        version = self.call.route.version
         if isinstance(found, ServingError):
-            self._decide(failure_of(self.call, self._version, self._assembled, found))
+            self._decide(failure_of(self.call, version, self._assembled, found))
         else:
-            self._decide(Served(self._version, self._assembled, found, None))
+            self._predictor.end(self, Served(version, self._assembled, found, None), None)
 
     def _assemble(self, version: ModelVersion) -> Assembled | None:
         """Return the version's inputs, or ``None``: then what is wrong with them has been decided on."""

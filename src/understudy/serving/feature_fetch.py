@@ -40,7 +40,7 @@ class FeatureFetch:
         if not names:
             return call
         if self._store is None:
-            return call._replace(feature_error=FeaturesUnavailable("no feature store is set up"))
+            return call.but(feature_error=FeaturesUnavailable("no feature store is set up"))
         budget = min(self._timeout_seconds, call.deadline - self._now())
         try:
             with step("features"):
@@ -55,9 +55,9 @@ class FeatureFetch:
             for name in names:
                 if name not in found:
                     self._telemetry.count("feature_missing_total", call.policy.model_name, name)
-            return call._replace(stored=found)
+            return call.but(stored=found)
         self._telemetry.count("feature_fetch_total", "error")
-        return call._replace(feature_error=error)
+        return call.but(feature_error=error)
 
     def count_unfit(self, model_name: str, stored: Mapping[str, Any], defaulted: Sequence[str]) -> None:
         """Count the features that the store has, and whose default was taken because the stored value does not fit."""

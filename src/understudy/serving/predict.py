@@ -196,7 +196,7 @@ class Predictor:
 
     async def fall_back(self, call: Call, first: Served, since: float) -> tuple[Served, Served]:
         """Let the champion answer for a challenger that was asked ``since`` and failed; what failed comes second."""
-        failed = first._replace(seconds=self._clocks.monotonic() - since)
+        failed = first.but(seconds=self._clocks.monotonic() - since)
         if call.span is not None:
             call.span.note("understudy.fallback", failure_attributes(first))
         with within(call.span):  # the challenger's answer may have come in another call's batch

@@ -65,16 +65,16 @@ class ShadowCalls:
             await self._ask(call, version)
             return
         with aside(call.span, "understudy.shadow") as span:
-            await self._ask(call._replace(span=span), version)
+            await self._ask(call.but(span=span), version)
 
     async def _ask(self, call: Call, version: ModelVersion) -> None:
         started = self._now()
         budget = min(version.timeout_seconds, self._timeout_seconds)
-        shadow_call = call._replace(deadline=started + budget, budget_seconds=budget)
+        shadow_call = call.but(deadline=started + budget, budget_seconds=budget)
         own_names = version.input_schema.stored_names
         if own_names and own_names != names_for(call.policy, call.route):
             # Fetched here and not with the caller's: a feature that only the shadow wants must delay no caller.
-            without_stored = shadow_call._replace(stored=None, feature_error=None)
+            without_stored = shadow_call.but(stored=None, feature_error=None)
             shadow_call = await self._features.fetch(without_stored, own_names)
         served = await self._versions.serve(shadow_call, version, shadow_call.deadline)
         seconds = self._now() - started

@@ -72,7 +72,7 @@ def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTre
 
 
 def failure_of(
-    call: Call, version: ModelVersion, assembled: Assembled | AssembledTreatments, problem: ServingError
+    call: Call, version: ModelVersion, assembled: Assembled | AssembledTreatments | None, problem: ServingError
 ) -> Served:
     """Return what a version made of a call when asking it ended in ``problem``."""
     error = problem.as_value()

@@ -134,7 +134,7 @@ class Stage:
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.callback_predictor = CallbackPredictor(self.predictor, inference, log, now)
+        self.callback_predictor = CallbackPredictor(self.predictor, inference, log)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(

@@ -16,5 +16,5 @@ def prediction_id(unix_ms: int, random_bits: int) -> str:
     """
     high = (unix_ms << 16) | 0x7000 | (random_bits >> 62 & 0xFFF)
     low = 0x8000_0000_0000_0000 | (random_bits & 0x3FFF_FFFF_FFFF_FFFF)
-    text = f"{high:016x}{low:016x}"
+    text = (high << 64 | low).to_bytes(16).hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

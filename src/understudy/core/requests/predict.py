@@ -9,7 +9,9 @@ from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import Assembled, assembled, single_values
-from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, TypedBody, TypedDecoder
+from understudy.core.schema.tensors import Row
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, TypedDecoder
+from understudy.core.value import Slotted
 from understudy.errors import (
     MAX_VIOLATIONS,
     BatchInvalid,
@@ -56,21 +58,18 @@ class LongRequest(PredictRequest):
         return True
 
 
-class TypedRequest:
+class TypedRequest(Slotted, gc=False):
     """A predict request that the typed decoder of a version's inputs read in one pass.
 
     Versions with the same inputs use its row as it is; for any other the body is parsed again.
     """
 
-    __slots__ = ("_body", "_decoder", "_inputs", "_row", "category", "entity_id")
-
-    _inputs: Mapping[str, Any] | None
-
-    def __init__(self, typed: TypedBody, decoder: TypedDecoder, body: bytes) -> None:
-        self.entity_id, self.category, self._row = typed
-        self._decoder = decoder
-        self._body = body
-        self._inputs = None
+    entity_id: str
+    category: str | None
+    _row: Row
+    _decoder: TypedDecoder
+    _body: bytes
+    _inputs: Mapping[str, Any] | None = None
 
     @property
     def inputs(self) -> Mapping[str, Any]:
@@ -96,7 +95,9 @@ class TypedRequest:
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:
     """Read the body of one predict call, in one pass if the decoder accepts it; raises as :func:`parse_predict`."""
     typed = decoder.read(body) if decoder is not None else None
-    return parse_predict(body) if decoder is None or typed is None else TypedRequest(typed, decoder, body)
+    if decoder is None or typed is None:
+        return parse_predict(body)
+    return TypedRequest(typed.entity_id, typed.category, typed.row, decoder, body)
 
 
 def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictRequest:

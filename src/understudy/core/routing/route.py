@@ -5,6 +5,7 @@ from hashlib import md5
 from typing import NamedTuple
 
 from understudy.core.routing.policy import LAST_BUCKET, ModelVersion, Role, ServingPolicy
+from understudy.core.value import Value
 
 BUCKETS = LAST_BUCKET + 1
 
@@ -17,7 +18,7 @@ class Reason(StrEnum):
     FORCED = "forced"
 
 
-class Route(NamedTuple):
+class Route(Value, frozen=True, gc=False):
     """The receipt of a routing decision."""
 
     version: ModelVersion

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype, Tensor, shape_text
+from understudy.core.value import Value
 from understudy.errors import BadAnswer
 
 MAX_CACHED_BYTES = 1_048_576
@@ -25,7 +26,7 @@ _ENVELOPE_BYTES = 256
 """Upper bound of a cache value's length without the prediction."""
 
 
-class Prediction(NamedTuple):
+class Prediction(Value, frozen=True, gc=False):
     """What the caller gets: JSON text of an object, and the score that metrics and analyses use.
 
     The object is ``{"score": 0.31}`` when the output is one number or ``score_index`` names one; otherwise

@@ -17,13 +17,14 @@ from understudy.core.schema.features import (
 )
 from understudy.core.schema.tensors import Datatype, Row, TensorSpec
 from understudy.core.schema.typed_decoder import ScalarPacker, TypedDecoder
+from understudy.core.value import Value
 from understudy.errors import InputInvalid, Violation
 
 _MISSING = object()
 _UNKNOWN = "is not an input of this version; leave it out"
 
 
-class Assembled(NamedTuple):
+class Assembled(Value, frozen=True, gc=False):
     """Validated inputs as tensors, their SHA-256 (64 hex digits), and the features that took their default."""
 
     row: Row

@@ -16,6 +16,8 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from msgspec.structs import astuple
 
+from understudy.core.value import Value
+
 MAX_ENTITY_ID = 255
 MAX_TYPED_FIELDS = 1_024
 """Inputs of a version for which a decoder is compiled."""
@@ -55,7 +57,7 @@ class ScalarPacker(NamedTuple):
             return None
 
 
-class TypedBody(NamedTuple):
+class TypedBody(Value, frozen=True, gc=False):
     """A body's entity id, its category if it has one, and the row of its inputs."""
 
     entity_id: str

@@ -8,17 +8,18 @@ Source:
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
 from understudy.core.prediction_log.row import PredictionRow
+from understudy.core.value import Value
 from understudy.ports.prediction_log import PredictionSpool
 
 _log = structlog.get_logger(__name__)
 
 
-class Pending(NamedTuple):
+class Pending(Value, frozen=True):
     """A call that is answered when its row is written, or with what kept it from being written."""
 
     row: PredictionRow | None

@@ -134,7 +134,7 @@ class BatchingCaller:
         if remaining <= 0:
             raise DeadlineExceeded("queue")
         loop = asyncio.get_running_loop()
-        waiting = WaitingRow(row, deadline, since, on_result)
+        waiting = WaitingRow(row, deadline, since, on_result, CURRENT.get())
         if len(self._queue) >= self._queue_rows:
             self._dispatch_if_due()  # a turn may bring more rows than may wait, of which none has to
         if len(self._queue) >= self._queue_rows:

@@ -10,8 +10,9 @@ import structlog
 
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.tensors import Row
+from understudy.core.value import Slotted
 from understudy.errors import DeadlineExceeded, ServingError
-from understudy.ports.tracing import CURRENT
+from understudy.ports.tracing import Span
 
 _log = structlog.get_logger(__name__)
 
@@ -29,18 +30,16 @@ OnRowResult: TypeAlias = Callable[[Prediction | ServingError], None]
 """Takes a row's prediction or its error; called once, from the event loop, and raises nothing."""
 
 
-class WaitingRow:
+class WaitingRow(Slotted):
     """A row that has no answer yet; once it is over it takes none, whatever still holds it."""
 
-    __slots__ = ("_on_result", "deadline", "row", "since", "span", "timer")
-
-    def __init__(self, row: Row, deadline: float, since: float, on_result: OnRowResult) -> None:
-        self.row = row
-        self.since = since
-        self.deadline = deadline
-        self._on_result: OnRowResult | None = on_result
-        self.span = CURRENT.get()
-        self.timer: asyncio.TimerHandle | None = None
+    row: Row
+    deadline: float
+    since: float
+    _on_result: OnRowResult | None
+    span: Span | None = None
+    """Its call's, where that is traced."""
+    timer: asyncio.TimerHandle | None = None
 
     @property
     def is_over(self) -> bool:

@@ -9,6 +9,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.routing.route import (
     BUCKETS,
     Reason,
+    Route,
     assignment,
     bucket_of,
     choose_route,
@@ -59,8 +60,9 @@ def test_a_category_overrides_the_bucket_and_a_forced_version_overrides_both(ent
     forced = a_version("7")
     policy = a_policy(challenger_weight=50, category_roles={"vip": Role.CHAMPION, "beta": Role.CHALLENGER})
 
-    assert choose_route(policy, entity_id, "vip")[1::2] == (Role.CHAMPION, Reason.CATEGORY)
-    assert choose_route(policy, entity_id, "beta")[1::2] == (Role.CHALLENGER, Reason.CATEGORY)
+    vip, beta = (choose_route(policy, entity_id, category) for category in ("vip", "beta"))
+    assert (vip.role, vip.reason) == (Role.CHAMPION, Reason.CATEGORY)
+    assert (beta.role, beta.reason) == (Role.CHALLENGER, Reason.CATEGORY)
     assert choose_route(policy, entity_id, "unknown").reason is Reason.BUCKET
     assert choose_route(policy, entity_id, "vip", forced).version is forced
     assert choose_route(policy, entity_id, "vip", forced).reason is Reason.FORCED
@@ -99,7 +101,8 @@ def test_an_assignment_says_what_the_route_is_and_from_which_weight_on_it_change
     found = assignment(policy, entity_id, category)
 
     route = choose_route(policy, entity_id, category)
-    assert (found.version, found.role, found.bucket, found.reason) == (route.version.version, *route[1:])
+    receipt = (route.version.version, route.role, route.bucket, route.reason)
+    assert (found.version, found.role, found.bucket, found.reason) == receipt
     assert found.joins_challenger_from_weight is not None
     for at, role in ((found.joins_challenger_from_weight - 1, Role.CHAMPION), (found.bucket + 1, Role.CHALLENGER)):
         assert choose_route(a_policy(challenger=a_version("2"), challenger_weight=at), entity_id).role is role
@@ -134,7 +137,7 @@ def test_with_two_arms_every_bucket_goes_where_the_seeds_rule_sends_it(category,
             expected = (B, Role.CHALLENGER) if to_b else (A, Role.CHAMPION)
             route = choose_route(policy, entity, category)
             reason = Reason.CATEGORY if by_category else Reason.BUCKET
-            if route != (*expected, bucket, reason):
+            if route != Route(*expected, bucket, reason):
                 wrong.append((weight, bucket, route))
 
     assert wrong == []
@@ -147,7 +150,7 @@ def test_every_bucket_reaches_the_version_that_has_it(weight, table):
     for bucket, entity in enumerate(ENTITIES):
         owner = B if bucket < weight else table[bucket] or A
         role = Role.CHAMPION if owner is A else Role.CHALLENGER
-        assert choose_route(policy, entity) == (owner, role, bucket, Reason.BUCKET)
+        assert choose_route(policy, entity) == Route(owner, role, bucket, Reason.BUCKET)
 
 
 @pytest.mark.deep
@@ -168,9 +171,9 @@ def test_a_category_goes_before_an_arm_unless_it_means_a_challenger_without_weig
 
     vip, beta = (choose_route(policy, entity, category) for category in ("vip", "beta"))
 
-    assert vip[:2] + vip[3:] == (A, Role.CHAMPION, Reason.CATEGORY)
+    assert vip == Route(A, Role.CHAMPION, vip.bucket, Reason.CATEGORY)
     if weight:
-        assert beta[:2] + beta[3:] == (B, Role.CHALLENGER, Reason.CATEGORY)
+        assert beta == Route(B, Role.CHALLENGER, beta.bucket, Reason.CATEGORY)
     else:
         assert beta == choose_route(policy, entity)
 

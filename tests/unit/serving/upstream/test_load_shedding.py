@@ -12,6 +12,7 @@ import pytest
 from builders import KeptRows, a_policy, a_version
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 from virtual_time import VirtualTimeLoop, run_in_virtual_time
 
 from understudy.adapters.memory.backend import MemoryBackend
@@ -470,7 +471,7 @@ def test_an_overloaded_shadow_is_counted_and_costs_its_caller_nothing():
     stage, outcome = run_stage(a_policy(shadow=a_version("4")), "4")
 
     assert outcome.served.prediction is not None
-    assert sum(outcome.seconds) < WAIT_SECONDS
+    assert sum(astuple(outcome.seconds)) < WAIT_SECONDS
     assert stage.telemetry.counts["predict_requests_total", "visits", "4", "shadow", "unavailable"] == 1
     assert [(row.role, row.status, row.error_code) for row in stage.rows.rows[1:]] == [
         (Role.SHADOW, Status.UNAVAILABLE, "E507")

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from understudy.core.routing.policy import Role
 from understudy.core.upstream.trace_context import read_traceparent
+from understudy.core.value import Value
 from understudy.errors import HeaderInvalid
 from understudy.ports.tracing import Span
 from understudy.serving.call import Outcome
@@ -40,7 +41,7 @@ class Identity(NamedTuple):
     lines: bytes
 
 
-class RequestOptions(NamedTuple):
+class RequestOptions(Value, frozen=True, gc=False):
     """What the headers of a request ask for."""
 
     authorization: str | None = None
@@ -81,9 +82,9 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
         raise HeaderInvalid("content-encoding: send the body uncompressed")
     authorization = fields.get(b"authorization")
     return RequestOptions(
-        authorization=authorization.decode("latin-1") if authorization is not None else None,
-        timeout_seconds=None if DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
-        content_length=content_length(fields.get(b"content-length")),
+        authorization.decode("latin-1") if authorization is not None else None,
+        None if DEADLINES.isdisjoint(fields) else _shortest_timeout(fields),
+        content_length(fields.get(b"content-length")),
     )
 
 

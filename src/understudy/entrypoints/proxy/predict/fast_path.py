@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 
+from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
 from understudy.entrypoints.proxy.messages.headers import (
     RawHeaders,
@@ -73,7 +74,7 @@ class FastPath:
         fields = dict(headers)
         span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
         request_id, identity_lines = identify(fields, self._new_id, span)
-        call = _Call(self.handler, target.decode(), request_id, identity_lines, writer, span=span)
+        call = _Call(self.handler, target.decode(), request_id, identity_lines, writer, span)
         self.handler.in_flight += 1
         try:
             options = read_headers(fields)
@@ -84,27 +85,15 @@ class FastPath:
         return True
 
 
-class _Call:
+class _Call(Slotted):
     """A call on the fast path: makes its answer, and gives that to its writer."""
 
-    __slots__ = ("_handler", "_identity_lines", "_path", "_request_id", "_span", "_writer")
-
-    def __init__(
-        self,
-        handler: PredictHandler,
-        path: str,
-        request_id: str,
-        identity_lines: bytes,
-        writer: ResponseWriter,
-        *,
-        span: Span | None,
-    ) -> None:
-        self._handler = handler
-        self._path = path
-        self._request_id = request_id
-        self._identity_lines = identity_lines
-        self._writer = writer
-        self._span = span
+    _handler: PredictHandler
+    _path: str
+    _request_id: str
+    _identity_lines: bytes
+    _writer: ResponseWriter
+    _span: Span | None
 
     def predict(self, options: RequestOptions, model_name: str, body: bytes) -> None:
         """Give the call to the handler."""
@@ -117,22 +106,21 @@ class _Call:
     def on_result(self, found: Outcome | Exception) -> None:
         """Answer with the call's outcome; a defect is answered E500."""
         self._handler.in_flight -= 1
+        make_answer = self._make_answer if self._span is None else self._traced_answer
         try:
-            answer = self._answer_to(found)
+            answer = make_answer(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
-            answer = self._answer_to(defect)
+            answer = make_answer(defect)
         self._writer.answer(*answer)
         if self._span is not None:
             end_span(self._span, answer[0])
 
-    def _answer_to(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
-        """Return status, header lines and body, as the handler's own replies have them."""
-        if self._span is None:
-            return self._make_answer(found)
+    def _traced_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
         with within(self._span):  # the result may come in another call's turn of the event loop
             return self._make_answer(found)
 
     def _make_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
+        """Return status, header lines and body, as the handler's own replies have them."""
         handler = self._handler
         if type(found) is Outcome:
             error = found.served.error

@@ -248,22 +248,23 @@ def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
     """Return an answer as JSON; ``entity_id`` names its entity among the members of a batch."""
     served = outcome.served
     prediction = served.prediction.json if served.prediction is not None else b"null"
+    defaulted = served.assembled.defaulted if served.assembled is not None else ()
     body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (
         prediction,
         _who(served.version.model_name, served.version.version, outcome.role),
         outcome.prediction_id.encode(),
         outcome.generation,
     )
+    if entity_id is None and outcome.fallback_from is None and not defaulted:
+        return body + b"}"
     extra: dict[str, object] = {}
     if entity_id is not None:
         extra["entity_id"] = entity_id
     if outcome.fallback_from is not None:
         extra["fallback"] = {"from_version": outcome.route.version.version, "code": outcome.fallback_from.code}
-    if served.assembled is not None and served.assembled.defaulted:
-        extra["defaulted"] = served.assembled.defaulted
-    if extra:
-        return body + b"," + orjson.dumps(extra)[1:]
-    return body + b"}"
+    if defaulted:
+        extra["defaulted"] = defaulted
+    return body + b"," + orjson.dumps(extra)[1:]
 
 
 @lru_cache(maxsize=4_096)

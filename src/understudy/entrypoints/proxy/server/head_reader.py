@@ -5,8 +5,8 @@ property test holds both side by side.
 """
 
 import re
-from typing import NamedTuple
 
+from understudy.core.value import Value
 from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, OPTION_HEADERS, HeaderFields
 from understudy.entrypoints.proxy.server.head_rules import RULED_HEADERS
 
@@ -25,7 +25,7 @@ _FIELD = re.compile(rb"\n((?i:%b)):[\t ]*+([^\r]*+)" % b"|".join(sorted(_READ)))
 _LENGTH = re.compile(rb"[0-9]{1,9}")
 
 
-class WholeRequest(NamedTuple):
+class WholeRequest(Value, frozen=True, gc=False):
     """A request of which all bytes are there, and nothing behind them.
 
     ``fields`` has the headers that the proxy reads, by their names in lower case.

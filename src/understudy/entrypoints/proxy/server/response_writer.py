@@ -7,6 +7,7 @@ from typing import TypeAlias
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.messages.headers import header_lines
 
 WRITE_WHOLE = "understudy.write_whole"
@@ -20,17 +21,17 @@ Header: TypeAlias = tuple[bytes, bytes]
 WriteWhole: TypeAlias = Callable[[int, Iterable[Header], bytes], bool]
 """Writes a whole response (status, headers, body) at once, or returns ``False`` and leaves it to ASGI's ``send``."""
 _CLOSE_LINE = b"connection: close\r\n"
+_WHOLE = b"%b%bcontent-length: %d\r\n%b%b\r\n%b"
 
 
-class FastPathCycle:
+class FastPathCycle(Slotted):
     """A fast-path call among its connection's requests: its response writer, with what uvicorn reads of a cycle."""
 
-    __slots__ = ("_connection", "disconnected", "keep_alive", "response_complete", "response_started")
-
-    def __init__(self, connection: HttpToolsProtocol) -> None:
-        self._connection = connection
-        self.keep_alive = True
-        self.disconnected = self.response_started = self.response_complete = False
+    _connection: HttpToolsProtocol
+    keep_alive: bool = True
+    disconnected: bool = False
+    response_started: bool = False
+    response_complete: bool = False
 
     @property
     def default_headers(self) -> list[Header]:
@@ -57,17 +58,19 @@ class FastPathCycle:
 
     def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """Write a response, its headers as lines, unless the caller has disconnected."""
-        if self.response_complete or self.disconnected or self.transport.is_closing():
+        connection = self._connection
+        transport = connection.transport
+        if self.response_complete or self.disconnected or transport.is_closing():
             self.response_complete = True
             return
         # Backpressure: a slow reader gets at most this one response too early, as its next call goes through ASGI.
-        length = b"content-length: %d\r\n" % len(body)
-        if self.keep_alive:
-            _write(self, status, length + lines, body)
-        else:
-            _write(self, status, length + lines + _CLOSE_LINE, body)
-            self.transport.close()
-        self._connection.on_response_complete()  # begins the next request, unless this was the last
+        default_lines = _default_lines(connection.server_state.default_headers)
+        close_line = b"" if self.keep_alive else _CLOSE_LINE
+        transport.write(_WHOLE % (STATUS_LINE[status], default_lines, len(body), lines, close_line, body))
+        self.response_started = self.response_complete = True
+        if not self.keep_alive:
+            transport.close()
+        connection.on_response_complete()  # begins the next request, unless this was the last
 
 
 class LastResponse:
@@ -101,7 +104,9 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     is_last = not cycle.keep_alive or _CLOSE_LINE in lines
     if cycle.response_started or cycle.disconnected or is_last or cycle.flow.write_paused:
         return False
-    _write(cycle, status, lines, body)
+    cycle.transport.write(_answer(status, cycle.default_headers, lines, body))
+    cycle.response_started = cycle.response_complete = True
+    cycle.message_event.set()
     cycle.on_response()
     return True
 
@@ -115,12 +120,6 @@ def last_answer(status: int, default_headers: list[Header], lines: bytes, body: 
     """Return the bytes of a response after which the connection is closed, its headers as lines."""
     length = b"content-length: %d\r\n" % len(body)
     return _answer(status, default_headers, lines + length + _CLOSE_LINE, body)
-
-
-def _write(cycle: RequestResponseCycle | FastPathCycle, status: int, lines: bytes, body: bytes) -> None:
-    cycle.transport.write(_answer(status, cycle.default_headers, lines, body))
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
 
 
 def _answer(status: int, default_headers: list[Header], lines: bytes, body: bytes) -> bytes:
