@@ -13,11 +13,11 @@ from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
 from understudy.core.routing.policy import Role
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Actor
@@ -74,7 +74,7 @@ class PastRollout:
         self._generated = 0
         self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
-        self.outcomes: dict[int, Difference] = {}
+        self.outcomes: dict[int, Outcomes] = {}
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
         await self._prepare()
@@ -104,12 +104,15 @@ class PastRollout:
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(self._url, timeout_seconds=5),
-            self.outcomes.get,
+            self._outcomes_of,
             ReadyProbe(),
             self.telemetry,
             entities=self.entities,
             environment="test",
         )
+
+    def _outcomes_of(self, rollout_id: int) -> Outcomes:
+        return self.outcomes.get(rollout_id, ())
 
     async def _date_back(self, rollout_id: int) -> None:
         self.id = rollout_id

@@ -13,6 +13,7 @@ from understudy.adapters.postgres.experiments.experiment_log import PostgresExpe
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_check import OUTCOME
+from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
@@ -87,7 +88,7 @@ async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict
     before = (await rollout.store.view(record.id)).record.state
     measured = half_as_many()
     assert measured is not None
-    rollout.outcomes[record.id] = measured
+    rollout.outcomes[record.id] = (measured,)
 
     await rollout.go_on(1)
 
@@ -109,7 +110,7 @@ async def test_the_outcome_counts_before_anybody_knows_what_a_slow_answer_is(dat
     await database.execute("UPDATE Rollout SET slow_us = NULL WHERE id = $1", record.id)
     measured = half_as_many()
     assert measured is not None
-    rollout.outcomes[record.id] = measured
+    rollout.outcomes[record.id] = (measured,)
 
     await rollout.go_on(1)
 
@@ -121,7 +122,7 @@ async def test_outcomes_that_are_alike_let_the_challenger_through(database, data
     record = await rollout.begin(PLAN)
     same = compare(*(ArmEntities(np.arange(4_000) % 20 == 0, np.ones(4_000)) for _ in range(2)))
     assert same is not None
-    rollout.outcomes[record.id] = same
+    rollout.outcomes[record.id] = (same,)
 
     await rollout.go_on(40)
 
@@ -133,7 +134,7 @@ async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(databas
     record = await rollout.begin(PLAN)
     await rollout.go_on(3)
 
-    async def measure(view: RolloutView) -> Difference | None:
+    async def measure(view: RolloutView, _limit: OutcomeLimit) -> Difference | None:
         return half_as_many() if view.record.id == record.id else None
 
     status = await StatusReader(

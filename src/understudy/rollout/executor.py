@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import structlog
 
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.constant_scores import LiveScores, constant_words
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.glance import GLANCE_SECONDS
@@ -18,7 +19,6 @@ from understudy.core.rollout.state import Kind, Observation, Phase, Transition, 
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import others_resolved
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_proxies_words
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
@@ -45,6 +45,7 @@ from understudy.rollout.entity_verdict import named_keys, stored_entities
 from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics, Trigger
 from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.start import TRAFFIC_SECONDS
+from understudy.rollout.stored_outcomes import stored_outcomes
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
 from understudy.rollout.warm_up_verdict import (
@@ -95,7 +96,7 @@ class RolloutExecutor:
     Args:
         store: Rollouts and the policies they change.
         windows: What the versions did.
-        outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
+        outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
         entities: Counts the calls of single entities; ``None`` names none.
@@ -109,7 +110,7 @@ class RolloutExecutor:
         self,
         store: RolloutStore,
         windows: WindowLog,
-        outcome_of: Callable[[int], Difference | None],
+        outcomes_of: Callable[[int], Outcomes],
         warm_up: WarmUpProbe,
         telemetry: Telemetry,
         *,
@@ -121,7 +122,7 @@ class RolloutExecutor:
     ) -> None:
         self._store = store
         self._windows = windows
-        self._outcome_of = outcome_of
+        self._outcomes_of = outcomes_of
         self._warm_up = warm_up
         self._scores = scores
         self._entities = entities
@@ -283,14 +284,14 @@ class RolloutExecutor:
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcome_of(record.id))
+            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcomes_of(record.id))
         strata = await self._window_cache.strata(
             record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS
         )
         if strata is None:
             return None
         entities = None if self._entities is None else self._entities.latest(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities)
+        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcomes_of(record.id), entities)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""
@@ -323,7 +324,7 @@ class RolloutExecutor:
         elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
             stored |= stored_entities(seen.entities, named)
-            event = _judged(view, seen.decision, stored, seen.outcome)
+            event = _judged(view, seen.decision, stored, seen.outcomes)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
@@ -437,10 +438,9 @@ def _packed(strata: Strata) -> dict[str, object]:
     return {"strata_windows": len(strata.starts), "strata_sha256": strata_digest(strata)}
 
 
-def _judged(
-    view: RolloutView, decision: Decision, stored: Mapping[str, object], outcome: Difference | None
-) -> NewRolloutEvent:
+def _judged(view: RolloutView, decision: Decision, stored: Mapping[str, object], outcomes: Outcomes) -> NewRolloutEvent:
     """Return the event of a decision with ``stored``, everything that it takes to make it again."""
+    policy = policy_of(view)
     return NewRolloutEvent(
         ACTOR,
         decision.verdict,
@@ -449,8 +449,8 @@ def _judged(
             "now": view.read_at,
             "stage": asdict(stage_of(view)),
             **stored,
-            "outcome": None if outcome is None else outcome._asdict(),
+            **stored_outcomes(policy, outcomes),
             "decision": decision.sentence,
         },
-        policy_of(view).to_json(),
+        policy.to_json(),
     )

@@ -12,20 +12,20 @@ from math import inf
 import numpy as np
 
 from understudy.core.canary import messages as words
-from understudy.core.canary.check_input import CheckInput
+from understudy.core.canary.check_input import CheckInput, Outcomes
 from understudy.core.canary.checks import judged_checks, needed_of
 from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
 from understudy.core.canary.error_rate import ERROR_RATE, error_rate
+from understudy.core.canary.held_outcomes import is_held_by_outcome, outcomes_missing
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
 from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.worst_entities import EntityCounts, entities_words, failing_entities
-from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,
     MAX_RESTARTS,
@@ -41,7 +41,7 @@ from understudy.core.windows.window import Window
 
 
 def evaluate(
-    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
+    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcomes: Outcomes = ()
 ) -> Decision:
     """Return the verdict on a rollout.
 
@@ -51,17 +51,18 @@ def evaluate(
         stage: Where the rollout stands.
         now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on, and at once
             for a challenger that fails nearly every entity from its first calls on.
-        outcome: Challenger less champion of ``policy.outcome``, as of a moment that is not long ago.
+        outcomes: Of ``policy.watched_outcomes``, as of a moment that is not long ago.
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
-        ``ADVANCE`` when the stage's time is over, the regression that the policy asks for would have been seen, and
-        there is no recent regression; ``HOLD`` otherwise, no traffic included, with what is missing.
+        ``ADVANCE`` when the stage's time is over, the regression that the policy asks for would have been seen, the
+        outcomes that hold a step are within their margins, and there is no recent regression; ``HOLD`` otherwise, no
+        traffic included, with what is missing.
 
     Source:
         Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.statistics.sequential_evidence`.
     """
-    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcome)
+    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcomes)
 
 
 def judge(
@@ -69,7 +70,7 @@ def judge(
     policy: CanaryPolicy,
     stage: Stage,
     now: float,
-    outcome: Difference | None = None,
+    outcomes: Outcomes = (),
     *,
     entities: EntityCounts | None = None,
 ) -> Decision:
@@ -85,7 +86,7 @@ def judge(
         inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
     inputs = inputs._replace(
-        outcome=outcome,
+        outcomes=outcomes,
         is_error_detectable=detectable.is_enough,
         early_failure=failed_early,
         latency_shift=_latency_shift(inputs.strata, stage),
@@ -212,8 +213,10 @@ def _missing(
     counted = int(inputs.strata.challenger.answered[start.first :].sum())
     if start.was_cold and counted < policy.min_requests:
         parts.append(words.cold_start_words(counted, policy.min_requests))
-    parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
-    parts += [words.unproven_words(row) for row in evidence if _is_nearly_proven(row)]
+    others = [row for row in evidence if not is_held_by_outcome(inputs, row)]
+    parts += [words.few_entities_words(row) for row in others if _is_of_few_entities(row)]
+    parts += [words.unproven_words(row) for row in others if _is_nearly_proven(row)]
+    parts += outcomes_missing(inputs, evidence)
     if not detectable.is_enough:
         missing = detectable.missing_requests or 0
         parts.append(words.detectable_words(detectable.ratio, detectable.asked_ratio, missing))

@@ -113,6 +113,13 @@ class Evidence(NamedTuple):
     challenger_requests: int
     since: float | None = None
     """Both values and the change are of the windows from here on, in seconds since the epoch; ``None``: of all."""
+    outcome: str | None = None
+    """The name of the outcome that is judged, of several."""
+
+    @property
+    def title(self) -> str:
+        """What is compared, in texts."""
+        return self.check.title if self.outcome is None else f"{self.check.title} {self.outcome}"
 
     @property
     def is_beyond_limit(self) -> bool:
@@ -123,11 +130,12 @@ class Evidence(NamedTuple):
         """Return the row as a JSON object.
 
         Infinity becomes ``null``, which :func:`understudy.core.canary.checks.evidence_from_json` tells from the
-        unknown; ``since`` is there only if it says something.
+        unknown; ``since`` and ``outcome`` are there only if they say something.
         """
         document = {name: None if value == inf else value for name, value in self._asdict().items()}
         document["check"] = self.check.name
-        return {name: value for name, value in document.items() if name != "since" or value is not None}
+        later = ("since", "outcome")
+        return {name: value for name, value in document.items() if name not in later or value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def side_titles(state: RolloutState) -> tuple[str, str]:
 def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
     """Return a check's name, both sides, the change, its limit and the evidence."""
     champion, challenger = (value_words(row.check, value) for value in (row.champion, row.challenger))
-    return row.check.title, champion, challenger, check_change_words(row), limit_words(row), _evidence(row)
+    return row.title, champion, challenger, check_change_words(row), limit_words(row), _evidence(row)
 
 
 def check_change_words(row: Evidence) -> str:
