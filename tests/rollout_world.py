@@ -9,6 +9,7 @@ import orjson
 from stats.worlds import Traffic, World
 
 from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
@@ -22,6 +23,7 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
@@ -101,6 +103,8 @@ class PastRollout:
     def starts_anew(self) -> None:
         """Let another monitor lead, which remembers nothing."""
         self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
+        metrics = PostgresMetricStore(self._url, timeout_seconds=5)
+        self.drifts = DriftCheck(self.store, metrics, environment="test")
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(self._url, timeout_seconds=5),
@@ -108,6 +112,7 @@ class PastRollout:
             ReadyProbe(),
             self.telemetry,
             entities=self.entities,
+            drifts=self.drifts,
             environment="test",
         )
 

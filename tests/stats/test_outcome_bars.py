@@ -1,5 +1,6 @@
-"""The bars of outcomes in a rollout: an equal challenger is hardly ever taken back for them, at any analysis, and is held
-no longer than is said; a worse one never ends a step that an outcome holds.
+"""The bars of outcomes in a rollout: equal challengers are hardly ever taken back, and held no longer than is said.
+
+A challenger that is worse than its margin ends hardly any step that an outcome holds.
 
 Short by default; ``UNDERSTUDY_STATS=full`` makes more runs. ``pytest -s`` shows each figure beside its bar.
 """

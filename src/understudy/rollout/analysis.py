@@ -15,6 +15,7 @@ from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_afte
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.canary.worst_entities import EntityCounts
+from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind
 from understudy.core.windows.strata import Strata, stratify
@@ -43,6 +44,8 @@ class Analysis(NamedTuple):
     """Of a challenger that gives every call the same score, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
+    drift: Sequence[BesideChampion] = ()
+    """How it drifts from the champion, where that takes it back: the decision rests on it as well."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -55,13 +58,26 @@ def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcomes: 
 
 
 def analysis_of_strata(
-    view: RolloutView, strata: Strata, outcomes: Outcomes, entities: EntityCounts | None = None
+    view: RolloutView,
+    strata: Strata,
+    outcomes: Outcomes,
+    entities: EntityCounts | None = None,
+    drift: Sequence[BesideChampion] = (),
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcomes, entities=entities)
+    decision = judge(strata, policy, stage_of(view), view.read_at, outcomes, entities=entities, drift=drift)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcomes, is_worse=is_worse, entities=entities)
+    return Analysis(
+        decision,
+        None,
+        _requests(view, strata),
+        strata,
+        outcomes,
+        is_worse=is_worse,
+        entities=entities,
+        drift=tuple(drift),
+    )
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

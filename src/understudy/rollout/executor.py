@@ -15,7 +15,7 @@ from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.policy_conflict import at_seen_generation
-from understudy.core.rollout.state import Kind, Observation, Phase, Transition, WarmUpResult
+from understudy.core.rollout.state import DriftMode, Kind, Observation, Phase, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import others_resolved
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_proxies_words
@@ -40,6 +40,7 @@ from understudy.rollout.analysis import (
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.constant_scores import ConstantScores
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
 from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics, Trigger
@@ -100,6 +101,7 @@ class RolloutExecutor:
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
         entities: Counts the calls of single entities; ``None`` names none.
+        drifts: Compares the hours of challenger and champion; ``None`` compares none.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -116,6 +118,7 @@ class RolloutExecutor:
         *,
         scores: ScoreComparison | None = None,
         entities: EntityCheck | None = None,
+        drifts: DriftCheck | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -126,6 +129,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._scores = scores
         self._entities = entities
+        self._drifts = drifts
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -291,7 +295,10 @@ class RolloutExecutor:
         if strata is None:
             return None
         entities = None if self._entities is None else self._entities.latest(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcomes_of(record.id), entities)
+        takes_back = view.on_drift is DriftMode.ROLLBACK
+        drift = self._drifts.latest(record.id) if takes_back and self._drifts is not None else ()
+        outcomes = self._outcomes_of(record.id)
+        return await asyncio.to_thread(analysis_of_strata, view, strata, outcomes, entities, drift)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""
@@ -324,8 +331,9 @@ class RolloutExecutor:
         elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
             stored |= stored_entities(seen.entities, named)
+            stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
             event = _judged(view, seen.decision, stored, seen.outcomes)
-        alerts = alert_events(transition.actions, view, self._environment, decision)
+        alerts = alert_events(transition.actions, view, self._environment, decision, seen.drift)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
             return

@@ -12,6 +12,8 @@ from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import CheckState, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.outcome_limits import OutcomeLimit
+from understudy.core.drift.beside_champion import BesideChampion
+from understudy.core.drift.evidence import Measure
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
@@ -162,9 +164,31 @@ def test_a_verdict_that_outcomes_held_comes_to_the_same_again():
     assert judged(event) == Replay(decision, agrees=True)
     assert decision.verdict is Verdict.HOLD
     assert "outcome converted" in decision.reason
-    assert [row.outcome for row in read_evidence(event) if row.outcome] == ["converted", "refunds"]
+    assert [row.subject for row in read_evidence(event) if row.subject] == ["converted", "refunds"]
     without = event._replace(inputs={name: value for name, value in event.inputs.items() if name != "outcomes"})
     assert not judged(without).agrees
+
+
+def test_a_rollback_for_a_drift_comes_to_the_same_again():
+    drift = [BesideChampion("age", Measure.MEAN, 0.6, 0.1, 1e9, 400.0, 30.0, 36.0, 0.0, 900)]
+    strata = stratify(Traffic(World("calm", requests_per_minute=2_000), 1).windows(0, 40, 25.0), 1)
+    decision = judge(strata, POLICY, STAGE, NOW, drift=drift)
+    inputs = {
+        "now": NOW,
+        "stage": asdict(STAGE),
+        "strata": strata_to_text(strata),
+        "decision": decision.sentence,
+        "drift": [one.to_json() for one in drift],
+    }
+    rows = [row.to_json() for row in decision.evidence]
+    event = stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs)))
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert decision.reason.startswith(
+        "drifts from the champion: age 36 vs 30 on the same hours, mean 0.60 sd (limit 0.1)"
+    )
+    assert judged(event) == Replay(decision, agrees=True)
+    assert read_evidence(event)[-1].title == "drift age"
 
 
 def test_the_rules_of_a_newer_release_are_named():

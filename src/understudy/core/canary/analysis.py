@@ -12,6 +12,7 @@ from math import inf
 import numpy as np
 
 from understudy.core.canary import messages as words
+from understudy.core.canary.challenger_drift import drift_reason, drift_row
 from understudy.core.canary.check_input import CheckInput, Outcomes
 from understudy.core.canary.checks import judged_checks, needed_of
 from understudy.core.canary.cold_start import ColdStart, cold_start
@@ -26,6 +27,7 @@ from understudy.core.canary.sample_ratio_check import judge_sample_ratio
 from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.worst_entities import EntityCounts, entities_words, failing_entities
+from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,
     MAX_RESTARTS,
@@ -73,10 +75,12 @@ def judge(
     outcomes: Outcomes = (),
     *,
     entities: EntityCounts | None = None,
+    drift: Sequence[BesideChampion] = (),
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
-    Entities that the challenger fails, of those in ``entities``, hold the step.
+    Entities that the challenger fails, of those in ``entities``, hold the step; ``drift`` from the champion takes it
+    back.
     """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
@@ -104,6 +108,9 @@ def judge(
     if any(_rolls_back(row, policy, failing) for row in failing):
         # Before the split is judged: rolling a failing challenger back costs a wait, keeping it costs callers.
         return Decision(Verdict.ROLL_BACK, words.roll_back_reason(failing), evidence, place=place)
+    if drift:
+        evidence = (*evidence, drift_row(drift, inputs.requests))
+        return Decision(Verdict.ROLL_BACK, drift_reason(drift), evidence, place=place)
     no_traffic = words.traffic_words(inputs.requests, stage)
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)

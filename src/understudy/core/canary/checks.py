@@ -5,6 +5,7 @@ from functools import partial
 from math import inf, log
 from typing import Any, NamedTuple
 
+from understudy.core.canary.challenger_drift import CHALLENGER_DRIFT
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.error_rate import ERROR_RATE, judge_error_rate
@@ -60,7 +61,7 @@ CHECKS = (
 """In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others
 mean anything."""
 BY_NAME: Mapping[str, Check] = {
-    check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, P99_LATENCY)
+    check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, CHALLENGER_DRIFT, P99_LATENCY)
 }
 """Every check that a row of evidence may name, that of the reference rule included."""
 

@@ -113,13 +113,13 @@ class Evidence(NamedTuple):
     challenger_requests: int
     since: float | None = None
     """Both values and the change are of the windows from here on, in seconds since the epoch; ``None``: of all."""
-    outcome: str | None = None
-    """The name of the outcome that is judged, of several."""
+    subject: str | None = None
+    """What of several is judged: the name of an outcome, or of an input that drifts."""
 
     @property
     def title(self) -> str:
         """What is compared, in texts."""
-        return self.check.title if self.outcome is None else f"{self.check.title} {self.outcome}"
+        return self.check.title if self.subject is None else f"{self.check.title} {self.subject}"
 
     @property
     def is_beyond_limit(self) -> bool:
@@ -130,11 +130,11 @@ class Evidence(NamedTuple):
         """Return the row as a JSON object.
 
         Infinity becomes ``null``, which :func:`understudy.core.canary.checks.evidence_from_json` tells from the
-        unknown; ``since`` and ``outcome`` are there only if they say something.
+        unknown; ``since`` and ``subject`` are there only if they say something.
         """
         document = {name: None if value == inf else value for name, value in self._asdict().items()}
         document["check"] = self.check.name
-        later = ("since", "outcome")
+        later = ("since", "subject")
         return {name: value for name, value in document.items() if name not in later or value is not None}
 
 

@@ -43,7 +43,7 @@ def judge_outcome(inputs: CheckInput, log_needed: float) -> Evidence:
 def judge_of_several(number: int, inputs: CheckInput, log_needed: float) -> Evidence:
     """Return the same of one of the outcomes that a policy lists, with its name."""
     row = _judge(inputs, number, OUTCOMES[number], log_needed)
-    return row._replace(outcome=inputs.policy.outcomes[number].name)
+    return row._replace(subject=inputs.policy.outcomes[number].name)
 
 
 def tolerated_of(limit: OutcomeLimit, difference: Difference | None) -> float:

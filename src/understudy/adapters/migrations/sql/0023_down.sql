@@ -1,0 +1,1 @@
+ALTER TABLE ServingPolicy DROP COLUMN on_drift;
