@@ -1,6 +1,7 @@
 """A challenger that drifts from the champion on the same hours is alerted, or taken back, as its policy says."""
 
 from math import ceil
+from typing import Any
 
 import numpy as np
 import orjson
@@ -41,7 +42,7 @@ async def pass_hours(database, rollout: PastRollout, challenger_mean: float) -> 
     await rollout.drifts.tick(None)  # type: ignore[arg-type]  # nobody else leads
 
 
-async def alerts_of(database, kind: AlertKind) -> list[dict[str, object]]:
+async def alerts_of(database, kind: AlertKind) -> list[dict[str, Any]]:
     rows = await database.fetch("SELECT payload FROM AlertOutbox ORDER BY id")
     return [found for row in rows if (found := orjson.loads(row["payload"]))["kind"] == kind]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
@@ -139,7 +140,8 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = PostgresMetricStore(database_url, timeout_seconds=seconds)
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
-    drift = DriftJob(store, windows, telemetry, environment=settings.environment)
+    changes = PostgresChangeHistory(database_url, timeout_seconds=seconds)
+    drift = DriftJob(store, windows, telemetry, environment=settings.environment, changes=changes)
     deleting_url = settings.deleting_url
 
     def begin_all(model_names: Collection[str]) -> None:
