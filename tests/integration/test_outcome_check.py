@@ -1,6 +1,7 @@
 """A rollout that is judged by what happened afterwards, against a real Postgres."""
 
 import time
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -22,6 +23,7 @@ from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.history import RolloutHistory
+from understudy.rollout.outcome_check import Measure
 from understudy.rollout.replay import replayed
 from understudy.rollout.status import StatusReader
 
@@ -127,6 +129,48 @@ async def test_outcomes_that_are_alike_let_the_challenger_through(database, data
     await rollout.go_on(40)
 
     assert (await rollout.store.view(record.id)).record.state.promoted_at is not None
+
+
+async def test_a_step_that_an_outcome_holds_waits_until_it_is_within_its_margin(database, database_url):
+    held = {"name": "converted", "limit_ratio": 0.1, "within_seconds": 60, "holds_step": True}
+    limits = {"detectable_ratio": 3, "outcomes": [held, {"name": "refunds", "lower_is_better": True}]}
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(replace(PLAN, canary_limits=limits))
+    rollout.outcomes[record.id] = (alike(4_000), None)
+    await rollout.go_on(20)
+    during = await StatusReader(
+        rollout.store, PostgresWindowLog(database_url, timeout_seconds=5), alike_of(4_000), "churn"
+    ).read()
+
+    rollout.outcomes[record.id] = (alike(400_000), None)
+    await rollout.go_on(20)
+
+    page = rollout_page(during, RolloutHistory((), (), None, windows_are_gone=False))
+    assert len(during.view.record.state.step_starts) == 1
+    assert during.decision is not None
+    assert during.decision.verdict is Verdict.HOLD
+    assert "outcome converted 0.05 vs 0.05 = 1x (" in during.decision.reason
+    assert "holds the step: not shown yet to be at least 0.9x; an equal version takes about" in during.decision.reason
+    assert "outcome converted" in page
+    assert "outcome refunds" in page
+    assert (await rollout.store.view(record.id)).record.state.promoted_at is not None
+    events = [event for event in await rollout.store.events(record.id) if event.verdict is Verdict.ADVANCE]
+    again = replayed(events[-1])
+    assert again is not None
+    assert again.agrees
+
+
+def alike(entities: int) -> Difference:
+    found = compare(*(ArmEntities(np.arange(entities) % 20 == 0, np.ones(entities)) for _ in range(2)))
+    assert found is not None
+    return found
+
+
+def alike_of(entities: int) -> Measure:
+    async def measure(_view: RolloutView, _limit: OutcomeLimit) -> Difference | None:
+        return alike(entities)
+
+    return measure
 
 
 async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(database, database_url):

@@ -89,9 +89,12 @@ class DriftCheck:
         if not state.step_starts or state.promoted_at is not None or state.phase.is_final:
             return
         since = ceil(state.step_starts[0] / HOUR_SECONDS) * HOUR_SECONDS
-        until = await self._summed_until(view)
         current = self._rounds.get(record.id)
-        if until <= since or (current is not None and current.until >= until and not current.left):
+        judged_until = since if current is None or current.left else current.until
+        if closed_until(view.read_at) <= judged_until:
+            return
+        until = await self._summed_until(view)
+        if until <= judged_until:
             return
         if current is None or not current.left:
             current = self._rounds[record.id] = await self._begin(view, until)

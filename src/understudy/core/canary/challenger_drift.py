@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.drift.beside_champion import BesideChampion
 
-CHALLENGER_DRIFT = Check("challenger_drift", "drift", Unit.NUMBER, is_in_deviations=True, is_drawn=False)
+CHALLENGER_DRIFT = Check("challenger_drift", "drift", Unit.NUMBER, is_distance=True, is_drawn=False)
 
 
 def drift_reason(found: Sequence[BesideChampion]) -> str:

@@ -54,6 +54,8 @@ class Check:
     worse: Worse = Worse.ABOVE
     is_in_deviations: bool = False
     """Whether the change is a difference in standard deviations of the champion's; otherwise it is a ratio."""
+    is_distance: bool = False
+    """Whether the change is a distance without a unit and without an interval."""
     has_interval: bool = False
     """Whether sentences tell both bounds of the change, not only the lower one."""
     is_drawn: bool = True

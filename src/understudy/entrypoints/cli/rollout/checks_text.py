@@ -70,6 +70,8 @@ def check_change_words(row: Evidence) -> str:
     """Return a check's change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
     if row.change is None:
         return _DASH
+    if row.check.is_distance:
+        return f"{row.change:.2f}"
     if row.check.is_in_deviations:
         change, low, high = (
             "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
@@ -84,6 +86,8 @@ def limit_words(row: Evidence) -> str:
     """Return the change that is tolerated."""
     if row.limit is None or row.check is SAMPLE_RATIO:
         return _DASH
+    if row.check.is_distance:
+        return f"{row.limit:.2g}"
     return f"{row.limit:.2g} sd" if row.check.is_in_deviations else f"{row.limit:.3g}x"
 
 
