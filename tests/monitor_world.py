@@ -125,7 +125,7 @@ def an_executor(
     return RolloutExecutor(
         store or PostgresRolloutStore(url, timeout_seconds=30),
         windows or PostgresWindowLog(url, timeout_seconds=30),
-        lambda _rollout_id: None,
+        lambda _rollout_id: (),
         WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect, PROTOCOLS),
         MemoryTelemetry(),
         environment="test",

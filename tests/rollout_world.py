@@ -9,19 +9,21 @@ import orjson
 from stats.worlds import Traffic, World
 
 from understudy.adapters.memory.policy import MemoryPolicySource
+from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
 from understudy.core.routing.policy import Role
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up import WarmUpProbe
@@ -74,7 +76,7 @@ class PastRollout:
         self._generated = 0
         self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
-        self.outcomes: dict[int, Difference] = {}
+        self.outcomes: dict[int, Outcomes] = {}
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
         await self._prepare()
@@ -101,15 +103,21 @@ class PastRollout:
     def starts_anew(self) -> None:
         """Let another monitor lead, which remembers nothing."""
         self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
+        metrics = PostgresMetricStore(self._url, timeout_seconds=5)
+        self.drifts = DriftCheck(self.store, metrics, environment="test")
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(self._url, timeout_seconds=5),
-            self.outcomes.get,
+            self._outcomes_of,
             ReadyProbe(),
             self.telemetry,
             entities=self.entities,
+            drifts=self.drifts,
             environment="test",
         )
+
+    def _outcomes_of(self, rollout_id: int) -> Outcomes:
+        return self.outcomes.get(rollout_id, ())
 
     async def _date_back(self, rollout_id: int) -> None:
         self.id = rollout_id

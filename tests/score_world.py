@@ -108,7 +108,7 @@ class WarmUps:
         """Return the executor of a monitor that has just started."""
         windows = PostgresWindowLog(self.url, timeout_seconds=5)
         return RolloutExecutor(
-            self.store, windows, lambda _: None, self._probe, self.telemetry, scores=self._scores, environment="test"
+            self.store, windows, lambda _: (), self._probe, self.telemetry, scores=self._scores, environment="test"
         )
 
     async def add(self, version: int, port: int, **columns: Any) -> int:

@@ -253,7 +253,9 @@ async def test_doctor_names_the_challenger_and_the_arm_that_fail_and_none_withou
         ("7", 6, "challenger", 60, 3),
         ("7", 70, "challenger", 100, 100),
         ("8", 5, "challenger", 400, 5),
-        ("9", 5, "challenger", 99, 99),
+        ("9", 5, "challenger", 50, 0),
+        ("9", 600, "challenger", 150, 10),
+        ("9", 1_500, "challenger", 100, 100),
     ):
         await database.execute(windows, versions[version], minutes, role, calls, errors)
 
@@ -261,8 +263,9 @@ async def test_doctor_names_the_challenger_and_the_arm_that_fail_and_none_withou
     await change(database, "challenger_weight = 0, fallback = false")
     without_challenger = await examine_shares(database_url, 100, 0.01)
 
-    assert found == [FailingShare("churn", "7", 3, 120, True), FailingShare("churn", "8", 5, 400, True)]
-    assert without_challenger == [FailingShare("churn", "8", 5, 400, False)]
+    lately = [FailingShare("churn", "8", 5, 400, True), FailingShare("churn", "9", 10, 200, True, hours=24)]
+    assert found == [FailingShare("churn", "7", 3, 120, True), *lately]
+    assert without_challenger == [share._replace(has_fallback=False) for share in lately]
 
 
 async def test_another_share_goes_on_with_the_evidence_and_another_version_begins_the_next_guard(

@@ -1,6 +1,7 @@
 """A rollout that is judged by what happened afterwards, against a real Postgres."""
 
 import time
+from dataclasses import replace
 from io import StringIO
 
 import numpy as np
@@ -13,6 +14,7 @@ from understudy.adapters.postgres.experiments.experiment_log import PostgresExpe
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_check import OUTCOME
+from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
@@ -21,6 +23,7 @@ from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
 from understudy.rollout.history import RolloutHistory
+from understudy.rollout.outcome_check import Measure
 from understudy.rollout.replay import replayed
 from understudy.rollout.status import StatusReader
 
@@ -87,7 +90,7 @@ async def test_a_challenger_whose_callers_buy_less_is_taken_back_and_the_verdict
     before = (await rollout.store.view(record.id)).record.state
     measured = half_as_many()
     assert measured is not None
-    rollout.outcomes[record.id] = measured
+    rollout.outcomes[record.id] = (measured,)
 
     await rollout.go_on(1)
 
@@ -109,7 +112,7 @@ async def test_the_outcome_counts_before_anybody_knows_what_a_slow_answer_is(dat
     await database.execute("UPDATE Rollout SET slow_us = NULL WHERE id = $1", record.id)
     measured = half_as_many()
     assert measured is not None
-    rollout.outcomes[record.id] = measured
+    rollout.outcomes[record.id] = (measured,)
 
     await rollout.go_on(1)
 
@@ -121,11 +124,53 @@ async def test_outcomes_that_are_alike_let_the_challenger_through(database, data
     record = await rollout.begin(PLAN)
     same = compare(*(ArmEntities(np.arange(4_000) % 20 == 0, np.ones(4_000)) for _ in range(2)))
     assert same is not None
-    rollout.outcomes[record.id] = same
+    rollout.outcomes[record.id] = (same,)
 
     await rollout.go_on(40)
 
     assert (await rollout.store.view(record.id)).record.state.promoted_at is not None
+
+
+async def test_a_step_that_an_outcome_holds_waits_until_it_is_within_its_margin(database, database_url):
+    held = {"name": "converted", "limit_ratio": 0.1, "within_seconds": 60, "holds_step": True}
+    limits = {"detectable_ratio": 3, "outcomes": [held, {"name": "refunds", "lower_is_better": True}]}
+    rollout = PastRollout(database, database_url, TWINS, seconds_ago=7_200)
+    record = await rollout.begin(replace(PLAN, canary_limits=limits))
+    rollout.outcomes[record.id] = (alike(4_000), None)
+    await rollout.go_on(20)
+    during = await StatusReader(
+        rollout.store, PostgresWindowLog(database_url, timeout_seconds=5), alike_of(4_000), "churn"
+    ).read()
+
+    rollout.outcomes[record.id] = (alike(400_000), None)
+    await rollout.go_on(20)
+
+    page = rollout_page(during, RolloutHistory((), (), None, windows_are_gone=False))
+    assert len(during.view.record.state.step_starts) == 1
+    assert during.decision is not None
+    assert during.decision.verdict is Verdict.HOLD
+    assert "outcome converted 0.05 vs 0.05 = 1x (" in during.decision.reason
+    assert "holds the step: not shown yet to be at least 0.9x; an equal version takes about" in during.decision.reason
+    assert "outcome converted" in page
+    assert "outcome refunds" in page
+    assert (await rollout.store.view(record.id)).record.state.promoted_at is not None
+    events = [event for event in await rollout.store.events(record.id) if event.verdict is Verdict.ADVANCE]
+    again = replayed(events[-1])
+    assert again is not None
+    assert again.agrees
+
+
+def alike(entities: int) -> Difference:
+    found = compare(*(ArmEntities(np.arange(entities) % 20 == 0, np.ones(entities)) for _ in range(2)))
+    assert found is not None
+    return found
+
+
+def alike_of(entities: int) -> Measure:
+    async def measure(_view: RolloutView, _limit: OutcomeLimit) -> Difference | None:
+        return alike(entities)
+
+    return measure
 
 
 async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(database, database_url):
@@ -133,7 +178,7 @@ async def test_whoever_looks_on_sees_the_outcome_beside_the_other_checks(databas
     record = await rollout.begin(PLAN)
     await rollout.go_on(3)
 
-    async def measure(view: RolloutView) -> Difference | None:
+    async def measure(view: RolloutView, _limit: OutcomeLimit) -> Difference | None:
         return half_as_many() if view.record.id == record.id else None
 
     status = await StatusReader(

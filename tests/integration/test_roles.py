@@ -45,7 +45,7 @@ DECISIONS = {
     "predictionmetric": ("", "siu", "s", "sd", "s", ""),
     "predictionwindow": ("si(u)", "s", "s", "sd", "s", ""),
     "proxyinstance": ("siud", "s", "s", "", "s", ""),
-    "registryaudit": ("", "", "s", "sd", "s", ""),
+    "registryaudit": ("", "s", "s", "sd", "s", ""),
     "rollout": ("(s)", "s(u)", "siu", "sd(u)", "s", ""),
     "rolloutevent": ("", "si", "si", "sd(u)", "s", ""),
     "servingpolicy": ("s", "s(u)", "siud", "s", "s", ""),

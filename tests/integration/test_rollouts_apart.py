@@ -13,6 +13,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, WarmUpResult
 from understudy.core.statistics.difference import Difference
@@ -47,7 +48,7 @@ class Monitor:
         self.executor = RolloutExecutor(
             self.store,
             PostgresWindowLog(database_url, timeout_seconds=5),
-            lambda _: None,
+            lambda _: (),
             HungProbe(),
             PrometheusTelemetry(),
             environment="test",
@@ -308,7 +309,7 @@ async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its
 
     hangs = asyncio.Event()
 
-    async def measure(view: RolloutView) -> Difference | None:
+    async def measure(view: RolloutView, _limit: OutcomeLimit) -> Difference | None:
         if view.record.id == slow:
             hangs.set()
             await asyncio.Event().wait()
@@ -323,7 +324,7 @@ async def test_outcomes_that_cannot_be_counted_in_time_cost_no_other_rollout_its
         with pytest.raises(asyncio.CancelledError):
             await ticking
 
-    assert guard.latest(churn) == same
+    assert guard.latest(churn) == (same,)
 
 
 async def test_outcomes_that_cannot_be_counted_keep_the_last_measurement(monitor):
@@ -332,7 +333,7 @@ async def test_outcomes_that_cannot_be_counted_keep_the_last_measurement(monitor
     same = Difference(200, 200, 200, 200, 0.5, 0.5, 0.0, 0.25, 0.25)
     answers: list[Difference | Exception] = [same, RegistryUnavailable("away"), OverflowError("too large")]
 
-    async def measure(_: RolloutView) -> Difference | None:
+    async def measure(_: RolloutView, _limit: OutcomeLimit) -> Difference | None:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -344,4 +345,4 @@ async def test_outcomes_that_cannot_be_counted_keep_the_last_measurement(monitor
         with pytest.raises(error):
             await guard.tick(monitor.epoch)
 
-    assert guard.latest(churn) == same
+    assert guard.latest(churn) == (same,)

@@ -147,7 +147,7 @@ async def _examine_shares(settings: Settings) -> list[Finding]:
         )
     except RegistryUnavailable as problem:
         return [Finding("shares", State.WARNING, problem.detail, problem.next_step)]
-    return [judge_failing_share(*share[:4], has_fallback=share.has_fallback) for share in found]
+    return [judge_failing_share(*share[:4], has_fallback=share.has_fallback, hours=share.hours) for share in found]
 
 
 async def _examine_erasures(settings: Settings) -> list[Finding]:

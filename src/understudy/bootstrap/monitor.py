@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
@@ -30,6 +31,7 @@ from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
@@ -45,6 +47,8 @@ DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
 ENTITIES_SECONDS = 60.0
+CHALLENGER_DRIFT_SECONDS = 30.0
+"""Hours are over once an hour; a tick compares ten subjects of each rollout."""
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
 RETENTION_SECONDS = 60.0
@@ -103,6 +107,8 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
     entities = EntityCheck(store, history)
+    metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
+    drifts = DriftCheck(store, metrics, environment=settings.environment)
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
@@ -111,6 +117,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         telemetry,
         scores=score_comparison(settings, policies, history),
         entities=entities,
+        drifts=drifts,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -119,6 +126,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
         Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
+        Job("challenger_drift", CHALLENGER_DRIFT_SECONDS, MEASURING_SECONDS, drifts.tick),
     ]
 
 
@@ -132,7 +140,8 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = PostgresMetricStore(database_url, timeout_seconds=seconds)
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds)
-    drift = DriftJob(store, windows, telemetry, environment=settings.environment)
+    changes = PostgresChangeHistory(database_url, timeout_seconds=seconds)
+    drift = DriftJob(store, windows, telemetry, environment=settings.environment, changes=changes)
     deleting_url = settings.deleting_url
 
     def begin_all(model_names: Collection[str]) -> None:

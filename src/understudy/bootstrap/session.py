@@ -11,6 +11,7 @@ from understudy.settings import Settings
 
 if TYPE_CHECKING:
     from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
+    from understudy.ports.change_history import ChangeHistory
     from understudy.ports.experiment_log import ExperimentLog
     from understudy.ports.experiment_store import ExperimentStore
     from understudy.ports.metric_store import MetricStore
@@ -70,6 +71,13 @@ class Session:
         from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 
         return PostgresRolloutStore(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def changes(self) -> "ChangeHistory":
+        """What changed around a model of late."""
+        from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
+
+        return PostgresChangeHistory(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def windows(self) -> "WindowLog":

@@ -38,6 +38,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "input_sample_percent": (int,),
     "arms": (tuple,),
     "guard": (str,),
+    "on_drift": (str,),
 }
 _SCOPES = frozenset(scope.value for scope in Scope)
 POLICY_FIELDS = tuple(_TYPES)

@@ -225,8 +225,10 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
     return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
 
 
-def judge_failing_share(model: str, version: str, errors: int, calls: int, *, has_fallback: bool) -> Finding:
-    """Judge a challenger or an arm that failed more than ``MOST_FAILING`` of its calls in the last hour.
+def judge_failing_share(
+    model: str, version: str, errors: int, calls: int, *, has_fallback: bool, hours: int = 1
+) -> Finding:
+    """Judge a challenger or an arm that failed more than ``MOST_FAILING`` of its calls in the last hour, or day.
 
     Args:
         model: Its model.
@@ -234,9 +236,11 @@ def judge_failing_share(model: str, version: str, errors: int, calls: int, *, ha
         errors: Calls that it failed.
         calls: Its calls.
         has_fallback: Whether the champion answers what it fails.
+        hours: Of how long the calls are.
     """
+    lately = "hour" if hours == 1 else "day, and fewer in the last hour"
     then = "the champion answers them, later" if has_fallback else "their callers get the error"
-    what = f"fails {errors / calls:.1%} of its calls, {errors:,} of {calls:,} in the last hour; {then}"
+    what = f"fails {errors / calls:.1%} of its calls, {errors:,} of {calls:,} in the last {lately}; {then}"
     return Finding(
         f"{model} {version} share",
         State.WARNING,

@@ -6,7 +6,7 @@ A tick does a bounded part of that, so that the turn of an hour delays no rollou
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import groupby
@@ -22,7 +22,8 @@ from understudy.core.drift.report import Drift, DriftState
 from understudy.core.drift.subject_window import PREDICTION, input_subject
 from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
-from understudy.errors import LeadershipLost
+from understudy.errors import LeadershipLost, RegistryError
+from understudy.ports.change_history import ChangeHistory
 from understudy.ports.lease import Epoch
 from understudy.ports.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue
 from understudy.ports.telemetry import Telemetry
@@ -65,8 +66,17 @@ class _Judgement:
 class DriftJob:
     """Judges some subjects of a version in a tick, and alerts once all versions of its model are judged."""
 
-    def __init__(self, store: MetricStore, windows: WindowLog, telemetry: Telemetry, *, environment: str) -> None:
+    def __init__(
+        self,
+        store: MetricStore,
+        windows: WindowLog,
+        telemetry: Telemetry,
+        *,
+        environment: str,
+        changes: ChangeHistory | None = None,
+    ) -> None:
         self._store = store
+        self._changes = changes
         self._windows = windows
         self._telemetry = telemetry
         self._environment = environment
@@ -222,8 +232,23 @@ class DriftJob:
         found = model_drift({one.version: self._judged[one.id].drifts for one in versions})
         values = [value for one in versions for value in metric_values(one.id, self._judged[one.id].drifts, until)]
         event = drift_event(versions, found, self._environment, now)
+        event = await self._with_changes(event, versions, found)
         if await self._store.tell_drift(values, event, epoch=epoch):
             _log.info("drift.told", model=event.model_name, action=event.action.value, summary=event.summary)
+
+    async def _with_changes(
+        self, event: AlertEvent, versions: Sequence[ActiveVersion], found: ModelDrift
+    ) -> AlertEvent:
+        """Return an alert about a champion with what changed around it: no other version tells what it should be."""
+        champions = [one.version for one in versions if one.role is Role.CHAMPION]
+        if self._changes is None or event.action is not AlertAction.TRIGGER or not found.drifting(champions):
+            return event
+        try:
+            changed = (await self._changes.recent(versions[0].model_name)).to_json()
+        except RegistryError as problem:  # the alert is worth more than what it says beside
+            _log.warning("drift.changes_unknown", model=versions[0].model_name, problem=problem.detail)
+            return event
+        return replace(event, details={**event.details, "changed_within_an_hour": changed})
 
     def _show(self, version: ActiveVersion, drifts: Sequence[Drift]) -> None:
         """Set the gauges of a version, and drop those of what is not measured any more."""

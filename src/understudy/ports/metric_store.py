@@ -95,6 +95,9 @@ class MetricStore(Protocol):
     async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
         """Return the models whose last alert was anything but a resolve: the outbox knows it of all."""
 
+    async def open_incidents_of_versions(self, kind: AlertKind, environment: str) -> Collection[tuple[str, str]]:
+        """Return the same of incidents that are a version's own: the model and the version of each."""
+
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
         """Delete hours that start before; return how many."""
 

@@ -95,6 +95,8 @@ class PolicyRecord(NamedTuple):
     """The buckets of further versions, in their order."""
     guard: str = "rollback"
     """What the monitor does when a split that no rollout moves does worse: ``rollback``, ``alert`` or ``off``."""
+    on_drift: str = "alert"
+    """What it does when a challenger drifts from the champion on the same hours: ``alert`` or ``rollback``."""
 
     @property
     def split(self) -> Split:

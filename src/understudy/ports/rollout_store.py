@@ -9,7 +9,7 @@ from understudy.core.canary.champion_before import ChampionBefore
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
-from understudy.core.rollout.state import GuardMode, RolloutState, Transition
+from understudy.core.rollout.state import DriftMode, GuardMode, RolloutState, Transition
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -77,6 +77,8 @@ class RolloutView(NamedTuple):
     """Whether the reports of proxies could not be read, since a session keeps their table locked: then none is live."""
     champion_percent: int | None = None
     """What the champion has beside further arms; ``None``: all that the challenger leaves."""
+    on_drift: DriftMode = DriftMode.ALERT
+    """What a challenger that drifts leads to: as the policy says, ``ALERT`` while a declared test is open."""
 
 
 class NewRolloutEvent(NamedTuple):

@@ -1,10 +1,12 @@
 """A rollout's alerts with everything that the operator on call is told."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from shlex import quote
+from typing import Any
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision
+from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.actions import Action, Alert
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, stale_proxies_words
 from understudy.ports.rollout_store import RolloutView
@@ -16,7 +18,11 @@ OF_THE_MODEL = (*ROLLED_BACK, AlertKind.ROLLOUT_MOVED)
 
 
 def alert_events(
-    actions: Iterable[Action], view: RolloutView, environment: str, decision: Decision | None = None
+    actions: Iterable[Action],
+    view: RolloutView,
+    environment: str,
+    decision: Decision | None = None,
+    drift: Sequence[BesideChampion] = (),
 ) -> list[AlertEvent]:
     """Return the alerts among a transition's actions, as the outbox keeps them.
 
@@ -25,9 +31,10 @@ def alert_events(
         view: What it was decided on.
         environment: Named in the alert.
         decision: The verdict behind it, if there is one.
+        drift: How the challenger drifts from the champion, if the verdict rests on that.
     """
     state = view.record.state
-    details = {
+    details: dict[str, Any] = {
         "rollout": view.record.id,
         "kind": state.kind,
         "champion": state.champion,
@@ -37,6 +44,8 @@ def alert_events(
         "proxies": {"live": view.proxies, "silent": view.all_stale.to_json()},
         "next": f"understudy rollout show {quote(state.model_name)} {view.record.id}",
     }
+    if drift:
+        details["drift"] = [one.to_json() for one in drift]
     alerts = [action for action in actions if isinstance(action, Alert)]
     return [
         AlertEvent(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.analysis import evaluate, judge
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.constant_scores import LiveScores
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.glance import looks_worse
@@ -14,9 +15,9 @@ from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_afte
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.canary.worst_entities import EntityCounts
+from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
@@ -35,33 +36,48 @@ class Analysis(NamedTuple):
     requests: int = 0
     """Of the challenger in the current step."""
     strata: Strata | None = None
-    """What the decision rests on, with ``outcome``."""
-    outcome: Difference | None = None
+    """What the decision rests on, with ``outcomes``."""
+    outcomes: Outcomes = ()
     warmed_up: WarmedUp | None = None
     """Of a rollout that has not begun, in a tick that called its challenger."""
     constant_scores: LiveScores | None = None
     """Of a challenger that gives every call the same score, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
+    drift: Sequence[BesideChampion] = ()
+    """How it drifts from the champion, where that takes it back: the decision rests on it as well."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
 
-def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcome: Difference | None) -> Analysis:
+def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcomes: Outcomes) -> Analysis:
     """Return what all windows of a rollout say."""
     strata = stratify(windows, view.record.id)
-    decision = analyse(view, windows, view.read_at, outcome)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome)
+    decision = analyse(view, windows, view.read_at, outcomes)
+    return Analysis(decision, None, _requests(view, strata), strata, outcomes)
 
 
 def analysis_of_strata(
-    view: RolloutView, strata: Strata, outcome: Difference | None, entities: EntityCounts | None = None
+    view: RolloutView,
+    strata: Strata,
+    outcomes: Outcomes,
+    entities: EntityCounts | None = None,
+    drift: Sequence[BesideChampion] = (),
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcome, entities=entities)
+    decision = judge(strata, policy, stage_of(view), view.read_at, outcomes, entities=entities, drift=drift)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse, entities=entities)
+    return Analysis(
+        decision,
+        None,
+        _requests(view, strata),
+        strata,
+        outcomes,
+        is_worse=is_worse,
+        entities=entities,
+        drift=tuple(drift),
+    )
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:
@@ -80,18 +96,18 @@ def _requests(view: RolloutView, strata: Strata) -> int:
     return int(strata.challenger["calls"][first:].sum())
 
 
-def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcome: Difference | None = None) -> Decision:
+def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcomes: Outcomes = ()) -> Decision:
     """Return the verdict on a rollout that has begun to get traffic.
 
     Args:
         view: The rollout.
         windows: All of its windows.
         now: Seconds since the epoch.
-        outcome: Challenger less champion, where the rollout is to be judged by one.
+        outcomes: Challenger less champion, where the rollout is to be judged by some.
     """
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_reference_rule(windows, stage_of(view), now)
-    return evaluate(windows, policy_of(view), stage_of(view), now, outcome)
+    return evaluate(windows, policy_of(view), stage_of(view), now, outcomes)
 
 
 async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import structlog
 
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.constant_scores import LiveScores, constant_words
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.actions import WarmUp
@@ -16,18 +17,16 @@ from understudy.core.rollout.state import Observation, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import others_resolved
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS
-from understudy.core.statistics.difference import Difference
 from understudy.errors import LeadershipLost
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.ports.telemetry import Telemetry
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
-from understudy.rollout.analysis import (
-    Analysis,
-)
+from understudy.rollout.analysis import Analysis
 from understudy.rollout.calm_guards import Turn
 from understudy.rollout.constant_scores import ConstantScores
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
@@ -74,10 +73,11 @@ class RolloutExecutor:
     Args:
         store: Rollouts and the policies they change.
         windows: What the versions did.
-        outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
+        outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
         entities: Counts the calls of single entities; ``None`` names none.
+        drifts: Compares the hours of challenger and champion; ``None`` compares none.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -88,12 +88,13 @@ class RolloutExecutor:
         self,
         store: RolloutStore,
         windows: WindowLog,
-        outcome_of: Callable[[int], Difference | None],
+        outcomes_of: Callable[[int], Outcomes],
         warm_up: WarmUpProbe,
         telemetry: Telemetry,
         *,
         scores: ScoreComparison | None = None,
         entities: EntityCheck | None = None,
+        drifts: DriftCheck | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -107,7 +108,7 @@ class RolloutExecutor:
         self._environment = environment
         self._guard_seconds = guard_seconds
         self._analysis = TickAnalysis(
-            store, windows, outcome_of, self._metrics, entities=entities, tick_seconds=tick_seconds
+            store, windows, outcomes_of, self._metrics, entities=entities, drifts=drifts, tick_seconds=tick_seconds
         )
         self._ends = EndAnnouncement(store, self._metrics)
         self._constant = ConstantScores(windows)
@@ -243,8 +244,9 @@ class RolloutExecutor:
         elif seen.decision is not None and seen.strata is not None:
             stored = await stored_strata(seen.strata)
             stored |= stored_entities(seen.entities, named)
-            event = judged_event(view, seen.decision, stored, seen.outcome)
-        alerts = alert_events(transition.actions, view, self._environment, decision)
+            stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
+            event = judged_event(view, seen.decision, stored, seen.outcomes)
+        alerts = alert_events(transition.actions, view, self._environment, decision, seen.drift)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
             return

@@ -4,7 +4,8 @@ from collections.abc import Collection
 from enum import StrEnum
 
 from understudy.core.canary.checks import BY_NAME
-from understudy.core.canary.decision import CheckState, Decision, Evidence
+from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.outcome_check import OUTCOME, OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor
@@ -129,7 +130,7 @@ def begin_counts(telemetry: Telemetry, model_name: str) -> None:
     A counter that first appears with 1 has not increased, for Prometheus.
     """
     for trigger in Trigger:
-        for reason in (*BY_NAME, NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
+        for reason in (*_REASONS, NO_CHECK) if trigger in _JUDGED else (NO_CHECK,):
             telemetry.count("rollbacks_total", model_name, trigger.value, reason, by=0)
     for phase, reasons in _TRANSITIONS:
         for reason in reasons:
@@ -148,9 +149,17 @@ def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
     return gauges
 
 
+def _counted(check: Check) -> str:
+    """Return the name that a rollback is counted by: which of several outcomes it was, its event says."""
+    return OUTCOME.name if check in OUTCOMES else check.name
+
+
+_REASONS = dict.fromkeys(_counted(check) for check in BY_NAME.values())
+
+
 def _failing(decision: Decision | None) -> list[str]:
     rows = () if decision is None else decision.evidence
-    return [row.check.name for row in rows if row.state is CheckState.FAIL]
+    return [_counted(row.check) for row in rows if row.state is CheckState.FAIL]
 
 
 def _trigger_of(before: RolloutState, transition: Transition) -> Trigger | None:

@@ -8,10 +8,11 @@ from understudy.core.canary.analysis import judge
 from understudy.core.canary.checks import evidence_from_json
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
-from understudy.core.statistics.difference import Difference
+from understudy.core.drift.beside_champion import beside_from_json
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import counts_of
+from understudy.rollout.stored_outcomes import outcomes_of
 from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
 
 
@@ -56,7 +57,7 @@ def read_evidence(event: RolloutEventRecord) -> list[Evidence]:
         rows = [evidence_from_json(row) for row in event.evidence]
     except (LookupError, TypeError, ValueError) as problem:
         raise ValueError(f"its evidence cannot be read: {type(problem).__name__}: {problem}") from problem
-    for _, _, *figures in rows:
+    for _, _, *figures in (row._replace(subject=None) for row in rows):
         if not all(figure is None or isinstance(figure, int | float) for figure in figures):
             raise ValueError("its evidence cannot be read: a figure is no number")
     return rows
@@ -85,8 +86,9 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
 def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision:
     stage = _stage_of(inputs["stage"])
     policy = CanaryPolicy.from_json(thresholds)
-    outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
-    return judge(strata_from_text(inputs["strata"]), policy, stage, inputs["now"], outcome, entities=counts_of(inputs))
+    strata, outcomes = strata_from_text(inputs["strata"]), outcomes_of(inputs)
+    drift = [beside_from_json(document) for document in inputs.get("drift", ())]
+    return judge(strata, policy, stage, inputs["now"], outcomes, entities=counts_of(inputs), drift=drift)
 
 
 def _stage_of(stored: Mapping[str, Any]) -> Stage:

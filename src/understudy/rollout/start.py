@@ -21,6 +21,7 @@ from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
+from understudy.rollout.outcome_plan import outcome_problems
 from understudy.rollout.time_allowed import Allowed, champion_p95_us, deadline_warnings
 
 TRAFFIC_SECONDS = 3_600.0
@@ -156,6 +157,9 @@ def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
     misplaced = [name for name in SAID_ELSEWHERE if name in plan.canary_limits]
     if misplaced:
         return tuple(Violation(f"/canary_limits/{name}", SAID_ELSEWHERE[name]) for name in misplaced)
+    outcomes = outcome_problems(plan)
+    if outcomes:
+        return outcomes
     try:
         for step in plan.steps:
             step_limits(plan, step)

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.core.canary.analysis import judge
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.decision import Decision, Evidence
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
@@ -19,7 +20,6 @@ from understudy.core.rollout.history import (
     requests_by_stage,
 )
 from understudy.core.routing.policy import Role
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.errors import NotRegistered
@@ -28,7 +28,7 @@ from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, Rol
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.history import course_of
-from understudy.rollout.outcome_check import Measure, wants_outcome
+from understudy.rollout.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.replay import read_evidence
 from understudy.rollout.window_cache import WindowCache
 
@@ -77,7 +77,7 @@ class StatusReader:
     Args:
         rollouts: Where it is.
         windows: What the versions did.
-        measure_outcome: Asks for the outcome that it is judged by, where its plan names one.
+        measure_outcome: Asks for an outcome that it is judged by, where its plan names some.
         model_name: Its model.
         rollout_id: By default the model's newest one at the first read.
     """
@@ -102,7 +102,7 @@ class StatusReader:
         """The last decisions but the newest, by their moments."""
         self._rates: tuple[object, Mapping[Role, float] | None] = (None, None)
         self._after: tuple[object, _Analysis] = (None, _Analysis())
-        self._outcome: tuple[object, Difference | None] = (None, None)
+        self._outcomes: tuple[object, Outcomes] = (None, ())
 
     async def read(self) -> RolloutStatus:
         """Return the rollout as it is now.
@@ -143,13 +143,13 @@ class StatusReader:
         strata = await self._window_cache.strata(view.record.id, view.read_at, started_at=state.started_at)
         if strata is None:
             return _Analysis()
-        return await asyncio.to_thread(self._judged, view, strata, await self._outcome_of(view))
+        return await asyncio.to_thread(self._judged, view, strata, await self._outcomes_of(view))
 
-    async def _outcome_of(self, view: RolloutView) -> Difference | None:
-        minute = view.read_at // MEASURED_SECONDS
-        if self._outcome[0] != minute and wants_outcome(view):
-            self._outcome = minute, await self._measure_outcome(view)
-        return self._outcome[1]
+    async def _outcomes_of(self, view: RolloutView) -> Outcomes:
+        minute, wanted = view.read_at // MEASURED_SECONDS, outcomes_wanted(view)
+        if self._outcomes[0] != minute and wanted:
+            self._outcomes = minute, tuple([await self._measure_outcome(view, limit) for limit in wanted])
+        return self._outcomes[1]
 
     async def _after_promotion(self, view: RolloutView) -> _Analysis:
         state = view.record.state
@@ -160,7 +160,7 @@ class StatusReader:
             self._after = looked_at, _Analysis(decision, left_out=calls_left_out(stratify(windows, view.record.id)))
         return self._after[1]
 
-    def _judged(self, view: RolloutView, strata: Strata, outcome: Difference | None) -> _Analysis:
+    def _judged(self, view: RolloutView, strata: Strata, outcomes: Outcomes) -> _Analysis:
         now, course = view.read_at, course_of(view)
         # A window counts when its rows are in: the moments are those at which one more does.
         lag = course.limits[-1].watermark_seconds
@@ -168,7 +168,7 @@ class StatusReader:
         news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}
-        decision = judge(strata, policy_of(view), stage_of(view), now, outcome)
+        decision = judge(strata, policy_of(view), stage_of(view), now, outcomes)
         requests = requests_by_stage(strata, course.stage.starts)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
         return _Analysis(decision, decisions, requests, calls_left_out(strata))

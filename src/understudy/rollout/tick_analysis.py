@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.rollout.state import Kind
-from understudy.core.statistics.difference import Difference
+from understudy.core.rollout.state import DriftMode, Kind
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView
@@ -20,6 +20,7 @@ from understudy.rollout.analysis import (
     read_after_promotion,
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
+from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.metrics import RolloutMetrics
 from understudy.rollout.start import TRAFFIC_SECONDS
@@ -36,9 +37,10 @@ class TickAnalysis:
     Args:
         store: Gets the threshold of slow answers, once it is known.
         windows: What the versions did.
-        outcome_of: What the outcome that a rollout declared came to of late, challenger less champion, by its id.
+        outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
         metrics: Show what an analysis says; after a glance they go on showing the last one.
         entities: Counts the calls of single entities; ``None`` names none.
+        drifts: Compares the hours of challenger and champion; ``None`` compares none.
         tick_seconds: Time between two ticks.
     """
 
@@ -46,17 +48,19 @@ class TickAnalysis:
         self,
         store: RolloutStore,
         windows: WindowLog,
-        outcome_of: Callable[[int], Difference | None],
+        outcomes_of: Callable[[int], Outcomes],
         metrics: RolloutMetrics,
         *,
         entities: EntityCheck | None,
+        drifts: DriftCheck | None,
         tick_seconds: float,
     ) -> None:
         self._store = store
         self._windows = windows
-        self._outcome_of = outcome_of
+        self._outcomes_of = outcomes_of
         self._metrics = metrics
         self._entities = entities
+        self._drifts = drifts
         self._cache = WindowCache(windows)
         self._calm_guards = CalmGuards(tick_seconds)
 
@@ -97,12 +101,15 @@ class TickAnalysis:
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcome_of(record.id))
+            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcomes_of(record.id))
         strata = await self._cache.strata(record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS)
         if strata is None:
             return None
         entities = None if self._entities is None else self._entities.latest(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities)
+        takes_back = view.on_drift is DriftMode.ROLLBACK
+        drift = self._drifts.latest(record.id) if takes_back and self._drifts is not None else ()
+        outcomes = self._outcomes_of(record.id)
+        return await asyncio.to_thread(analysis_of_strata, view, strata, outcomes, entities, drift)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""

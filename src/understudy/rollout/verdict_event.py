@@ -6,12 +6,13 @@ from dataclasses import asdict
 
 import structlog
 
+from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.decision import Decision
-from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
+from understudy.rollout.stored_outcomes import stored_outcomes
 
 _log = structlog.get_logger(__name__)
 
@@ -41,9 +42,10 @@ def _packed(strata: Strata) -> dict[str, object]:
 
 
 def judged_event(
-    view: RolloutView, decision: Decision, stored: Mapping[str, object], outcome: Difference | None
+    view: RolloutView, decision: Decision, stored: Mapping[str, object], outcomes: Outcomes
 ) -> NewRolloutEvent:
     """Return the event of a decision with ``stored``, everything that it takes to make it again."""
+    policy = policy_of(view)
     return NewRolloutEvent(
         ACTOR,
         decision.verdict,
@@ -52,8 +54,8 @@ def judged_event(
             "now": view.read_at,
             "stage": asdict(stage_of(view)),
             **stored,
-            "outcome": None if outcome is None else outcome._asdict(),
+            **stored_outcomes(policy, outcomes),
             "decision": decision.sentence,
         },
-        policy_of(view).to_json(),
+        policy.to_json(),
     )

@@ -169,6 +169,8 @@ def test_a_version_that_fails_calls_says_how_many_and_who_answers_them():
         "fails 12.1% of its calls, 145 of 1,200 in the last hour; the champion answers them, later"
     )
     assert without.what.endswith("; their callers get the error")
+    of_the_day = judge_failing_share("churn", "7", 145, 1_200, has_fallback=True, hours=24)
+    assert "145 of 1,200 in the last day, and fewer in the last hour; the champion" in of_the_day.what
 
 
 READY = ServerSeen("10.0.0.7:8001", 0.002)

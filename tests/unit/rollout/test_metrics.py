@@ -9,6 +9,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.outcome_check import OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.rollout.actions import PolicySeen, RollBack
@@ -96,7 +97,7 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(metrics, t
     counted = {labels[2:] for labels in telemetry.counts if labels[0] == "rollbacks_total"}
 
     assert set(telemetry.counts.values()) == {0}
-    assert {("canary", name) for name in BY_NAME} <= counted
+    assert {("canary", name) for name in BY_NAME if not name.startswith("outcome_")} <= counted
     transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
     assert {("WAITING", why.value) for why in WaitingFor} | {("WAITING", "scores")} <= transitions
     assert {
@@ -177,3 +178,13 @@ def test_of_several_versions_beside_further_arms_each_has_its_checks_and_none_th
     metrics.show(view._replace(record=view.record._replace(guard_id=1)), a_decision())
 
     assert {name for name, *_ in telemetry.gauges} == {"canary_check_value", "canary_check_limit", "canary_check_state"}
+
+
+def test_a_rollback_by_one_of_several_outcomes_is_counted_as_one_by_an_outcome(metrics, telemetry):
+    row = a_row(OUTCOMES[4])._replace(subject="converted within a day")
+    metrics.count_rollback("churn", Trigger.CANARY, a_decision(row))
+
+    assert telemetry.counts["rollbacks_total", "churn", "canary", "outcome"] == 1
+    metrics.show(a_view(), a_decision(row))
+    assert telemetry.gauges["canary_check_state", "churn", "7", "outcome_5"] == STATES[CheckState.FAIL]
+    assert not [labels for labels in telemetry.counts if "outcome_5" in labels]

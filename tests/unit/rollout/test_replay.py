@@ -11,10 +11,15 @@ from understudy import __version__
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import CheckState, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
+from understudy.core.canary.outcome_limits import OutcomeLimit
+from understudy.core.drift.beside_champion import BesideChampion
+from understudy.core.drift.evidence import Measure
+from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.replay import Damage, Replay, judged_again, replayed
+from understudy.rollout.replay import Damage, Replay, judged_again, read_evidence, replayed
+from understudy.rollout.stored_outcomes import stored_outcomes
 
 POLICY = CanaryPolicy(dwell_seconds=300, detectable_ratio=5)
 STAGE = Stage("fraud", "42", 1, (0.0,), 3, 25.0, {1: 25.0})
@@ -93,6 +98,7 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"rules": 3}, Rules.DAYS),
         ({"rules": 4}, Rules.TAILS),
         ({"rules": 5}, Rules.COLD),
+        ({"rules": 6}, Rules.OUTCOMES),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):
@@ -132,6 +138,59 @@ def test_a_verdict_on_a_cold_server_comes_to_the_same_again_by_the_rules_that_ma
     assert verdicts == {Rules.TAILS: Verdict.ROLL_BACK, Rules.COLD: Verdict.HOLD}
 
 
+def test_a_verdict_that_outcomes_held_comes_to_the_same_again():
+    policy = CanaryPolicy(
+        dwell_seconds=300,
+        detectable_ratio=50,
+        outcomes=(OutcomeLimit("converted", 0.1, holds_step=True), OutcomeLimit("refunds")),
+    )
+    outcomes = (Difference(9_000, 3_000, 9_000, 3_000, 0.2, 0.2, 0.0, 0.16, 0.16), None)
+    strata = stratify(Traffic(World("calm", requests_per_minute=2_000), 1).windows(0, 40, 25.0), 1)
+    decision = judge(strata, policy, STAGE, NOW, outcomes)
+    inputs = {
+        "now": NOW,
+        "stage": asdict(STAGE),
+        "strata": strata_to_text(strata),
+        "decision": decision.sentence,
+        **stored_outcomes(policy, outcomes),
+    }
+    event = stored(
+        verdict=decision.verdict,
+        evidence=[row.to_json() for row in decision.evidence],
+        inputs=orjson.loads(dumped(inputs)),
+        thresholds=orjson.loads(dumped(dict(policy.to_json()))),
+    )
+
+    assert judged(event) == Replay(decision, agrees=True)
+    assert decision.verdict is Verdict.HOLD
+    assert "outcome converted" in decision.reason
+    assert [row.subject for row in read_evidence(event) if row.subject] == ["converted", "refunds"]
+    without = event._replace(inputs={name: value for name, value in event.inputs.items() if name != "outcomes"})
+    assert not judged(without).agrees
+
+
+def test_a_rollback_for_a_drift_comes_to_the_same_again():
+    drift = [BesideChampion("age", Measure.MEAN, 0.6, 0.1, 1e9, 400.0, 30.0, 36.0, 0.0, 900)]
+    strata = stratify(Traffic(World("calm", requests_per_minute=2_000), 1).windows(0, 40, 25.0), 1)
+    decision = judge(strata, POLICY, STAGE, NOW, drift=drift)
+    inputs = {
+        "now": NOW,
+        "stage": asdict(STAGE),
+        "strata": strata_to_text(strata),
+        "decision": decision.sentence,
+        "drift": [one.to_json() for one in drift],
+    }
+    rows = [row.to_json() for row in decision.evidence]
+    event = stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs)))
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert decision.reason.startswith(
+        "drifts from the champion: age 36 vs 30 on the same hours, mean 0.60 sd (limit 0.1)"
+    )
+    assert judged(event) == Replay(decision, agrees=True)
+    assert read_evidence(event)[-1].title == "drift age"
+
+
 def test_the_rules_of_a_newer_release_are_named():
     newer = {**WHOLE, "stage": {**WHOLE["stage"], "rules": 99}}
 
@@ -162,6 +221,7 @@ DAMAGE: dict[str, dict[str, Any]] = {
     "a stage of nothing": {"inputs": {**WHOLE, "stage": {}}},
     "a stage that is a text": {"inputs": {**WHOLE, "stage": "last"}},
     "an outcome of nothing": {"inputs": {**WHOLE, "outcome": {"a": 1}}},
+    "outcomes that are a number": {"inputs": {**WHOLE, "outcomes": 7}},
     "limits out of bounds": {"thresholds": {"alpha": 7}},
     "limits that are a list": {"thresholds": []},
     "evidence of nothing": {"evidence": [{}]},

@@ -120,6 +120,7 @@ SERVING_POLICY = Table(
     Column("arms", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("guard", String(20), nullable=False, server_default="rollback"),
     Column("guard_id", BigInteger),
+    Column("on_drift", String(20), nullable=False, server_default="alert"),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],

@@ -12,20 +12,22 @@ from math import inf
 import numpy as np
 
 from understudy.core.canary import messages as words
-from understudy.core.canary.check_input import CheckInput
+from understudy.core.canary.challenger_drift import drift_reason, drift_row
+from understudy.core.canary.check_input import CheckInput, Outcomes
 from understudy.core.canary.checks import judged_checks, needed_of
 from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
 from understudy.core.canary.error_rate import ERROR_RATE, error_rate
+from understudy.core.canary.held_outcomes import is_held_by_outcome, outcomes_missing
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
 from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.worst_entities import EntityCounts, entities_words, failing_entities
-from understudy.core.statistics.difference import Difference
+from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,
     MAX_RESTARTS,
@@ -41,7 +43,7 @@ from understudy.core.windows.window import Window
 
 
 def evaluate(
-    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcome: Difference | None = None
+    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcomes: Outcomes = ()
 ) -> Decision:
     """Return the verdict on a rollout.
 
@@ -51,17 +53,18 @@ def evaluate(
         stage: Where the rollout stands.
         now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on, and at once
             for a challenger that fails nearly every entity from its first calls on.
-        outcome: Challenger less champion of ``policy.outcome``, as of a moment that is not long ago.
+        outcomes: Of ``policy.watched_outcomes``, as of a moment that is not long ago.
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
-        ``ADVANCE`` when the stage's time is over, the regression that the policy asks for would have been seen, and
-        there is no recent regression; ``HOLD`` otherwise, no traffic included, with what is missing.
+        ``ADVANCE`` when the stage's time is over, the regression that the policy asks for would have been seen, the
+        outcomes that hold a step are within their margins, and there is no recent regression; ``HOLD`` otherwise, no
+        traffic included, with what is missing.
 
     Source:
         Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.statistics.sequential_evidence`.
     """
-    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcome)
+    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcomes)
 
 
 def judge(
@@ -69,13 +72,15 @@ def judge(
     policy: CanaryPolicy,
     stage: Stage,
     now: float,
-    outcome: Difference | None = None,
+    outcomes: Outcomes = (),
     *,
     entities: EntityCounts | None = None,
+    drift: Sequence[BesideChampion] = (),
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
-    Entities that the challenger fails, of those in ``entities``, hold the step.
+    Entities that the challenger fails, of those in ``entities``, hold the step; ``drift`` from the champion takes it
+    back.
     """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
@@ -85,7 +90,7 @@ def judge(
         inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
     inputs = inputs._replace(
-        outcome=outcome,
+        outcomes=outcomes,
         is_error_detectable=detectable.is_enough,
         early_failure=failed_early,
         latency_shift=_latency_shift(inputs.strata, stage),
@@ -103,6 +108,9 @@ def judge(
     if any(_rolls_back(row, policy, failing) for row in failing):
         # Before the split is judged: rolling a failing challenger back costs a wait, keeping it costs callers.
         return Decision(Verdict.ROLL_BACK, words.roll_back_reason(failing), evidence, place=place)
+    if drift:
+        evidence = (*evidence, drift_row(drift, inputs.requests))
+        return Decision(Verdict.ROLL_BACK, drift_reason(drift), evidence, place=place)
     no_traffic = words.traffic_words(inputs.requests, stage)
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
@@ -212,8 +220,10 @@ def _missing(
     counted = int(inputs.strata.challenger.answered[start.first :].sum())
     if start.was_cold and counted < policy.min_requests:
         parts.append(words.cold_start_words(counted, policy.min_requests))
-    parts += [words.few_entities_words(row) for row in evidence if _is_of_few_entities(row)]
-    parts += [words.unproven_words(row) for row in evidence if _is_nearly_proven(row)]
+    others = [row for row in evidence if not is_held_by_outcome(inputs, row)]
+    parts += [words.few_entities_words(row) for row in others if _is_of_few_entities(row)]
+    parts += [words.unproven_words(row) for row in others if _is_nearly_proven(row)]
+    parts += outcomes_missing(inputs, evidence)
     if not detectable.is_enough:
         missing = detectable.missing_requests or 0
         parts.append(words.detectable_words(detectable.ratio, detectable.asked_ratio, missing))

@@ -10,6 +10,8 @@ from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import FloatArray, Processes, Restarts, finite_exp, processes_of
 from understudy.core.windows.strata import Strata
 
+Outcomes = tuple[Difference | None, ...]
+"""Challenger less champion of each outcome that a policy names; ``None`` while nothing is known of one, or left out."""
 INTERVAL_ALPHA = 0.05
 """Intervals hold at all analyses together with 95 %."""
 
@@ -36,8 +38,8 @@ class CheckInput(NamedTuple):
     """Index of the first window in which latency is judged."""
     restarts: tuple[Restarts, ...] = ()
     """Processes that have begun within stages, by schedule; none where none ever does."""
-    outcome: Difference | None = None
-    """Challenger less champion of the outcome that the policy names; ``None`` while nothing is known."""
+    outcomes: Outcomes = ()
+    """Of the policy's outcomes, in their order."""
     is_error_detectable: bool = False
     """Whether the error ratio that the policy asks about would have been seen by now."""
     latency_shift: FloatArray | None = None
@@ -50,6 +52,10 @@ class CheckInput(NamedTuple):
     def requests(self) -> tuple[int, int]:
         """Judged calls of the champion and the challenger in the rollout."""
         return int(self.strata.champion["calls"].sum()), int(self.strata.challenger["calls"].sum())
+
+    def outcome(self, number: int) -> Difference | None:
+        """Return what is known of one of the policy's outcomes."""
+        return self.outcomes[number] if number < len(self.outcomes) else None
 
     @property
     def hurried_requests(self) -> int:

@@ -1,15 +1,18 @@
 """The checks of a canary analysis, one row each: what is compared, how it is judged, and its share of alpha."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from math import inf, log
 from typing import Any, NamedTuple
 
+from understudy.core.canary.challenger_drift import CHALLENGER_DRIFT
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.error_rate import ERROR_RATE, judge_error_rate
 from understudy.core.canary.latency_change import LATENCY_CHANGE, judge_latency_change
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules
-from understudy.core.canary.outcome_check import OUTCOME, judge_outcome
+from understudy.core.canary.outcome_check import OUTCOME, OUTCOMES, judge_of_several, judge_outcome
+from understudy.core.canary.outcome_limits import alpha_shares
 from understudy.core.canary.reference_rule import P99_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.score_shift import SCORE_SHIFT, judge_score_shift
@@ -31,6 +34,12 @@ class CheckSpec(NamedTuple):
     """The first rules that have it: verdicts stored by earlier ones are judged again without it."""
 
 
+def _share_of_several(number: int, policy: CanaryPolicy) -> float | None:
+    if number >= len(policy.outcomes):
+        return None
+    return policy.outcome_share * alpha_shares(policy.outcomes)[number]
+
+
 CHECKS = (
     CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
     CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),
@@ -44,11 +53,15 @@ CHECKS = (
         lambda policy: None if policy.score_shift_limit is None else policy.score_shift_share,
     ),
     CheckSpec(OUTCOME, judge_outcome, lambda policy: None if policy.outcome is None else policy.outcome_share),
+    *(
+        CheckSpec(check, partial(judge_of_several, number), partial(_share_of_several, number), Rules.OUTCOMES)
+        for number, check in enumerate(OUTCOMES)
+    ),
 )
 """In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others
 mean anything."""
 BY_NAME: Mapping[str, Check] = {
-    check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, P99_LATENCY)
+    check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, CHALLENGER_DRIFT, P99_LATENCY)
 }
 """Every check that a row of evidence may name, that of the reference rule included."""
 

@@ -54,6 +54,8 @@ class Check:
     worse: Worse = Worse.ABOVE
     is_in_deviations: bool = False
     """Whether the change is a difference in standard deviations of the champion's; otherwise it is a ratio."""
+    is_distance: bool = False
+    """Whether the change is a distance without a unit and without an interval."""
     has_interval: bool = False
     """Whether sentences tell both bounds of the change, not only the lower one."""
     is_drawn: bool = True
@@ -113,6 +115,13 @@ class Evidence(NamedTuple):
     challenger_requests: int
     since: float | None = None
     """Both values and the change are of the windows from here on, in seconds since the epoch; ``None``: of all."""
+    subject: str | None = None
+    """What of several is judged: the name of an outcome, or of an input that drifts."""
+
+    @property
+    def title(self) -> str:
+        """What is compared, in texts."""
+        return self.check.title if self.subject is None else f"{self.check.title} {self.subject}"
 
     @property
     def is_beyond_limit(self) -> bool:
@@ -123,11 +132,12 @@ class Evidence(NamedTuple):
         """Return the row as a JSON object.
 
         Infinity becomes ``null``, which :func:`understudy.core.canary.checks.evidence_from_json` tells from the
-        unknown; ``since`` is there only if it says something.
+        unknown; ``since`` and ``subject`` are there only if they say something.
         """
         document = {name: None if value == inf else value for name, value in self._asdict().items()}
         document["check"] = self.check.name
-        return {name: value for name, value in document.items() if name != "since" or value is not None}
+        later = ("since", "subject")
+        return {name: value for name, value in document.items() if name not in later or value is not None}
 
 
 @dataclass(frozen=True, slots=True)

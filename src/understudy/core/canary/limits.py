@@ -6,6 +6,14 @@ from enum import IntEnum
 from math import isfinite
 from typing import Any, NamedTuple, Self
 
+from understudy.core.canary.outcome_limits import (
+    MAX_LIMIT_RATIO,
+    MAX_NAME,
+    MAX_WITHIN_SECONDS,
+    OutcomeLimit,
+    read_outcomes,
+)
+
 
 class _Bounds(NamedTuple):
     """What a field may be, both ends included."""
@@ -14,8 +22,6 @@ class _Bounds(NamedTuple):
     high: float
 
 
-MAX_NAME = 255
-"""Characters of an outcome's name."""
 _BOUNDS: Mapping[str, _Bounds] = {
     "alpha": _Bounds(1e-9, 0.5),
     "error_rate_share": _Bounds(0.01, 1.0),
@@ -31,8 +37,8 @@ _BOUNDS: Mapping[str, _Bounds] = {
     "tolerated_latency_ratio": _Bounds(1.0, 100.0),
     "lone_latency_ratio": _Bounds(1.0, 100.0),
     "score_shift_limit": _Bounds(0.0, 100.0),
-    "outcome_limit_ratio": _Bounds(0.0, 0.99),
-    "outcome_within_seconds": _Bounds(1.0, 30 * 86_400.0),
+    "outcome_limit_ratio": _Bounds(0.0, MAX_LIMIT_RATIO),
+    "outcome_within_seconds": _Bounds(1.0, MAX_WITHIN_SECONDS),
     "across_entities_alpha": _Bounds(1e-9, 0.5),
     "sample_ratio_alpha": _Bounds(1e-12, 0.5),
     "min_requests": _Bounds(1, 1e12),
@@ -81,6 +87,9 @@ class CanaryPolicy:
     outcome_within_seconds: float = 3_600.0
     """How long after an entity's first call its outcomes count, and before which it does not count itself."""
     outcome_lower_is_better: bool = False
+    outcomes: tuple[OutcomeLimit, ...] = ()
+    """In the place of ``outcome``: several, each with limits of its own, of which any may hold a step. All of them
+    share ``outcome_share``."""
     across_entities_alpha: float = 0.05
     """Of the second key, which guards against entities that differ from each other; the first guards against chance."""
     sample_ratio_alpha: float = 1e-4
@@ -107,6 +116,16 @@ class CanaryPolicy:
         for name, bounds in _BOUNDS.items():
             _check(name, getattr(self, name), bounds)
         _check_outcome(self.outcome, self.outcome_lower_is_better)
+        if self.outcome is not None and self.outcomes:
+            raise ValueError("canary policy: outcome: expected none beside outcomes, name it there")
+
+    @property
+    def watched_outcomes(self) -> tuple[OutcomeLimit, ...]:
+        """The outcomes that are judged; one that stands alone holds no step."""
+        if self.outcome is None:
+            return self.outcomes
+        limits = self.outcome_limit_ratio, self.outcome_within_seconds, self.outcome_lower_is_better
+        return (OutcomeLimit(self.outcome, *limits),)
 
     def detectable_ratio_at(self, weight_percent: float) -> float:
         """Return the error ratio that must have been visible at a weight."""
@@ -114,8 +133,9 @@ class CanaryPolicy:
         return 1 + (self.detectable_ratio - 1) * scale
 
     def to_json(self) -> dict[str, Any]:
-        """Return the policy as a JSON object."""
-        return asdict(self)
+        """Return the policy as a JSON object; releases before several outcomes refuse an object that names them."""
+        document = asdict(self) | {"outcomes": [limit.to_json() for limit in self.outcomes]}
+        return {name: value for name, value in document.items() if name != "outcomes" or value}
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
@@ -131,6 +151,8 @@ class CanaryPolicy:
         unknown = sorted(set(map(str, given)) - known)
         if unknown:
             raise ValueError(f"canary policy: unknown field {unknown[0]!r:.80}; known are {', '.join(sorted(known))}")
+        if "outcomes" in given:
+            given["outcomes"] = _outcomes_of(given["outcomes"])
         return cls(**given)
 
 
@@ -157,6 +179,14 @@ def _check_outcome(name: Any, lower_is_better: Any) -> None:
         raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
 
 
+def _outcomes_of(value: Any) -> tuple[OutcomeLimit, ...]:
+    limits, violations = read_outcomes(value)
+    if violations:
+        pointer, detail = violations[0]
+        raise ValueError(f"canary policy: outcomes{pointer}: {detail}")
+    return limits
+
+
 class Rules(IntEnum):
     """The rules that a verdict is made by. A stored verdict names them, and is judged again by the same ones.
 
@@ -176,6 +206,8 @@ class Rules(IntEnum):
     """The slowest hundredth and thousandth of the answers are judged as well (ADR 69)."""
     COLD = 5
     """A challenger that may be getting warm is held, and latency counts from when it is warm (ADR 81)."""
+    OUTCOMES = 6
+    """A plan may name several outcomes, and steps wait until those that hold them are within their margins (ADR 86)."""
 
 
 NEWEST_RULES = max(Rules)

@@ -38,10 +38,8 @@ def invalid_reason(split: Evidence) -> str:
 
 def advance_reason(checks: Sequence[Evidence], detectable_ratio: float) -> str:
     """Say what was compared, what would have been detected, and of which checks nothing is known."""
-    passed = ", ".join(row.check.title for row in checks if row.state is CheckState.OK)
-    unknown = ", ".join(
-        row.check.title for row in checks if row.state is CheckState.TOO_EARLY and not row.check.needs_past
-    )
+    passed = ", ".join(row.title for row in checks if row.state is CheckState.OK)
+    unknown = ", ".join(row.title for row in checks if row.state is CheckState.TOO_EARLY and not row.check.needs_past)
     not_known = f"; not known yet: {unknown}" if unknown else ""
     unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))
     found = f"nothing found in {passed}; " if passed else ""
@@ -130,7 +128,7 @@ def cold_start_words(requests: int, asked: int) -> str:
 def comparison_of(row: Evidence) -> str:
     """Return a check's figures: ``error rate 0.854 % vs 0.495 % = 1.73x (at least 1.09x)``, the challenger's first."""
     check = row.check
-    sides = f"{check.title} {value_words(check, row.challenger)} vs {value_words(check, row.champion)}"
+    sides = f"{row.title} {value_words(check, row.challenger)} vs {value_words(check, row.champion)}"
     if check.is_in_deviations:
         return f"{sides} = {row.change or 0:+.2f} sd (limit {row.limit or 0:.2g} sd)"
     if check.has_interval and row.change_low is not None and row.change_high is not None:

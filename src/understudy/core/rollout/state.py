@@ -21,6 +21,13 @@ class Kind(StrEnum):
     """Moves nothing: watches a split that an operator set, and takes it back if the policy says so."""
 
 
+class DriftMode(StrEnum):
+    """What a challenger that drifts from the champion leads to, as ``ServingPolicy.on_drift`` names it."""
+
+    ALERT = "alert"
+    ROLLBACK = "rollback"
+
+
 class GuardMode(StrEnum):
     """What the guard of a split does when its challenger does worse, as ``ServingPolicy.guard`` names it."""
 

@@ -1,12 +1,14 @@
-"""``understudy explain``: why an entity gets its answer, or what an error code means."""
+"""``understudy explain``: why an entity gets its answer, what changed around a model, or what an error code means."""
 
 import re
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
 from understudy.bootstrap.session import Session
+from understudy.core.alerts.recent_changes import RecentChanges
 from understudy.core.routing.policy import ServingPolicy
 from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
@@ -17,6 +19,7 @@ from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 
+_CODE = r"[Ee]\d{3}"
 app = typer.Typer(add_completion=False)
 
 
@@ -28,9 +31,12 @@ def explain(
     category: Annotated[str | None, typer.Option(help="As the call's own category.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say who answers an entity and why (MODEL ENTITY), or what an error means (CODE)."""
-    if entity is None:
+    """Say who answers an entity and why (MODEL ENTITY), what changed of late (MODEL), or what an error means (CODE)."""
+    if entity is None and re.fullmatch(_CODE, subject):
         _explain_code(subject, as_json=as_json)
+        return
+    if entity is None:
+        _explain_changes(subject, as_json=as_json)
         return
     if not 0 < len(entity) <= MAX_ENTITY_ID:
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
@@ -103,12 +109,21 @@ def _why(policy: ServingPolicy, found: Assignment) -> str:
     return f"the challenger ({challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
 
 
+def _explain_changes(model: str, *, as_json: bool) -> None:
+    """Say what changed around a model within an hour: where its champion fails, nothing beside it tells why."""
+
+    async def read(session: Session) -> RecentChanges:
+        await session.registry.show_model(model)
+        return await session.changes.recent(model)
+
+    changed = with_session(read)
+    head = Text("what changed within an hour around ").append(model, "bold")
+    advice = Text(f"→ understudy explain {quote(model)} ENTITY says who answers an entity, and why", "dim")
+    show({"changed_within_an_hour": changed.to_json()}, head, facts(changed.lines), advice, as_json=as_json)
+
+
 def _explain_code(code: str, *, as_json: bool) -> None:
     known = {error.code: error for error in leaf_errors()}
-    if not re.fullmatch(r"[Ee]\d{3}", code):
-        raise CommandRefused(
-            ExitCode.USAGE, f"explain {code}: which entity?", f"understudy explain {code} ENTITY, or an error code."
-        )
     error: type[UnderstudyError] | None = known.get(code.upper())
     if error is None:
         raise CommandRefused(

@@ -14,7 +14,7 @@ from understudy.core.routing.arms import arm_percents
 from understudy.core.schema.input_diff import InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_guard
+from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -116,6 +116,9 @@ def set_model(
     guard: Annotated[
         str | None, typer.Option(metavar="rollback|alert|off", help="What a share that does worse leads to.")
     ] = None,
+    on_drift: Annotated[
+        str | None, typer.Option(metavar="alert|rollback", help="What a challenger that drifts leads to.")
+    ] = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(metavar="VERSION=PERCENT|none", help="A further version's share; 0 ends it, none ends them all."),
@@ -139,6 +142,7 @@ def set_model(
         "salt": salt,
         "input_sample_percent": input_sample_percent,
         "guard": guard,
+        "on_drift": on_drift,
     }
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
@@ -317,7 +321,7 @@ def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: Sequen
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
     head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
     head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
-    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard))]
+    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard)), drift_setting(policy.on_drift)]
     return [head, "", *_split_of(policy), "", facts(settings), "", table]
 
 

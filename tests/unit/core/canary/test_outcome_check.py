@@ -29,7 +29,7 @@ def converting(entities_a: int, ratio_a: float, entities_b: int, ratio_b: float)
 
 
 def judged(outcome: Difference | None, **changes):
-    decision = evaluate(WINDOWS, replace(POLICY, **changes), STAGE, LATER, outcome)
+    decision = evaluate(WINDOWS, replace(POLICY, **changes), STAGE, LATER, (outcome,))
     return decision, next(row for row in decision.evidence if row.check is OUTCOME)
 
 

@@ -59,18 +59,21 @@ _GUARDS = """
 """
 
 # The challenger and the arms of each model that have a share now. A call that the champion answered in the version's
-# place is an error of the version's own windows.
+# place is an error of the version's own windows. Of the last hour, or else of the last day.
 _FAILING = """
-    SELECT version.model_name, version.version, sum(w.errors)::bigint, sum(w.calls)::bigint, policy.fallback
+    SELECT DISTINCT ON (version.model_name, version.id)
+           version.model_name, version.version, sum(w.errors)::bigint, sum(w.calls)::bigint, policy.fallback,
+           lately.hours
     FROM servingpolicy AS policy
     JOIN modelversion AS version ON version.model_name = policy.model_name AND (
         (version.id = policy.challenger_version AND policy.challenger_weight > 0)
         OR policy.arms @> jsonb_build_array(jsonb_build_object('version_id', version.id)))
+    CROSS JOIN (VALUES (1), (24)) AS lately (hours)
     JOIN predictionwindow AS w ON w.model_version_id = version.id AND w.role = 'challenger'
-        AND w.window_start >= now() - INTERVAL '1 hour'
-    GROUP BY version.id, policy.model_name
+        AND w.window_start >= now() - lately.hours * INTERVAL '1 hour'
+    GROUP BY version.id, policy.model_name, lately.hours
     HAVING sum(w.calls) >= $1 AND sum(w.errors) > $2::float8 * sum(w.calls)
-    ORDER BY version.model_name, version.id
+    ORDER BY version.model_name, version.id, lately.hours
 """
 
 _ERASURES = """
@@ -92,7 +95,7 @@ class GuardSeen(NamedTuple):
 
 
 class FailingShare(NamedTuple):
-    """A version with a share of a model's traffic that failed too many of its calls in the last hour."""
+    """A version with a share of a model's traffic that failed too many of its calls in the last hour, or day."""
 
     model_name: str
     version: str
@@ -102,6 +105,8 @@ class FailingShare(NamedTuple):
     """Its judged calls."""
     has_fallback: bool
     """Whether the champion answers what it fails: ``ServingPolicy.fallback``."""
+    hours: int = 1
+    """Of how long the calls are: an hour, or a day where that hour has few calls, or few of them failed."""
 
 
 class ErasureSeen(NamedTuple):
@@ -223,7 +228,7 @@ async def examine_shares(
 
     Args:
         database_url: Of the database.
-        least_calls: Versions with fewer judged calls in the last hour are left out.
+        least_calls: Versions with fewer judged calls are left out.
         most_failing: The share of a version's calls, from 0 to 1, that may fail.
         timeout_seconds: For connecting and for the query.
 

@@ -95,8 +95,8 @@ _TOLD = """
 """
 # By the index alertoutbox_of_incident, which has the newest row of each incident last.
 _OPEN_INCIDENTS = """
-    SELECT dedup_key, model_name FROM (
-        SELECT DISTINCT ON (dedup_key) dedup_key, model_name, action FROM alertoutbox
+    SELECT dedup_key, model_name, version FROM (
+        SELECT DISTINCT ON (dedup_key) dedup_key, model_name, action, payload ->> 'version' AS version FROM alertoutbox
         WHERE action <> 'change' ORDER BY dedup_key, id DESC) AS newest
     WHERE action <> 'resolve' AND model_name IS NOT NULL
 """
@@ -163,6 +163,14 @@ class PostgresMetricStore(SessionPerCall):
             rows = await connection.fetch(_OPEN_INCIDENTS)
         named = [(row["dedup_key"], row["model_name"]) for row in rows]
         return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind)}
+
+    async def open_incidents_of_versions(self, kind: AlertKind, environment: str) -> Collection[tuple[str, str]]:
+        async with self._connection() as connection:
+            rows = await connection.fetch(_OPEN_INCIDENTS)
+        named = [(row["dedup_key"], row["model_name"], row["version"]) for row in rows if row["version"] is not None]
+        return {
+            (model, version) for key, model, version in named if key == dedup_key(environment, model, kind, version)
+        }
 
     async def forget_hours(self, before: float, *, epoch: Epoch) -> int:
         async with self._connection() as connection, fenced(connection, epoch):

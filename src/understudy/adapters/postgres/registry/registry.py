@@ -60,7 +60,16 @@ from understudy.ports.registry import (
 )
 
 ROLES = ("champion", "challenger", "shadow")
-_KEPT = ("shadow_percent", "fallback", "salt", "category_roles", "rollout_id", "input_sample_percent", "guard")
+_KEPT = (
+    "shadow_percent",
+    "fallback",
+    "salt",
+    "category_roles",
+    "rollout_id",
+    "input_sample_percent",
+    "guard",
+    "on_drift",
+)
 """Columns of a policy that its record has unchanged."""
 _REFUSAL_CLASSES = ("22", "23")
 """SQLSTATE classes of values that the database refuses: data exception, constraint violation."""

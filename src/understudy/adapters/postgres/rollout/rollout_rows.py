@@ -67,6 +67,11 @@ GUARD = """
            THEN 'alert' ELSE guard END
     FROM servingpolicy p WHERE p.model_name = $1
 """
+ON_DRIFT = """
+    SELECT CASE WHEN EXISTS (SELECT FROM experiment WHERE experiment.model_name = p.model_name AND ended_at IS NULL)
+           THEN 'alert' ELSE on_drift END
+    FROM servingpolicy p WHERE p.model_name = $1
+"""
 WEIGHTS = """
     SELECT generation, (after ->> 'challenger_weight')::int AS weight FROM policyaudit
     WHERE model_name = $1 AND (after ->> 'rollout_id')::bigint = $2

@@ -22,6 +22,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     LIVENESS,
     LIVENESS_HIDDEN,
     LOCK_GUARDS,
+    ON_DRIFT,
     OPEN,
     POLICY,
     POLICY_OF_ARM,
@@ -40,7 +41,15 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.rollout.actions import PolicyAction, PolicySeen, RetireOld
 from understudy.core.rollout.plan import plan_to_json
-from understudy.core.rollout.state import GuardMode, Kind, RolloutState, Transition, new_rollout_state, state_to_json
+from understudy.core.rollout.state import (
+    DriftMode,
+    GuardMode,
+    Kind,
+    RolloutState,
+    Transition,
+    new_rollout_state,
+    state_to_json,
+)
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
@@ -219,6 +228,7 @@ class PostgresRolloutStore(SessionPerCall):
             liveness = await connection.fetchrow(*live)
             is_guard = record.state.kind is Kind.GUARD
             guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
+            on_drift = await connection.fetchval(ON_DRIFT, record.state.model_name)
         assert liveness is not None
         self._left_out("ProxyInstance", liveness["unusable"])
         return RolloutView(
@@ -234,6 +244,7 @@ class PostgresRolloutStore(SessionPerCall):
             GuardMode(guard or GuardMode.OFF),
             proxies_hidden=not is_seen,
             champion_percent=_champion_percent(record, policy, weights),
+            on_drift=DriftMode(on_drift or DriftMode.ALERT),
         )
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:

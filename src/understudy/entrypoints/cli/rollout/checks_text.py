@@ -63,13 +63,15 @@ def side_titles(state: RolloutState) -> tuple[str, str]:
 def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
     """Return a check's name, both sides, the change, its limit and the evidence."""
     champion, challenger = (value_words(row.check, value) for value in (row.champion, row.challenger))
-    return row.check.title, champion, challenger, check_change_words(row), limit_words(row), _evidence(row)
+    return row.title, champion, challenger, check_change_words(row), limit_words(row), _evidence(row)
 
 
 def check_change_words(row: Evidence) -> str:
     """Return a check's change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
     if row.change is None:
         return _DASH
+    if row.check.is_distance:
+        return f"{row.change:.2f}"
     if row.check.is_in_deviations:
         change, low, high = (
             "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
@@ -84,6 +86,8 @@ def limit_words(row: Evidence) -> str:
     """Return the change that is tolerated."""
     if row.limit is None or row.check is SAMPLE_RATIO:
         return _DASH
+    if row.check.is_distance:
+        return f"{row.limit:.2g}"
     return f"{row.limit:.2g} sd" if row.check.is_in_deviations else f"{row.limit:.3g}x"
 
 

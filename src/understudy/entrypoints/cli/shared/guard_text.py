@@ -11,6 +11,10 @@ MEANINGS = {
     "alert": "alert: of a share that does worse the monitor alerts, and changes nothing",
     "off": "off: only rollouts are watched",
 }
+ON_DRIFT = {
+    "alert": "alert: of a challenger that drifts from the champion on the same hours the monitor alerts",
+    "rollback": "rollback: the monitor takes a challenger back that drifts from the champion on the same hours",
+}
 
 
 MAX_WATCHED = 5
@@ -27,6 +31,11 @@ async def newest_guard(session: Session, model: str) -> Sequence[RolloutRecord]:
     if not found or found[0].state.kind is not Kind.GUARD:
         return ()
     return [one for one in reversed(found) if one.split_id == found[0].split_id]
+
+
+def drift_setting(mode: str) -> tuple[str, str]:
+    """Return what the policy says of a challenger that drifts, as a fact."""
+    return "on drift", ON_DRIFT.get(mode, mode)
 
 
 def guard_words(mode: str, newest: Sequence[RolloutRecord]) -> str:

@@ -27,6 +27,9 @@ _COMMANDS = {
     r"guard of (?P<model>.+) is rollback, alert or off, not .+": (
         "understudy model set {model} --guard rollback --reason '…' has a share that does worse taken back"
     ),
+    r".*violates check constraint .servingpolicy_on_drift_check.*": (
+        "understudy model set MODEL --on-drift alert, or rollback: the monitor alerts, or takes the challenger back"
+    ),
     r"the salt of (?P<model>.+) is empty": (
         "understudy model set {model} --salt none --reason '…' is the formula without a salt"
     ),

@@ -167,6 +167,7 @@ class PolicyChange(Body):
     category_roles: Annotated[dict[str, Literal["champion", "challenger"]], Field(max_length=MAX_CATEGORIES)] = _ABSENT
     input_sample_percent: Percent = _ABSENT
     guard: Literal["rollback", "alert", "off"] = _ABSENT
+    on_drift: Literal["alert", "rollback"] = _ABSENT
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
     @property

@@ -1,0 +1,1 @@
+UPDATE ServingPolicy SET on_drift = 'rollback' WHERE model_name = 'churn';
