@@ -21,7 +21,6 @@ from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.core.prediction_log.spool_format import encode_header
 from understudy.errors import LeadershipLost
 from understudy.monitoring.retention_job import RetentionJob
 
@@ -89,7 +88,8 @@ async def test_a_spool_that_the_version_before_wrote_is_shipped(world, database_
     assert with_inputs == len(COLUMNS) - 1
     folder = tmp_path / "4f0d1a4e-0000-4000-8000-000000000001"
     folder.mkdir()
-    segment = encode_header(COLUMNS[:with_inputs]) + framed(before)
+    header = orjson.dumps({"format": 1, "columns": COLUMNS[:with_inputs]}) + b"\n"
+    segment = framed(header) + framed(before)
     (folder / "001763661061.log").write_bytes(segment)
 
     spool = Spool(tmp_path, limit_bytes=10**6, segment_bytes=10**6, sync_seconds=1)
