@@ -20,6 +20,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
+from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.entity_check import EntityCheck
@@ -58,7 +59,7 @@ class ReadyProbe(WarmUpProbe):
     def __init__(self) -> None:
         super().__init__(MemoryPolicySource(), lambda _: None, ())  # type: ignore[arg-type,return-value]  # never called
 
-    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+    async def probe(self, model_name: str, version_label: str, *, epoch: Epoch | None = None) -> WarmUpResult:
         return WarmUpResult(passed=True)
 
 
