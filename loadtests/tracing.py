@@ -60,6 +60,7 @@ class Adding:
     """A model in this process; where there is tracing it makes a span of each call, as calls over gRPC do."""
 
     rows_per_call: int | None = None
+    is_connected = True
 
     def __init__(self, current: Any) -> None:
         self._current = current

@@ -21,6 +21,7 @@ from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
+from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.drift_check import DriftCheck
@@ -60,7 +61,7 @@ class ReadyProbe(WarmUpProbe):
     def __init__(self) -> None:
         super().__init__(MemoryPolicySource(), lambda _: None, ())  # type: ignore[arg-type,return-value]  # never called
 
-    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+    async def probe(self, model_name: str, version_label: str, *, epoch: Epoch | None = None) -> WarmUpResult:
         return WarmUpResult(passed=True)
 
 

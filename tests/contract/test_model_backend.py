@@ -37,6 +37,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.codec import join_bytes_elements, tensor_of_content
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
+from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.model_backend import ModelBackend
 
@@ -385,6 +386,28 @@ async def test_of_a_server_that_does_not_answer_an_examination_says_why():
         nowhere: f"the name of the endpoint {nowhere} cannot be resolved",
     }
     assert all(server.seconds >= 3 * SECOND for server in found if server.endpoint != nowhere)
+
+
+async def test_after_a_probe_it_is_known_whether_this_process_reaches_a_server_whatever_that_says():
+    async with running(Behaviour(ready=False)) as (server,):
+        for endpoints, reached in (
+            ((server.endpoint,), True),
+            ((f"127.0.0.1:{free_port()}",), False),
+            (("no-such-host.invalid:9",), False),
+            ((f"127.0.0.1:{free_port()}", server.endpoint), True),
+        ):
+            async with connected(a_version(*endpoints)) as backend:
+                assert not await backend.ready(SECOND)
+                assert backend.is_connected == reached, endpoints
+
+
+async def test_a_server_that_this_process_may_not_connect_to_is_not_reached():
+    async with running() as (server,):
+        backend = connect(a_version(server.endpoint), rules=parse_rules("10.0.0.0/8"))
+
+        assert not await backend.ready(SECOND)
+        assert not backend.is_connected
+        await backend.close()
 
 
 async def test_of_a_server_that_cannot_answer_an_examination_says_why():

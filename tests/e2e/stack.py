@@ -147,11 +147,11 @@ class Stack:
             process.stop()
 
 
-def wait_for_port(port: int, seconds: float = 60) -> None:
+def wait_for_port(port: int, seconds: float = 60, host: str = "127.0.0.1") -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            socket.create_connection((host, port), timeout=1).close()
         except OSError:
             if time.monotonic() > deadline:
                 raise

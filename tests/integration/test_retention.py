@@ -455,3 +455,23 @@ async def test_a_table_that_cannot_be_deleted_from_keeps_no_other_from_its_turn(
         await world.job.tick(world.epoch)
 
     assert (await world.rows("AlertOutbox"), await world.rows("SpoolOffset")) == (3, 0)
+
+
+async def test_warm_ups_that_proxies_were_asked_for_go_an_hour_after_their_deadline_with_their_answers(world):
+    for seconds_ago in (7_000, 3_000):
+        await world.database.execute(
+            "INSERT INTO WarmUpRequest (version_id, instances, deadline) VALUES ($1, '{web-1:7}', now())",
+            world.challenger,
+        )
+        await world.database.execute(
+            "INSERT INTO WarmUpAnswer (request_id, instance, answered) SELECT max(id), 'web-1:7', 0 FROM WarmUpRequest"
+        )
+        await world.database.execute(
+            "UPDATE WarmUpRequest SET asked_at = asked_at - make_interval(secs => $1),"
+            " deadline = deadline - make_interval(secs => $1) WHERE id = (SELECT max(id) FROM WarmUpRequest)",
+            seconds_ago,
+        )
+
+    await world.job.tick(world.epoch)
+
+    assert (await world.rows("WarmUpRequest"), await world.rows("WarmUpAnswer")) == (1, 1)

@@ -53,12 +53,19 @@ DECISIONS = {
     "understudy_arms": ("", "s", "s", "", "s", ""),
     "understudy_split": ("", "s", "s", "", "s", ""),
     "understudy_status": ("", "s", "s", "", "s", ""),
+    "warmupanswer": ("(si)", "s", "s", "", "s", ""),
+    "warmuprequest": ("s", "s(i)", "s(i)", "d(s)", "s", ""),
 }
 TOLD_OF_ERASURES = (
     "actor archived_rows began_at dead_letters digest erased_before files finished_at id kept_rows log_rows model_name "
     "outcomes reason resumed_by via"
 )
+ASKED_OF_PROXIES = "champion_id deadline example_calls instances predicted_at prediction_ids version_id"
 COLUMNS = {
+    **{(role, "warmuprequest", "i"): ASKED_OF_PROXIES for role in (MONITOR, ENGINEER)},
+    (RETENTION, "warmuprequest", "s"): "deadline id",
+    (PROXY, "warmupanswer", "s"): "instance request_id",
+    (PROXY, "warmupanswer", "i"): "answered instance problem request_id scores seconds",
     **{(role, "entityerasure", "s"): TOLD_OF_ERASURES for role in (ENGINEER, READER, ERASER)},
     (RETENTION, "entityerasure", "s"): "finished_at id",
     (PROXY, "apikey", "s"): "bytes_per_second calls_per_second id revoked_at scopes sha256 tenant",
@@ -127,6 +134,7 @@ FUNCTIONS = {
     "understudy_revoke_role(text)": set(),
     "understudy_rights()": set(),
     "understudy_touch(text, text, bigint)": set(),
+    "understudy_warm_up_inputs(bigint)": {PROXY},
 }
 GRANT = "SELECT understudy_grant_roles()"
 PRIVILEGES = {"s": "SELECT", "i": "INSERT", "u": "UPDATE", "d": "DELETE"}

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.bootstrap.monitor import open_monitor
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind, Observation, WarmUpResult
@@ -28,6 +30,7 @@ from understudy.entrypoints.proxy.api.app import create_app
 from understudy.lifecycle.registry import create_key
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.ports.warm_up import LoggedId, NewWarmUp
 from understudy.settings import Settings
 
 ACTOR = Actor("dana", "cli", "weekly retrain")
@@ -99,6 +102,47 @@ async def test_a_proxy_under_its_own_role_answers_logs_takes_outcomes_and_signs_
     assert await database.fetchval("SELECT count(*) FROM ProxyInstance") == 0
     assert await database.fetchval("SELECT sum(calls) FROM PredictionWindow") == 1
     assert await database.fetchval("SELECT count(*) FROM PredictionDeadLetter") == 0
+
+
+async def test_a_proxy_under_its_own_role_answers_the_warm_ups_that_the_monitor_and_an_engineer_ask_for(
+    database, database_url, login, model_port, tmp_path
+):
+    champion = await register(database_url, 1, [model_port("visits:1")])
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version, input_sample_percent) VALUES ('visits', $1, 100)",
+        champion,
+    )
+    app = create_app(Settings(database_url=await login("understudy_proxy"), state_dir=tmp_path, metrics_port=0))
+    headers = {"content-type": "application/json"}
+
+    async with (
+        lifespan(app),
+        httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://proxy", headers=headers) as client,
+    ):
+        score = (await client.post(VISITS, content=PREDICT_BODIES[0])).json()["prediction"]["score"]
+        await until(lambda: database.fetchval("SELECT count(*) FROM PredictionLog"))
+        await until(lambda: database.fetchval("SELECT count(*) FROM ProxyInstance"))
+        call = await database.fetchrow(
+            "SELECT prediction_id::text, extract(epoch FROM predicted_at)::float8 FROM PredictionLog"
+        )
+        engineer = PostgresWarmUpRequests(await login("understudy_engineer"), timeout_seconds=5)
+        monitor = PostgresWarmUpRequests(await login("understudy_monitor"), timeout_seconds=5)
+        (proxy,) = await monitor.live_proxies() or ()
+        example = NewWarmUp(champion, [proxy.instance], 30, example_calls=5)
+        again = NewWarmUp(champion, [proxy.instance], 30, champion_id=champion, logged=[LoggedId(*call)])
+        answers = []
+        for requests, asked in ((engineer, example), (monitor, again)):
+            request_id = await requests.ask(asked)
+            await until(partial(requests.count_answers, request_id))
+            found = (await requests.answers(request_id))[proxy.instance]
+            assert found is not None
+            answers.append(found)
+
+    assert proxy.answers_warm_ups
+    assert [answer.problem for answer in answers] == ["", ""]
+    assert answers[0].answered == 5
+    assert list(answers[1].scores) == pytest.approx([score])
+    assert await database.fetchval("SELECT count(*) FROM PredictionLog") == 1
 
 
 async def test_a_proxy_under_its_own_role_alone_changes_no_policy(database, database_url, login, model_port, tmp_path):

@@ -32,10 +32,10 @@ ENOUGH_SECONDS = 60.0
 class HungProbe(ReadyProbe):
     """Says of every model but ``hung`` that it answers; that one never does."""
 
-    async def probe(self, model_name: str, version_label: str) -> WarmUpResult:
+    async def probe(self, model_name: str, version_label: str, *, epoch: Epoch | None = None) -> WarmUpResult:
         if model_name == "hung":
             await asyncio.Event().wait()
-        return await super().probe(model_name, version_label)
+        return await super().probe(model_name, version_label, epoch=epoch)
 
 
 class Monitor:

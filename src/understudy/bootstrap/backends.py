@@ -8,11 +8,14 @@ from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.model_backend import ModelBackend, ServerSeen
 from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import ScoreHistory
+from understudy.ports.warm_up import WarmUpRequests
+from understudy.rollout.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.score_comparison import ScoreComparison
-from understudy.rollout.warm_up import READY_SECONDS, WarmUpProbe, warm_up
+from understudy.rollout.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
 from understudy.settings import Settings
 
 
@@ -21,14 +24,24 @@ def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
     return partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
 
 
-def warm_up_probe(settings: Settings, policies: PolicySource) -> WarmUpProbe:
-    """Return what makes the example calls of a warm-up to versions whose rows ``policies`` has."""
-    return WarmUpProbe(policies, connector_of(settings), PROTOCOLS)
+def warm_up_probe(settings: Settings, policies: PolicySource, proxies: ProxyWarmUp | None = None) -> WarmUpProbe:
+    """Return what makes the example calls of a warm-up to versions whose rows ``policies`` has.
+
+    Those that this process cannot reach are called by ``proxies``.
+    """
+    return WarmUpProbe(policies, connector_of(settings), PROTOCOLS, proxies)
 
 
-def score_comparison(settings: Settings, policies: PolicySource, history: ScoreHistory) -> ScoreComparison:
+def score_comparison(
+    settings: Settings, policies: PolicySource, history: ScoreHistory, proxies: ProxyWarmUp | None = None
+) -> ScoreComparison:
     """Return what compares a version's scores with the champion's before its first share."""
-    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history)
+    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history, proxies)
+
+
+def proxy_warm_up(settings: Settings, requests: WarmUpRequests) -> ProxyWarmUp:
+    """Return what has live proxies call versions that this process cannot reach."""
+    return ProxyWarmUp(requests, settings.instance)
 
 
 async def policies_of_proxies(session: Session, model_names: Sequence[str] | None = None) -> PolicySnapshot:
@@ -43,8 +56,12 @@ async def policies_of_proxies(session: Session, model_names: Sequence[str] | Non
     return apply_document(PolicySnapshot(), document, complete=True, protocols=PROTOCOLS)
 
 
-async def try_version(settings: Settings, version: ModelVersion) -> tuple[tuple[ServerSeen, ...], WarmUpResult | None]:
+async def try_version(
+    settings: Settings, version: ModelVersion, proxies: ProxyWarmUp | None = None
+) -> tuple[tuple[ServerSeen, ...], WarmUpResult | None]:
     """Ask each model server whether it serves the version, and if one does, make the example calls of a warm-up.
+
+    Where this process reaches none, live proxies make them, if its login may ask them.
 
     Raises:
         BackendUnavailable: This process cannot call them at all: for want of a token or of a file.
@@ -52,7 +69,19 @@ async def try_version(settings: Settings, version: ModelVersion) -> tuple[tuple[
     backend = connector_of(settings)(version)
     try:
         servers = await examine(backend, READY_SECONDS)
-        serves = any(not server.problem for server in servers)
-        return servers, await warm_up(version, backend) if serves else None
+        if any(not server.problem for server in servers):
+            return servers, await warm_up(version, backend)
+        is_reached = backend.is_connected
     finally:
         await backend.close()
+    if proxies is None or is_reached or not servers:
+        return servers, None
+    return servers, await ask_proxies(proxies, version, CALLS)
+
+
+async def ask_proxies(proxies: ProxyWarmUp, version: ModelVersion, example_calls: int) -> WarmUpResult | None:
+    """Return what live proxies find of a version; ``None`` without any, or where this login may not ask them."""
+    try:
+        return await proxies.warm_up(version, example_calls)
+    except (MigrationNeeded, RegistryUnavailable):
+        return None

@@ -17,7 +17,7 @@ from understudy.adapters.postgres.connections.checkup import (
     examine_shares,
 )
 from understudy.adapters.redis.checkup import examine_redis
-from understudy.bootstrap.backends import connector_of, policies_of_proxies
+from understudy.bootstrap.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
@@ -213,9 +213,14 @@ async def _examine_servers(
         backend = connector_of(settings)(version)
     except BackendUnavailable as problem:
         return Finding(f"{model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step)
+    through = None
     async with turns:
         try:
             seen = await examine_servers(backend, READY_SECONDS)
+            is_reached = backend.is_connected or not all(server.problem for server in seen)
         finally:
             await backend.close()
-    return judge_servers(model_name, role, version.version, seen, version.timeout_seconds)
+        if seen and not is_reached:
+            async with session_of(settings) as session:
+                through = await ask_proxies(proxy_warm_up(settings, session.warm_ups), version, 0)
+    return judge_servers(model_name, role, version.version, seen, version.timeout_seconds, through=through)

@@ -18,8 +18,9 @@ from understudy.adapters.postgres.prediction_log.history import PostgresPredicti
 from understudy.adapters.postgres.prediction_log.partitions import PostgresPartitionKeeper
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import score_comparison, warm_up_probe
+from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
 from understudy.monitoring.alert_delivery import deliver_due
@@ -109,13 +110,15 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     entities = EntityCheck(store, history)
     metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
     drifts = DriftCheck(store, metrics, environment=settings.environment)
+    requests = PostgresWarmUpRequests(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
+    proxies = proxy_warm_up(settings, requests)
     executor = RolloutExecutor(
         store,
         PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
         outcomes.latest,
-        warm_up_probe(settings, policies),
+        warm_up_probe(settings, policies, proxies),
         telemetry,
-        scores=score_comparison(settings, policies, history),
+        scores=score_comparison(settings, policies, history, proxies),
         entities=entities,
         drifts=drifts,
         environment=settings.environment,
@@ -131,7 +134,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
 
 
 def _unusable_rows(telemetry: PrometheusTelemetry) -> Callable[[str, int], None]:
-    for table in ("PredictionWindow", "ProxyInstance"):
+    for table in ("PredictionWindow", "ProxyInstance", "WarmUpAnswer"):
         telemetry.count("unusable_rows_total", table, by=0)
     return lambda table, rows: telemetry.count("unusable_rows_total", table, by=rows)
 

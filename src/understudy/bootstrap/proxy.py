@@ -16,6 +16,7 @@ from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
+from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
 from understudy.adapters.randomness import RandomBytes
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
@@ -28,6 +29,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.tracing import Tracer
+from understudy.rollout.warm_up_answerer import WarmUpAnswerer
 from understudy.serving.background import run_until_closed
 from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor
@@ -156,12 +158,18 @@ async def _open_feed(
 ) -> PolicyFeed:
     def act_on(snapshot: PolicySnapshot) -> None:
         backends.reconcile(snapshot)
+        warm_ups.wake()
         if shared_cache is not None:
             shared_cache.act_on(snapshot)
 
+    instance = f"{settings.instance}:{os.getpid()}"
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    inbox = PostgresWarmUpInbox(database_url, timeout_seconds=seconds)
+    warm_ups = WarmUpAnswerer(inbox, instance, lambda: feed.snapshot, connector_of(settings))
+
     source = PostgresPolicySource(
-        settings.database_url.get_secret_value(),
-        timeout_seconds=settings.database_timeout_seconds,
+        database_url,
+        timeout_seconds=seconds,
         heartbeat_seconds=settings.policy_heartbeat_seconds,
         reads_cache_secret=shared_cache is not None and shared_cache.needs_secret,
     )
@@ -172,7 +180,7 @@ async def _open_feed(
             settings.state_dir / "policy.json", partial(telemetry.count, "policy_snapshot_failures_total")
         ),
         telemetry,
-        instance=f"{settings.instance}:{os.getpid()}",
+        instance=instance,
         poll_seconds=settings.policy_poll_seconds,
         now=time.monotonic,
         on_swap=act_on,
@@ -181,6 +189,7 @@ async def _open_feed(
     )
     stack.push_async_callback(feed.stop)
     await feed.start()
+    run_until_closed("warm_ups", warm_ups.run, telemetry, stack)
     return feed
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from understudy.ports.policy import PolicySource
     from understudy.ports.registry import Registry
     from understudy.ports.rollout_store import RolloutStore
+    from understudy.ports.warm_up import WarmUpRequests
     from understudy.ports.window_log import WindowLog
     from understudy.rollout.outcome_check import Measure
 
@@ -78,6 +79,13 @@ class Session:
         from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 
         return PostgresChangeHistory(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def warm_ups(self) -> "WarmUpRequests":
+        """Where live proxies are asked to call a version."""
+        from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
+
+        return PostgresWarmUpRequests(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def windows(self) -> "WindowLog":

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.core.durations import duration_words, short_duration
+from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_live
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.model_backend import ServerSeen
@@ -274,7 +275,13 @@ def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
 
 
 def judge_servers(
-    model: str, role: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float
+    model: str,
+    role: str,
+    version: str,
+    servers: Sequence[ServerSeen],
+    timeout_seconds: float,
+    *,
+    through: WarmUpResult | None = None,
 ) -> Finding:
     """Judge the model servers of one role of one model.
 
@@ -284,6 +291,7 @@ def judge_servers(
         version: Its label.
         servers: All of them, as they were found.
         timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
+        through: What live proxies found of them, where this process reaches none; ``None``: none was asked.
     """
     name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
@@ -298,9 +306,13 @@ def judge_servers(
     ]
     answered = [f"{server.endpoint} in {short_duration(server.seconds)}" for server in ready]
     all_servers = _count(len(servers), "model server")
+    if away and not ready and through is not None and through.passed:
+        what = f"reached through proxies: {through.detail}; not from here: {_listed(away, '; ')}"
+        return Finding(name, State.GOOD, what)
     if away:
         what = f"served by {'none' if not ready else len(ready)} of its {all_servers}; {_listed(away, '; ')}"
         what += f"; answered: {_listed(answered)}" if answered else ""
+        what += f"; {through.detail}" if through is not None else ""
         advice = (
             "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
             f"understudy version show {quote(model)} {quote(version)} has them all."

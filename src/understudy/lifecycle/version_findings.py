@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from shlex import quote
 
 from understudy.core.durations import short_duration
+from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
 from understudy.lifecycle.server_findings import Finding, State
@@ -24,11 +25,18 @@ def judge_status(model: str, version: str, status: str) -> list[Finding]:
     return [Finding("status", State.PROBLEM, "retired: it gets no role, and no rollout of it starts", advice)]
 
 
-def judge_each_server(model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float) -> list[Finding]:
-    """Judge each model server by itself; one that does not serve is a problem when no other one does."""
+def judge_each_server(
+    model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float, through: Sequence[str] = ()
+) -> list[Finding]:
+    """Judge each model server by itself; one that does not serve is a problem when no other one does.
+
+    ``through`` names the live proxies that reach them, where this process does not.
+    """
     if not servers:
         advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         return [Finding("servers", State.PROBLEM, "the version has no model server", advice)]
+    if through:
+        return [reached_by_proxies(server, len(through)) for server in servers]
     away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
     return [_judge_server(server, away, timeout_seconds) for server in servers]
 
@@ -42,6 +50,12 @@ def _judge_server(server: ServerSeen, away: State, timeout_seconds: float) -> Fi
     if server.seconds > timeout_seconds:
         advice = f"Calls may take {short_duration(timeout_seconds)}: what does it wait for?"
         return Finding("server", State.WARNING, what, advice)
+    return Finding("server", State.GOOD, what)
+
+
+def reached_by_proxies(server: ServerSeen, proxies: int) -> Finding:
+    """Return what is found of a model server that is not reached from here, as it need not be."""
+    what = f"{server.endpoint} is reached {through_words(proxies)}, and not from here: {server.problem}"
     return Finding("server", State.GOOD, what)
 
 

@@ -28,6 +28,8 @@ AUDIT_DAYS = 731.0
 """This and the next two are a day more than the database's own guards ask for (migrations 0007, 0012, 0021)."""
 SPOOL_OFFSET_DAYS = 366.0
 POLICY_CHANGE_DAYS = 31.0
+WARM_UP_DAYS = 1 / 24
+"""What proxies answered is in the event of the rollout."""
 _PIECES: Mapping[GrowingTable, tuple[int, int]] = {
     GrowingTable.ROLLOUT_EVENTS: (PIECE_EVENTS, PIECES),
     GrowingTable.ROLLOUTS: (PIECE_EVENTS, PIECES),
@@ -72,6 +74,7 @@ class RetentionJob:
             GrowingTable.DEAD_LETTERS: DEAD_LETTER_DAYS,
             GrowingTable.SPOOL_OFFSETS: SPOOL_OFFSET_DAYS,
             GrowingTable.POLICY_CHANGES: POLICY_CHANGE_DAYS,
+            GrowingTable.WARM_UPS: WARM_UP_DAYS,
         }
 
     async def tick(self, epoch: Epoch) -> None:

@@ -24,6 +24,10 @@ class ModelBackend(Protocol):
     def rows_per_call(self) -> int | None:
         """Most rows that one call of :meth:`infer` takes; ``None``: as many as wanted."""
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to one of its servers now: after a probe, whether this process reaches any."""
+
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         """Return the tensor that the version's ``output_schema`` names, for all ``rows`` in one call.
 

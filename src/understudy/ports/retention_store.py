@@ -27,6 +27,8 @@ class GrowingTable(StrEnum):
     """Of spools that no proxy has had on disk for that long."""
     POLICY_CHANGES = "PolicyChange"
     """Of versions; a policy's own row holds its generation and stays."""
+    WARM_UPS = "WarmUpRequest"
+    """With their answers."""
 
 
 class RetentionStore(Protocol):

@@ -31,7 +31,7 @@ from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
 from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics
-from understudy.rollout.score_comparison import ScoreComparison
+from understudy.rollout.score_comparison import ScoreComparison, Through
 from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdict_event import ACTOR, judged_event, stored_strata
 from understudy.rollout.warm_up import WarmUpProbe
@@ -199,7 +199,7 @@ class RolloutExecutor:
         self, cold: Sequence[tuple[RolloutView, Observation]], failures: list[Exception], epoch: Epoch
     ) -> None:
         results: list[WarmedUp | BaseException] = await asyncio.gather(
-            *(self._warmed_up(view) for view, _ in cold), return_exceptions=True
+            *(self._warmed_up(view, epoch) for view, _ in cold), return_exceptions=True
         )
         for (view, observation), result in zip(cold, results, strict=True):
             with _kept_apart(view.record.id, failures):
@@ -208,18 +208,25 @@ class RolloutExecutor:
                 transition = next_step(view.record.state, replace(observation, warm_up=result.result))
                 await self._carry_out(view, transition, Analysis(warmed_up=result), epoch)
 
-    async def _warmed_up(self, view: RolloutView) -> WarmedUp:
+    async def _warmed_up(self, view: RolloutView, epoch: Epoch) -> WarmedUp:
         state = view.record.state
         try:
             async with asyncio.timeout(WARM_UP_TICK_SECONDS):
-                result = await self._warm_up.probe(state.model_name, state.challenger)
+                result = await self._warm_up.probe(state.model_name, state.challenger, epoch=epoch)
         except TimeoutError:
             result = WarmUpResult(passed=False, detail=f"it took longer than {WARM_UP_TICK_SECONDS:g} s")
+        if not result.passed:
+            _log.info("rollout.warm_up_failed", model=state.model_name, version=state.challenger, why=result.detail)
         if self._scores is None or not result.passed:
             return WarmedUp(result)
         was_resumed = state.limit_from > state.started_at
         agreement = await self._scores.compare(
-            state.model_name, state.champion, state.challenger, view.read_at, prefers_log=was_resumed
+            state.model_name,
+            state.champion,
+            state.challenger,
+            view.read_at,
+            prefers_log=was_resumed,
+            through=Through(result.proxies, epoch),
         )
         found = WarmedUp(result, agreement, is_expected=state.plan.expect_different_scores)
         if found.result.scores_differ and was_resumed:

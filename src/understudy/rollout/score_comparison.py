@@ -3,40 +3,54 @@
 What is sent goes to the model servers past caches and log, so nothing of it is written but the verdict.
 """
 
-import asyncio
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-import orjson
+import structlog
 
 from understudy.core.canary.score_agreement import (
     MAX_PAIRS,
     MIN_PAIRS,
     Agreement,
+    AgreementState,
     PairSource,
     ScorePairs,
     judge_agreement,
 )
-from understudy.core.experiments.logged_calls import adapt_inputs, answer_of
-from understudy.core.requests.predict import PredictRequest
+from understudy.core.experiments.logged_calls import answer_of
+from understudy.core.rollout.proxy_warm_up import IS_UNREADABLE, ProxyAnswer
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
-from understudy.core.schema.outputs import Prediction, predictions_of, why_no_score
+from understudy.core.schema.outputs import why_no_score
 from understudy.core.schema.tensors import Row
-from understudy.errors import BackendUnavailable, InputInvalid, RegistryUnavailable, ServingError
-from understudy.ports.model_backend import ConnectBackend, ModelBackend
+from understudy.errors import BackendUnavailable, RegistryUnavailable
+from understudy.ports.lease import Epoch
+from understudy.ports.model_backend import ConnectBackend
 from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import LoggedCall, ScoreHistory
+from understudy.ports.warm_up import LoggedId
+from understudy.rollout.calls_again import Sent, row_of, send_again
+from understudy.rollout.proxy_warm_up import ProxyWarmUp
+
+_log = structlog.get_logger(__name__)
 
 PAST_SECONDS = 7 * 86_400.0
 """Older calls are of other callers, or of another champion's time."""
 MAX_CALLS_READ = 1_000
 """Newest logged calls that are looked at for as many entities as there are pairs."""
-SENDING_SECONDS = 4.0
-"""For all calls that are sent again: other rollouts wait as long."""
-CONCURRENCY = 8
+
+
+class Through(NamedTuple):
+    """The live proxies that send calls again to model servers that only they reach."""
+
+    instances: Sequence[str] = ()
+    """Empty: this process sends them."""
+    epoch: Epoch | None = None
+    """Of the monitor that asks them."""
+
+
+DIRECTLY = Through()
 
 
 class ScoreComparison:
@@ -47,26 +61,41 @@ class ScoreComparison:
         connect: Opens their model servers.
         protocols: Those of model servers that this release speaks.
         history: What was logged.
+        proxies: Has live proxies send calls to servers that this process cannot reach.
     """
 
     def __init__(
-        self, policies: PolicySource, connect: ConnectBackend, protocols: Collection[str], history: ScoreHistory
+        self,
+        policies: PolicySource,
+        connect: ConnectBackend,
+        protocols: Collection[str],
+        history: ScoreHistory,
+        proxies: ProxyWarmUp | None = None,
     ) -> None:
         self._policies = policies
         self._connect = connect
         self._protocols = protocols
         self._history = history
+        self._proxies = proxies
 
     async def compare(
-        self, model_name: str, champion: str, challenger: str, now: float, *, prefers_log: bool = False
+        self,
+        model_name: str,
+        champion: str,
+        challenger: str,
+        now: float,
+        *,
+        prefers_log: bool = False,
+        through: Through = DIRECTLY,
     ) -> Agreement | None:
         """Return how the scores compare; ``None`` for versions that answer with classes or with several values.
 
         ``prefers_log`` asks the model servers even where a shadow's scores are known, which may be older than what was
-        mended since.
+        mended since. ``through`` names the proxies that have warmed the version up, if they did.
 
         Raises:
             RegistryUnavailable: The versions' rows cannot be read.
+            LeadershipLost: Proxies are to be asked, and another monitor leads.
         """
         sides = await self._scored(model_name, champion, challenger)
         if sides is None:
@@ -74,7 +103,7 @@ class ScoreComparison:
         sources = [self._from_log, self._from_shadow] if prefers_log else [self._from_shadow, self._from_log]
         found = []
         for source in sources:
-            found.append(await source(*sides, now))
+            found.append(await source(*sides, now, through))
             if len(found[-1].champion) >= MIN_PAIRS:
                 break
         return judge_agreement(max(found, key=lambda pairs: (len(pairs.champion), pairs.source is PairSource.LOG)))
@@ -99,14 +128,18 @@ class ScoreComparison:
         sides = known[champion], known[challenger]
         return None if any(why_no_score(side.output_schema) for side in sides) else sides
 
-    async def _from_shadow(self, champion: ModelVersion, challenger: ModelVersion, now: float) -> ScorePairs:
+    async def _from_shadow(
+        self, champion: ModelVersion, challenger: ModelVersion, now: float, _: Through
+    ) -> ScorePairs:
         try:
             pairs = await self._history.shadow_scores(champion.id, challenger.id, now - PAST_SECONDS, now, MAX_PAIRS)
         except RegistryUnavailable as problem:
             return ScorePairs(PairSource.SHADOW, (), (), problem.detail)
-        return _pairs(PairSource.SHADOW, pairs)
+        return ScorePairs(PairSource.SHADOW, [one for one, _ in pairs], [other for _, other in pairs])
 
-    async def _from_log(self, champion: ModelVersion, challenger: ModelVersion, now: float) -> ScorePairs:
+    async def _from_log(
+        self, champion: ModelVersion, challenger: ModelVersion, now: float, through: Through
+    ) -> ScorePairs:
         try:
             calls = await self._history.calls([champion.id], now - PAST_SECONDS, now, MAX_CALLS_READ)
         except RegistryUnavailable as problem:
@@ -119,11 +152,18 @@ class ScoreComparison:
             why = f"of {len(calls):,} logged calls those of {len(asked)} entities can be sent again"
             return ScorePairs(PairSource.LOG, (), (), why)
         try:
-            backend = self._connect(challenger)
-        except BackendUnavailable as problem:
-            return ScorePairs(PairSource.LOG, (), (), str(problem))
+            if through.instances and self._proxies is not None:
+                ids = [LoggedId(one.call.prediction_id, one.call.predicted_at) for one in asked]
+                said = await self._proxies.replay(challenger, champion.id, ids, through.instances, epoch=through.epoch)
+                return _worst(asked, said)
+            return _pairs(asked, await self._sent(challenger, [one.row for one in asked]))
+        except (BackendUnavailable, RegistryUnavailable) as problem:
+            return ScorePairs(PairSource.LOG, (), (), problem.detail)
+
+    async def _sent(self, version: ModelVersion, rows: Sequence[Row]) -> Sent:
+        backend = self._connect(version)
         try:
-            return await _sent(challenger, backend, asked)
+            return await send_again(version, backend, rows)
         finally:
             await backend.close()
 
@@ -131,6 +171,7 @@ class ScoreComparison:
 class _Asked(NamedTuple):
     """A logged call as it can be sent again, with the champion's score of then."""
 
+    call: LoggedCall
     row: Row
     champion: float
 
@@ -148,47 +189,32 @@ def _asked_of(call: LoggedCall, champion: ModelVersion, challenger: ModelVersion
     answer = None if call.answer is None else answer_of(call.answer, call.score)
     if answer is None or answer.score is None or answer.label is not None:
         return None
-    logged = orjson.loads(call.inputs)
-    if not isinstance(logged, dict):
-        return None
-    adapted = adapt_inputs(challenger.input_schema, champion.input_schema, logged)
-    if adapted.unknown:
-        return None
-    try:
-        return _Asked(PredictRequest(call.entity_id, adapted.values).assemble(challenger, None).row, answer.score)
-    except InputInvalid:
-        return None
+    row = row_of(call.inputs, champion, challenger)
+    return None if row is None else _Asked(call, row, answer.score)
 
 
-async def _sent(version: ModelVersion, backend: ModelBackend, asked: Sequence[_Asked]) -> ScorePairs:
-    """Send each call by itself, as a proxy would that has one at a time, until the time is over."""
-    answered: list[tuple[int, float, float]] = []
-    failed: list[str] = []
-    waiting = iter(enumerate(asked))
-
-    async def work() -> None:
-        for place, call in waiting:
-            try:
-                tensor = await backend.infer([call.row], min(version.timeout_seconds, SENDING_SECONDS))
-                (found,) = predictions_of(version.output_schema, tensor, 1, batch=version.input_schema.batch)
-            except ServingError as problem:
-                failed.append(str(problem))
-                continue
-            answer = answer_of(found.json, found.score) if isinstance(found, Prediction) else None
-            if answer is None or answer.score is None or answer.label is not None:
-                failed.append("an answer without a score" if isinstance(found, Prediction) else str(found))
-            else:
-                answered.append((place, call.champion, answer.score))
-
-    with suppress(TimeoutError):
-        async with asyncio.timeout(SENDING_SECONDS), asyncio.TaskGroup() as workers:
-            for _ in range(CONCURRENCY):
-                workers.create_task(work())
-    late = len(asked) - len(answered) - len(failed)
-    why = [f"{late} calls were not answered within {SENDING_SECONDS:g} s"] if late else []
-    why += [f"{len(failed)} failed, the first with: {failed[0]}"] if failed else []
-    return _pairs(PairSource.LOG, [scores for _, *scores in sorted(answered)], "; ".join(why))
+def _worst(asked: Sequence[_Asked], said: Mapping[str, ProxyAnswer | None]) -> ScorePairs:
+    """Return the pairs of the proxy whose model server differs most, or else of that with the most pairs."""
+    found = [_judged(asked, instance, answer) for instance, answer in said.items()]
+    if not found:
+        return ScorePairs(PairSource.LOG, (), (), "no proxy has sent the logged calls again in time")
+    return min(found, key=_badness).pairs
 
 
-def _pairs(source: PairSource, scores: Sequence[Sequence[float]], why_few: str = "") -> ScorePairs:
-    return ScorePairs(source, [one for one, _ in scores], [other for _, other in scores], why_few)
+def _judged(asked: Sequence[_Asked], instance: str, answer: ProxyAnswer | None) -> Agreement:
+    scores = answer.scores if answer is not None and answer.scores else (None,) * len(asked)
+    problem = IS_UNREADABLE if answer is None else answer.problem
+    agreement = judge_agreement(_pairs(asked, Sent(scores, f"{instance}: {problem}" if problem else "")))
+    _log.info("rollout.scores_through_proxy", proxy=instance, state=agreement.state.value, found=agreement.words)
+    return agreement
+
+
+def _badness(found: Agreement) -> tuple[bool, float, int]:
+    differs = found.state is AgreementState.DIFFERENT
+    correlation = -1.0 if found.correlation is None else found.correlation
+    return not differs, correlation if differs else 0.0, -len(found.pairs.champion)
+
+
+def _pairs(asked: Sequence[_Asked], sent: Sent) -> ScorePairs:
+    both = [(one.champion, score) for one, score in zip(asked, sent.scores, strict=True) if score is not None]
+    return ScorePairs(PairSource.LOG, [one for one, _ in both], [other for _, other in both], sent.problem)

@@ -258,6 +258,17 @@ def test_a_model_server_beside_a_proxy_may_fill_the_volume_of_its_models(rendere
     assert [what for _, what in judge(objects) if "may hold 2048 Mi" in what]
 
 
+def test_the_versions_of_a_rollout_lie_side_by_side_in_every_pod_and_the_server_serves_each(rendered):
+    objects = rendered["k8s/examples/tfserving-sidecar"]
+    sidecar = pod(objects)["initContainers"][-1]
+    (config,) = [one for one in objects if one["metadata"]["name"].startswith("understudy-tfserving")]
+
+    folders = {mount["mountPath"]: mount.get("subPath") for mount in sidecar["volumeMounts"]}
+    assert (folders["/models/visits/1"], folders["/models/visits/2"]) == ("1", "2")
+    assert "--model_config_file=/config/models.config" in sidecar["args"]
+    assert "model_version_policy { all {} }" in config["data"]["models.config"]
+
+
 @pytest.mark.parametrize("example", ["tfserving-sidecar", "models-from-pvc"])
 def test_a_model_server_beside_a_proxy_starts_before_it_and_has_to_have_its_model(rendered, example):
     spec = pod(rendered[f"k8s/examples/{example}"])

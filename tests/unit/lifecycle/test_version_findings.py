@@ -36,6 +36,15 @@ def test_each_server_is_named_with_what_it_said_and_how_long_that_took():
     assert "ModelEndpoint" in away.next_step
 
 
+def test_servers_that_live_proxies_reach_are_well_though_this_process_does_not_reach_them():
+    (finding,) = judge_each_server("visits", "2", [AWAY], 0.5, ("web-1:7", "web-2:7"))
+
+    assert finding.state is State.GOOD
+    assert finding.what == (
+        "10.0.0.8:8001 is reached through each of 2 live proxies, and not from here: nothing listens there"
+    )
+
+
 @pytest.mark.parametrize(("seconds", "state"), [(0.5, State.GOOD), (0.51, State.WARNING)])
 def test_a_server_that_needs_longer_to_say_that_it_serves_than_a_call_may_take_is_worth_a_look(seconds, state):
     (finding,) = judge_each_server("visits", "2", [ServerSeen("slow:1", seconds)], 0.5)

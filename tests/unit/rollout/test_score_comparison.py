@@ -14,7 +14,8 @@ from understudy.core.canary.score_agreement import Agreement, AgreementState
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BadAnswer, RegistryUnavailable
 from understudy.ports.prediction_history import LoggedCall
-from understudy.rollout.score_comparison import CONCURRENCY, ScoreComparison
+from understudy.rollout.calls_again import CONCURRENCY
+from understudy.rollout.score_comparison import ScoreComparison
 
 NOW = 1.7e9
 

@@ -10,7 +10,8 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, U
 class MemoryBackend:
     """A :class:`understudy.ports.model_backend.ModelBackend` that is a function of the rows.
 
-    ``delay_seconds``, ``error`` and ``is_ready`` may be set at any time; ``calls`` holds the rows of each call.
+    ``delay_seconds``, ``error``, ``is_ready`` and ``is_connected`` may be set at any time; ``calls`` holds the rows of
+    each call.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class MemoryBackend:
         self.delay_seconds = delay_seconds
         self.error = error
         self.is_ready = True
+        self.is_connected = True
         self.calls: list[tuple[Row, ...]] = []
         self.in_flight = 0
         self._closed = False

@@ -51,6 +51,7 @@ FUNCTIONS = (
     "understudy_guard_size()",
     "understudy_guard_version()",
     "understudy_guard_warm()",
+    "understudy_guard_warm_up_answer()",
     "understudy_host_problem(text)",
     "understudy_is_owner()",
     "understudy_leave_guard()",
@@ -93,11 +94,13 @@ FUNCTIONS = (
     "understudy_swap_erased_file(bigint, text, bigint, text, bigint, bigint, bigint, text)",
     "understudy_take_over_guard()",
     "understudy_tell_guard(bigint, text, text)",
+    "understudy_tell_warm_up()",
     "understudy_touch(text, text, bigint)",
     "understudy_touch_endpoint()",
     "understudy_touch_keys()",
     "understudy_touch_rollout()",
     "understudy_touch_version()",
+    "understudy_warm_up_inputs(bigint)",
     "understudy_watch_arms(servingpolicy)",
     "understudy_watch_split()",
     "understudy_why_arms_end(servingpolicy, servingpolicy)",
@@ -175,6 +178,10 @@ TRIGGERS = (
     "spooloffset_guard_age on spooloffset",
     "spooloffset_no_truncate on spooloffset",
     "spooloffset_size on spooloffset",
+    "warmupanswer_guard on warmupanswer",
+    "warmupanswer_size on warmupanswer",
+    "warmuprequest_size on warmuprequest",
+    "warmuprequest_tell on warmuprequest",
 )
 NEEDED_OBJECTS = frozenset(
     [

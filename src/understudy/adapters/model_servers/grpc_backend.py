@@ -58,6 +58,11 @@ class GrpcBackend(ABC):
             wire=wire,
         )
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to one of the replicas now."""
+        return self.replicas.is_connected
+
     async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
         message = self._encode(block_of_rows(self._inputs, rows, batch=self._batch))
         return await self._ask(message, timeout_seconds)

@@ -66,6 +66,11 @@ class ReplicaSet:
         """Replicas that get no calls now."""
         return self._health.ejected
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection to one of the replicas now."""
+        return any(replica.is_connected for replica in self._replicas)
+
     async def call(self, method: str, request: bytes, timeout_seconds: float) -> bytes:
         """Return the answer of one replica; one that is down or cannot serve the version is replaced by another once.
 

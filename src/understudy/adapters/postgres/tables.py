@@ -289,6 +289,34 @@ PROXY_INSTANCE = Table(
     Column("in_flight", JSONB, nullable=False, server_default=_EMPTY),
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("answers_warm_ups", Boolean, nullable=False, server_default=text("false")),
+)
+
+WARM_UP_REQUEST = Table(
+    "warmuprequest",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), nullable=False),
+    Column("instances", ARRAY(Text), nullable=False),
+    Column("example_calls", SmallInteger, nullable=False, server_default=_ZERO),
+    Column("champion_id", ForeignKey("modelversion.id", ondelete="CASCADE")),
+    Column("prediction_ids", ARRAY(Uuid), nullable=False, server_default=text("'{}'")),
+    Column("predicted_at", ARRAY(_MOMENT), nullable=False, server_default=text("'{}'")),
+    Column("asked_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("deadline", _MOMENT, nullable=False),
+    Index("warmuprequest_deadline", "deadline"),
+)
+
+WARM_UP_ANSWER = Table(
+    "warmupanswer",
+    METADATA,
+    Column("request_id", ForeignKey("warmuprequest.id", ondelete="CASCADE"), primary_key=True),
+    Column("instance", Text, primary_key=True),
+    Column("answered", SmallInteger, nullable=False),
+    Column("seconds", ARRAY(Double), nullable=False, server_default=text("'{}'")),
+    Column("problem", Text, nullable=False, server_default=text("''")),
+    Column("scores", ARRAY(Double), nullable=False, server_default=text("'{}'")),
+    Column("answered_at", _MOMENT, nullable=False, server_default=_NOW),
 )
 
 ROLLOUT = Table(

@@ -108,6 +108,8 @@ class WarmUpResult(NamedTuple):
     """How its scores compare with the champion's, of a version that passed; empty where it has none."""
     scores_differ: bool = False
     """Whether they differ so much that an operator has to decide."""
+    proxies: tuple[str, ...] = ()
+    """The live proxies that made the calls, of a version whose model servers only they reach."""
 
 
 @dataclass(frozen=True, slots=True)

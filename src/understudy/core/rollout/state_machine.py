@@ -21,6 +21,7 @@ from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
 from understudy.core.rollout.plan import Strategy
 from understudy.core.rollout.policy_conflict import are_roles_ours, at_seen_generation, conflict_words, is_new_conflict
+from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import (
     CommandKind,
     GuardMode,
@@ -43,6 +44,8 @@ from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed, l
 
 WARM_UP_SECONDS = 300.0
 """How long the challenger may fail its warm-up before an operator is alerted: a model takes time to load."""
+UNKNOWN_SECONDS = 60.0
+"""How much longer if no warm-up comes to a result."""
 
 
 def next_step(state: RolloutState, observation: Observation) -> Transition:
@@ -196,9 +199,13 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
         reason = f"version {state.challenger} had no call yet: {result.scores}"
         return waiting(state, WaitingFor.WARM_UP, reason)
     if result is not None and result.passed:
-        return entered(state, seen, observation.now, "; ".join(filter(None, ["the warm-up passed", result.scores])))
+        way = f" {through_words(len(result.proxies))}" if result.proxies else ""
+        why = "; ".join(filter(None, [f"the warm-up passed{way}", result.scores]))
+        return entered(state, seen, observation.now, why)
     said = f": {result.detail}" if result is not None and result.detail else ""
-    if _elapsed_seconds(state, observation) >= WARM_UP_SECONDS:
+    # Without a result one more is asked for first, so that the reason says what failed.
+    limit_seconds = WARM_UP_SECONDS if result is not None else WARM_UP_SECONDS + UNKNOWN_SECONDS
+    if _elapsed_seconds(state, observation) >= limit_seconds:
         reason = f"version {state.challenger} fails its warm-up for {duration_words(WARM_UP_SECONDS)}{said}"
         return waiting(state, WaitingFor.WARM_UP, reason)
     return Transition(state, (WarmUp(state.challenger),), f"warms version {state.challenger} up{said}")

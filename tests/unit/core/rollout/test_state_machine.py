@@ -212,6 +212,24 @@ def test_no_step_is_taken_in_a_freeze_window_and_the_step_ends_with_it():
     assert policy_actions(advanced) == [SetWeight(10, 41)]
 
 
+def test_what_the_last_warm_up_failed_with_is_asked_for_before_a_person_is_and_a_minute_without_a_result_is_enough():
+    world = World()
+
+    last = world.tick(WARM_UP_SECONDS, warm_up=None)
+    without = world.tick(60, warm_up=None)
+
+    assert (last.state.phase, last.actions) == (Phase.PROGRESSING, (WarmUp("2"),))
+    assert (without.state.phase, without.state.waiting_for) == (Phase.WAITING, WaitingFor.WARM_UP)
+
+
+def test_the_event_of_the_first_share_says_by_how_many_proxies_the_version_was_warmed_up():
+    by_two = WarmUpResult(passed=True, scores="rank correlation 0.78", proxies=("web-1:7", "web-2:7"))
+
+    begun = World().tick(warm_up=by_two)
+
+    assert begun.event.endswith(": the warm-up passed through each of 2 live proxies; rank correlation 0.78")
+
+
 def test_a_rollout_that_begins_in_a_freeze_window_warms_up_when_it_is_over_and_has_its_full_time_for_that():
     world = World(replace(PLAN, freezes=(read_freeze("13:00 - 17:00"),)))
 

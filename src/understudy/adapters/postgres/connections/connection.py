@@ -129,7 +129,8 @@ class SessionPerCall:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
         self._on_unusable = on_unusable
-        self._is_shared = False
+        self._sharing = 0
+        """How many :meth:`shared_session` are open."""
         self._idle: asyncpg.Connection | None = None
         """The shared connection, between two calls."""
 
@@ -141,19 +142,19 @@ class SessionPerCall:
     async def shared_session(self) -> AsyncIterator[None]:
         """Have the calls inside use one connection, one after the other: connecting takes longer than most of them.
 
-        It is closed at the end, and where a call fails; then the next call opens another.
+        It is closed at the end of the last one, and where a call fails; then the next call opens another.
         """
-        self._is_shared = True
+        self._sharing += 1
         try:
             yield
         finally:
-            self._is_shared = False
-            if self._idle is not None:
+            self._sharing -= 1
+            if self._idle is not None and not self._sharing:
                 self._idle.terminate()
-            self._idle = None
+                self._idle = None
 
     def _session(self, what: str, application_name: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
-        if self._is_shared:
+        if self._sharing:
             return self._shared(what, application_name)
         return session(self._database_url, what, self._timeout_seconds, application_name)
 
@@ -169,7 +170,7 @@ class SessionPerCall:
             except BaseException:
                 held.terminate()  # its state is unknown
                 raise
-            if self._is_shared and self._idle is None:
+            if self._sharing and self._idle is None:
                 self._idle = held
             else:  # of two calls at the same time, or of one that ends late
                 held.terminate()

@@ -99,6 +99,10 @@ _POLICY_CHANGES = f"""
         SELECT ctid FROM policychange WHERE source LIKE 'version:%' AND changed_at < {_OLD}
         LIMIT $2 FOR UPDATE SKIP LOCKED))
 """  # noqa: S608 - constants
+_WARM_UPS = f"""
+    DELETE FROM warmuprequest WHERE id = ANY (ARRAY(
+        SELECT id FROM warmuprequest WHERE deadline < {_OLD} ORDER BY deadline LIMIT $2))
+"""  # noqa: S608 - constants
 STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.ALERTS: (_ALERTS,),
     GrowingTable.OUTCOMES: (_OUTCOMES,),
@@ -110,6 +114,7 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.DEAD_LETTERS: (_DEAD_LETTERS,),
     GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),
     GrowingTable.POLICY_CHANGES: (_POLICY_CHANGES,),
+    GrowingTable.WARM_UPS: (_WARM_UPS,),
 }
 
 

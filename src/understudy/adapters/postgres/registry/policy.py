@@ -92,9 +92,10 @@ _CHANGES = """
 _REPORT = f"""
     WITH forgotten AS (
         DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds' AND instance <> $1)
-    INSERT INTO proxyinstance (instance, generations, in_flight) VALUES ($1, $2::text::jsonb, $3::text::jsonb)
+    INSERT INTO proxyinstance (instance, generations, in_flight, answers_warm_ups)
+    VALUES ($1, $2::text::jsonb, $3::text::jsonb, TRUE)
     ON CONFLICT (instance) DO UPDATE
-    SET generations = excluded.generations, in_flight = excluded.in_flight, seen_at = now()
+    SET generations = excluded.generations, in_flight = excluded.in_flight, answers_warm_ups = TRUE, seen_at = now()
 """  # noqa: S608 - a constant
 _SIGN_OFF = "DELETE FROM proxyinstance WHERE instance = $1"
 

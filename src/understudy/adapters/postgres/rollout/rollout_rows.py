@@ -96,7 +96,7 @@ def _stale(which: str) -> str:
 
 # Any login of a proxy writes ProxyInstance: what is no report is left out and counted, and stops no other row's reader.
 _IS_NO_COUNT = '@.type() != "number" || @ < 0 || @ > 9007199254740991 || @.floor() != @'
-_IS_USABLE = f"""
+IS_USABLE_REPORT = f"""
     coalesce(isfinite(seen_at) AND seen_at < now() + INTERVAL '1 day'
         AND jsonb_typeof(generations) = 'object' AND jsonb_typeof(in_flight) = 'object'
         AND NOT jsonb_path_exists(generations, 'strict $.* ? ({_IS_NO_COUNT})', silent => TRUE)
@@ -107,7 +107,7 @@ _IS_USABLE = f"""
 # A stale proxy that had confirmed the generation acts on it, or on a later one, if it acts at all.
 _LIVENESS = f"""
     WITH reports AS MATERIALIZED (
-        SELECT *, {_IS_USABLE} AS is_usable FROM proxyinstance
+        SELECT *, {IS_USABLE_REPORT} AS is_usable FROM proxyinstance
         WHERE seen_at > now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds'),
     usable AS MATERIALIZED (SELECT * FROM reports WHERE is_usable),
     known AS (

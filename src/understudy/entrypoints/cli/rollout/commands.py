@@ -12,7 +12,7 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from understudy.bootstrap.backends import warm_up_probe
+from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
@@ -116,7 +116,8 @@ def start(
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
-        await require_ready(warm_up_probe(settings, session.policies), model, version)
+        proxies = proxy_warm_up(settings, session.warm_ups)
+        await require_ready(warm_up_probe(settings, session.policies, proxies), model, version)
         first = prepared.plan.steps[0].weight_percent
         if not yes:
             for words in prepared.forecast.warnings:

@@ -34,6 +34,7 @@ from understudy.lifecycle.version_findings import (
 )
 from understudy.ports.model_backend import ServerSeen
 from understudy.ports.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.warm_up import WarmUpRequests
 from understudy.settings import Settings
 
 Against = Annotated[
@@ -79,7 +80,9 @@ def check(*, model: ModelName, version: VersionLabel, against: Against = None, a
     settings = settings_with_demo()
 
     async def ask(session: Session) -> Checked:
-        return await checked(settings, await _asked(session, model, version, against))
+        asked = await _asked(session, model, version, against)
+        # A proxy knows the versions of models that have a policy.
+        return await checked(settings, asked, session.warm_ups if asked.model.policy is not None else None)
 
     found = with_session(ask, settings)
     show(check_document(found), *check_texts(found), as_json=as_json)
@@ -96,8 +99,8 @@ async def _asked(session: Session, model_name: str, version: str, against: str |
     return Asked(model, record, None if other is None else await session.registry.show_version(model_name, other))
 
 
-async def checked(settings: Settings, asked: Asked) -> Checked:
-    """Look at a version; what it does is a finding, never an error."""
+async def checked(settings: Settings, asked: Asked, warm_ups: WarmUpRequests | None = None) -> Checked:
+    """Look at a version, through live proxies if only they reach it; what it does is a finding, never an error."""
     record = asked.version
     findings = judge_status(record.model_name, record.version, record.status)
     try:
@@ -106,14 +109,16 @@ async def checked(settings: Settings, asked: Asked) -> Checked:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
     compared, inputs = _compare_inputs(asked, version)
     # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
-    from understudy.bootstrap.backends import try_version  # noqa: PLC0415
+    from understudy.bootstrap.backends import proxy_warm_up, try_version  # noqa: PLC0415
 
+    proxies = None if warm_ups is None else proxy_warm_up(settings, warm_ups)
     try:
-        servers, result = await try_version(settings, version)
+        servers, result = await try_version(settings, version, proxies)
     except BackendUnavailable as problem:
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
-    findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds)
+    through = () if result is None else result.proxies
+    findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
 
 
