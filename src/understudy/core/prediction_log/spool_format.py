@@ -77,6 +77,7 @@ def encode_row(row: PredictionRow) -> bytes:
         error_code,
         defaulted,
         deadline_us,
+        slices,
         inputs,
     ) = row
     second, microsecond = divmod(round(predicted_at * 1_000_000), 1_000_000)
@@ -101,9 +102,9 @@ def encode_row(row: PredictionRow) -> bytes:
             "t" if cache_hit else "f",
             status,
             _NULL if error_code is None else _escape(error_code),
-            "\\N\t\\N\t\\N\n"
-            if inputs is None and deadline_us is None and not defaulted
-            else _last_columns(defaulted, deadline_us, inputs),
+            "\\N\t\\N\t\\N\t\\N\n"
+            if inputs is None and slices is None and deadline_us is None and not defaulted
+            else _last_columns(defaulted, deadline_us, slices, inputs),
         )
     )
     return _frame(line.encode(errors="replace"))
@@ -190,16 +191,24 @@ def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _last_columns(defaulted: tuple[str, ...], deadline_us: int | None, inputs: bytes | None) -> str:
+def _last_columns(
+    defaulted: tuple[str, ...], deadline_us: int | None, slices: bytes | None, inputs: bytes | None
+) -> str:
     names = _defaulted_text(defaulted) if defaulted else _NULL
     deadline = _NULL if deadline_us is None else deadline_us
+    slices_text = _NULL if slices is None else _slices_text(slices)
     inputs_text = _NULL if inputs is None else _escape(inputs.decode(errors="replace"))
-    return f"{names}\t{deadline}\t{inputs_text}\n"
+    return f"{names}\t{deadline}\t{slices_text}\t{inputs_text}\n"
 
 
 @lru_cache(maxsize=256)
 def _defaulted_text(names: tuple[str, ...]) -> str:
     return _escape(orjson.dumps(names).decode())
+
+
+@lru_cache(maxsize=1_024)
+def _slices_text(slices: bytes) -> str:
+    return _escape(slices.decode(errors="replace"))
 
 
 @lru_cache(maxsize=8)
