@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.prediction_log.call_slices import slices_of
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
@@ -24,8 +25,10 @@ from understudy.core.windows.row_reader import (
     Shared,
     layout_of,
     read_columns,
+    unescaped,
 )
 from understudy.core.windows.seen_entities import SeenEntities
+from understudy.core.windows.slices import SlicedCalls
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 
 OPEN_SECONDS = 180
@@ -317,7 +320,15 @@ class _Batch:
         if tally.is_in_rollout:
             given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], tally.budget_ratio)
         failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
-        tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given)
+        sliced = self._sliced(rows, judged) if tally.is_in_rollout else None
+        tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given, sliced=sliced)
+
+    def _sliced(self, rows: Columns, judged: NDArray[np.intp]) -> SlicedCalls | None:
+        """Return the slices of rows, given their places; ``None`` where none of them has any."""
+        set_of = rows.slices_of[judged]
+        if not set_of.any():
+            return None
+        return SlicedCalls([slices_of(unescaped(text)) for text in rows.slices], set_of)
 
     def _new_group(self, shared: Shared) -> _Group:
         at, version, assigned, role_text, reason, generation, rollout = shared
