@@ -24,6 +24,7 @@ from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.warm_up import WarmUpProbe
 
 LOOK_SECONDS = 60.0
@@ -101,13 +102,16 @@ class PastRollout:
     def starts_anew(self) -> None:
         """Let another monitor lead, which remembers nothing."""
         self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
+        windows = PostgresWindowLog(self._url, timeout_seconds=5)
+        self.slices = SliceCheck(self.store, windows)
         self.executor = RolloutExecutor(
             self.store,
-            PostgresWindowLog(self._url, timeout_seconds=5),
+            windows,
             self.outcomes.get,
             ReadyProbe(),
             self.telemetry,
             entities=self.entities,
+            slices=self.slices,
             environment="test",
         )
 

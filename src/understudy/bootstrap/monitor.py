@@ -34,6 +34,7 @@ from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
 from understudy.rollout.outcome_check import OutcomeCheck
+from understudy.rollout.slice_check import SliceCheck
 from understudy.settings import Settings
 
 ROLLOUTS_SECONDS = 30.0
@@ -45,6 +46,7 @@ DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
 ENTITIES_SECONDS = 60.0
+SLICES_SECONDS = 60.0
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
 RETENTION_SECONDS = 60.0
@@ -102,15 +104,17 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
-    entities = EntityCheck(store, history)
+    windows = PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
+    entities, slices = EntityCheck(store, history), SliceCheck(store, windows)
     executor = RolloutExecutor(
         store,
-        PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
+        windows,
         outcomes.latest,
         warm_up_probe(settings, policies),
         telemetry,
         scores=score_comparison(settings, policies, history),
         entities=entities,
+        slices=slices,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -119,6 +123,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
         Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
+        Job("slices", SLICES_SECONDS, MEASURING_SECONDS, slices.tick),
     ]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.constant_scores import LiveScores
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.failing_slices import SliceCounts
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
@@ -43,6 +44,8 @@ class Analysis(NamedTuple):
     """Of a challenger that gives every call the same score, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
+    slices: SliceCounts | None = None
+    """The slices that it does worst in; likewise."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -55,13 +58,18 @@ def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcome: D
 
 
 def analysis_of_strata(
-    view: RolloutView, strata: Strata, outcome: Difference | None, entities: EntityCounts | None = None
+    view: RolloutView,
+    strata: Strata,
+    outcome: Difference | None,
+    entities: EntityCounts | None = None,
+    slices: SliceCounts | None = None,
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcome, entities=entities)
+    decision = judge(strata, policy, stage_of(view), view.read_at, outcome, entities=entities, slices=slices)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse, entities=entities)
+    found = Analysis(decision, None, _requests(view, strata), strata, outcome)
+    return found._replace(is_worse=is_worse, entities=entities, slices=slices)
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

@@ -42,8 +42,10 @@ from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.constant_scores import ConstantScores
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
-from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics, Trigger
+from understudy.rollout.metrics import ENTITIES, SCORES, SLICES, RolloutMetrics, Trigger
 from understudy.rollout.score_comparison import ScoreComparison
+from understudy.rollout.slice_check import SliceCheck
+from understudy.rollout.slice_verdict import named_slices, stored_slices
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
@@ -99,6 +101,7 @@ class RolloutExecutor:
         warm_up: Calls a version before callers do.
         telemetry: Gets steps, checks, transitions and rollbacks.
         entities: Counts the calls of single entities; ``None`` names none.
+        slices: Adds up what windows have of categories and values of features; ``None`` names none.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -115,6 +118,7 @@ class RolloutExecutor:
         *,
         scores: ScoreComparison | None = None,
         entities: EntityCheck | None = None,
+        slices: SliceCheck | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -125,6 +129,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._scores = scores
         self._entities = entities
+        self._slices = slices
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -290,7 +295,8 @@ class RolloutExecutor:
         if strata is None:
             return None
         entities = None if self._entities is None else self._entities.latest(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities)
+        slices = None if self._slices is None else self._slices.latest(record.id)
+        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities, slices)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""
@@ -314,7 +320,7 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         holds_scores = False
-        named = named_keys(decision, transition.state)
+        named, slices = named_keys(decision, transition.state), named_slices(decision, transition.state)
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
@@ -322,7 +328,7 @@ class RolloutExecutor:
             event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
         elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
-            stored |= stored_entities(seen.entities, named)
+            stored |= stored_entities(seen.entities, named) | stored_slices(seen.slices, slices)
             event = _judged(view, seen.decision, stored, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
@@ -332,10 +338,12 @@ class RolloutExecutor:
         state = transition.state
         if self._entities is not None:
             self._entities.told(view.record.id, named)
+        if self._slices is not None:
+            self._slices.told(view.record.id, slices)
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        held_by = SCORES if holds_scores else ENTITIES if named else None
+        held_by = SCORES if holds_scores else ENTITIES if named else SLICES if slices else None
         self._metrics.count(view.record.state, transition, decision, held_by=held_by)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)

@@ -12,6 +12,7 @@ from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import counts_of
+from understudy.rollout.slice_verdict import slice_counts_of
 from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
 
 
@@ -86,7 +87,8 @@ def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision
     stage = _stage_of(inputs["stage"])
     policy = CanaryPolicy.from_json(thresholds)
     outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
-    return judge(strata_from_text(inputs["strata"]), policy, stage, inputs["now"], outcome, entities=counts_of(inputs))
+    strata, now = strata_from_text(inputs["strata"]), inputs["now"]
+    return judge(strata, policy, stage, now, outcome, entities=counts_of(inputs), slices=slice_counts_of(inputs))
 
 
 def _stage_of(stored: Mapping[str, Any]) -> Stage:

@@ -14,6 +14,8 @@ class _Bounds(NamedTuple):
     high: float
 
 
+SLICE_MODES = ("hold", "rollback", "off")
+"""A person decides, as by default; the version is taken back; or slices are not judged."""
 MAX_NAME = 255
 """Characters of an outcome's name."""
 _BOUNDS: Mapping[str, _Bounds] = {
@@ -102,11 +104,15 @@ class CanaryPolicy:
     """From the rollout's start; latency is not judged in it."""
     watermark_seconds: float = 5.0
     """A window is judged this long after its end, when its rows are in."""
+    slices: str = "hold"
+    """What a category, or a value of a marked feature, for which the challenger does worse leads to."""
 
     def __post_init__(self) -> None:
         for name, bounds in _BOUNDS.items():
             _check(name, getattr(self, name), bounds)
         _check_outcome(self.outcome, self.outcome_lower_is_better)
+        if self.slices not in SLICE_MODES:
+            raise ValueError(f"canary policy: slices: expected {', '.join(SLICE_MODES)}, got {self.slices!r:.80}")
 
     def detectable_ratio_at(self, weight_percent: float) -> float:
         """Return the error ratio that must have been visible at a weight."""
