@@ -307,13 +307,14 @@ class Traffic:
         size = 2 * count * kinds * SLICE_BUCKETS
         counted = np.stack([np.bincount(place, values, size) for values in columns], axis=1).astype(np.int64)
         found = counted.reshape(2, count, kinds, SLICE_BUCKETS, -1)
+        is_called = found[..., 0].any(axis=-1)
         names = [Slice("category", f"c{number}") for number in range(kinds)]
         sliced = []
         for window in windows:
             side = int(window.key.role is Role.CHALLENGER)
-            own = found[side, window.key.start // WINDOW_SECONDS - first]
-            called = {name: counts for name, counts in zip(names, own, strict=True) if counts[:, 0].any()}
-            sliced.append(replace(window, slices=called))
+            number = window.key.start // WINDOW_SECONDS - first
+            called = np.flatnonzero(is_called[side, number]).tolist()
+            sliced.append(replace(window, slices={names[one]: found[side, number, one] for one in called}))
         return sliced
 
     def _scores(self, entity: IntArray, affected: NDArray[np.bool_]) -> FloatArray:

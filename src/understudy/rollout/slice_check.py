@@ -20,7 +20,6 @@ SHIPPED_SECONDS = 30.0
 READ_UNITS = 15
 """Stretches of one question for windows."""
 READ_SECONDS = 4.0
-"""After it a tick asks no further question; the next one goes on."""
 PAST_SECONDS = 86_400.0
 """A monitor that takes over reads so much of a rollout's past at most: evidence that began earlier is lost."""
 
@@ -51,11 +50,13 @@ class SliceCheck:
     Args:
         store: The rollouts.
         windows: What the versions did.
+        read_seconds: After it a tick asks no further question; the next one goes on.
     """
 
-    def __init__(self, store: RolloutStore, windows: WindowLog) -> None:
+    def __init__(self, store: RolloutStore, windows: WindowLog, *, read_seconds: float = READ_SECONDS) -> None:
         self._store = store
         self._windows = windows
+        self._read_seconds = read_seconds
         self._kept: dict[int, _Kept] = {}
         self._turns: list[int] = []
         """The open rollouts, the one that waited longest first."""
@@ -81,7 +82,7 @@ class SliceCheck:
         self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in open_ids}
         known = [rollout_id for rollout_id in self._turns if rollout_id in open_ids]
         self._turns = [*(rollout_id for rollout_id in open_ids if rollout_id not in known), *known]
-        turn = _Turn(asyncio.get_running_loop().time() + READ_SECONDS)
+        turn = _Turn(asyncio.get_running_loop().time() + self._read_seconds)
         failure: Exception | None = None
         async with self._store.shared_session(), self._windows.shared_session():
             for place, rollout_id in enumerate(list(self._turns)):

@@ -55,7 +55,7 @@ def told_slices(events: Sequence[RolloutEventRecord]) -> set[str]:
         named
         for event in events
         if event.phase == Phase.WAITING
-        for named in event.inputs.get(_NAMED, ())
+        for named in _listed(event.inputs.get(_NAMED))
         if isinstance(named, str)
     }
 
@@ -70,9 +70,11 @@ def worse_counts(events: Sequence[RolloutEventRecord]) -> Sequence[SliceCount]:
         counts = slice_counts_of(last.inputs)
     except (LookupError, TypeError, ValueError):  # damaged, which judging it again reports
         return ()
-    if counts is None or not isinstance(named, list):
-        return ()
-    return [one for one in counts.worst if str(one.slice) in named]
+    return [] if counts is None else [one for one in counts.worst if str(one.slice) in _listed(named)]
+
+
+def _listed(named: Any) -> Sequence[Any]:
+    return named if isinstance(named, list) else ()
 
 
 async def named_with_examples(
