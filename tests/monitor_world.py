@@ -37,6 +37,7 @@ from understudy.ports.prediction_log import SpooledBatch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
+from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.warm_up import WarmUpProbe
 
 MODELS = 10
@@ -88,13 +89,13 @@ def _of_model(window: Window, ids: tuple[int, int, int], began: int) -> Window:
 
 @asynccontextmanager
 async def an_installation(
-    database: asyncpg.Connection, database_url: str, models: int = MODELS
+    database: asyncpg.Connection, database_url: str, models: int = MODELS, world: TrafficWorld | None = None
 ) -> AsyncIterator[Installation]:
     """Begin the rollouts in an empty database; their windows are shipped by whoever measures."""
     now: float = await database.fetchval("SELECT extract(epoch FROM now())::float8")
     rollouts = PostgresRolloutStore(database_url, timeout_seconds=10)
     ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(models)]
-    world = TrafficWorld("usual", has_scores=True, has_histograms=True)
+    world = world or TrafficWorld("usual", has_scores=True, has_histograms=True)
     windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS, 10.0)
     store = PostgresPredictionStore(database_url, timeout_seconds=60)
     yield Installation(database_url, database, store, await lead(database_url), now, ids, windows)
@@ -120,6 +121,7 @@ def an_executor(
     windows: PostgresWindowLog | None = None,
     *,
     tick_seconds: float = TICK_SECONDS,
+    slices: SliceCheck | None = None,
 ) -> RolloutExecutor:
     url = installation.database_url
     return RolloutExecutor(
@@ -128,6 +130,7 @@ def an_executor(
         lambda _rollout_id: (),
         WarmUpProbe(PostgresPolicySource(url, timeout_seconds=5), connect, PROTOCOLS),
         MemoryTelemetry(),
+        slices=slices,
         environment="test",
         guard_seconds=30 * 86_400.0,
         tick_seconds=tick_seconds,
@@ -269,6 +272,44 @@ async def guard_ticks(installation: Installation) -> GuardTicks:
     await at_each_tick.tick(installation.epoch)
     all_analysed = [await cpu_seconds(partial(at_each_tick.tick, installation.epoch)) for _ in range(3)]
     return GuardTicks(reading, all_analysed, ticks)
+
+
+class SliceTicks(NamedTuple):
+    """The processor's seconds of ticks of ten rollouts and fifty guards, with eight slices each."""
+
+    usual: list[float]
+    """Of the rollouts' own ticks, twelve a minute."""
+    slices: list[float]
+    """Of the job that adds slices up, once a minute."""
+
+
+SLICED = TrafficWorld("sliced", has_scores=True, has_histograms=True, categories=(0.125,) * 8)
+
+
+async def slice_ticks(installation: Installation, minutes: int = 4) -> SliceTicks:
+    """Measure some minutes of ticks, an hour and a quarter after all of them began."""
+    guards = Guards(installation, windows=WINDOWS, world=replace(SLICED, requests_per_minute=333))
+    guards.began = installation.began
+    await guards.open()
+    await installation.ship(0, WINDOWS)
+    store = PastStore(installation.database_url, guards.now)
+    check = SliceCheck(store, PostgresWindowLog(installation.database_url, timeout_seconds=30))
+    executor = an_executor(installation, store, slices=check)
+    for _ in range(2):  # the guards begin, and all windows are read
+        await executor.tick(installation.epoch)
+    for _ in range(10):
+        await check.tick(installation.epoch)
+    ticks: list[float] = []
+    slices: list[float] = []
+    for number in range(12 * minutes):
+        if number % 3 == 0:
+            await guards.ship(1)
+        store.now = guards.now + 6 + 5 * (number % 3)
+        if number % 12 == 0:
+            slices.append(await cpu_seconds(partial(check.tick, installation.epoch)))
+        ticks.append(await cpu_seconds(partial(executor.tick, installation.epoch)))
+    assert all(check.latest(rollout_id) is not None for rollout_id, _, _ in installation.rollouts)
+    return SliceTicks(ticks, slices)
 
 
 class MetricTicks(NamedTuple):

@@ -27,6 +27,7 @@ from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutVie
 from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.warm_up import WarmUpProbe
 
 LOOK_SECONDS = 60.0
@@ -106,14 +107,17 @@ class PastRollout:
         self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
         metrics = PostgresMetricStore(self._url, timeout_seconds=5)
         self.drifts = DriftCheck(self.store, metrics, environment="test")
+        windows = PostgresWindowLog(self._url, timeout_seconds=5)
+        self.slices = SliceCheck(self.store, windows)
         self.executor = RolloutExecutor(
             self.store,
-            PostgresWindowLog(self._url, timeout_seconds=5),
+            windows,
             self._outcomes_of,
             ReadyProbe(),
             self.telemetry,
             entities=self.entities,
             drifts=self.drifts,
+            slices=self.slices,
             environment="test",
         )
 

@@ -15,6 +15,7 @@ from drift_traffic import HOUR_SECONDS, usual_baseline
 from logged_traffic import StoreAsOf
 from monitor_world import (
     MODELS,
+    SLICED,
     WINDOWS,
     Installation,
     an_executor,
@@ -24,6 +25,7 @@ from monitor_world import (
     history,
     metric_ticks,
     rollout_ticks,
+    slice_ticks,
 )
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
@@ -74,6 +76,19 @@ async def test_a_tick_with_fifty_guards_of_a_day_beside_takes_less_than_two_fift
         f" processor; {held:,.0f} MB"
     )
     assert median(ticks.usual) <= GUARDS_BAR_SECONDS
+
+
+async def test_with_eight_slices_each_a_tick_and_adding_them_up_take_less_than_two_fifths_of_a_second(
+    database: asyncpg.Connection, database_url: str
+):
+    async with an_installation(database, database_url, world=SLICED) as made:
+        ticks = await slice_ticks(made)
+
+    said(
+        f"eight slices: tick median {median(ticks.usual):.3f} s, most {max(ticks.usual):.3f} s; slices added up, once a"
+        f" minute, median {median(ticks.slices):.3f} s, most {max(ticks.slices):.3f} s of processor"
+    )
+    assert median(ticks.usual) + median(ticks.slices) <= GUARDS_BAR_SECONDS
 
 
 async def test_measuring_a_minute_and_the_turn_of_an_hour_take_less_than_a_fifth_of_a_second_a_tick(installation):

@@ -1,5 +1,6 @@
 """Rollouts of simulated traffic, judged by the product's own evaluator."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -8,9 +9,12 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.failing_slices import UNIT_SECONDS
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
+from understudy.core.canary.slice_tally import SliceTally, slice_units
 from understudy.core.windows.strata import join_strata, stratify
-from understudy.core.windows.window import WINDOW_SECONDS
+from understudy.core.windows.window import WINDOW_SECONDS, Window
+from understudy.rollout.slice_check import SHIPPED_SECONDS
 
 BLOCK_WINDOWS = 15 * PER_MINUTE
 LOOK_SECONDS = 60.0
@@ -41,6 +45,11 @@ class Outcome(NamedTuple):
     finished: bool
 
     @property
+    def named(self) -> list[str]:
+        """The slices that hold it."""
+        return [found.counted.slice.value for found in self.decision.slices]
+
+    @property
     def rolled_back(self) -> bool:
         return self.decision.verdict is Verdict.ROLL_BACK
 
@@ -65,6 +74,8 @@ def roll_out(
     policy = policy or CanaryPolicy()
     starts: list[float] = [0.0]
     strata = stratify([], ROLLOUT)
+    slices = SliceTally(len(steps), policy.warm_up_seconds) if world.categories else None
+    ahead: list[Window] = []
     known = 0
     now = 0.0
     while True:
@@ -74,6 +85,7 @@ def roll_out(
             more = traffic.windows(known, BLOCK_WINDOWS, step.weight_percent, len(starts))
             strata = join_strata([strata, stratify(more, ROLLOUT)])
             known += BLOCK_WINDOWS
+            ahead += more if slices is not None else []
         weights = {number: step.weight_percent for number, step in enumerate(steps, 1)}
         stage = Stage(
             "fraud",
@@ -87,11 +99,14 @@ def roll_out(
             tail_steps=before.tail_steps,
             rules=rules,
         )
-        decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now)
+        if slices is not None:
+            ahead = _added(slices, ahead, starts, now)
+        counts = None if slices is None else slices.counts()
+        decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now, slices=counts)
         is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD
         goes_on = is_over or decision.verdict is Verdict.ADVANCE
         is_last = len(starts) == len(steps)
-        ended = decision.verdict in (Verdict.ROLL_BACK, Verdict.INVALID)
+        ended = decision.verdict in (Verdict.ROLL_BACK, Verdict.INVALID) or decision.slices
         if ended or now >= 60 * minutes or (is_last and goes_on):
             # A challenger that fails from its first calls on is judged by its open window too, which is all there here.
             requests = max(strata.until(now).challenger["calls"].sum(), decision.evidence[0].challenger_requests)
@@ -99,3 +114,12 @@ def roll_out(
         if goes_on:
             starts.append(now)
             strata, known = strata.until(now), int(now // WINDOW_SECONDS)
+            ahead = [window for window in ahead if window.key.start < known * WINDOW_SECONDS]
+
+
+def _added(slices: SliceTally, ahead: list[Window], starts: Sequence[float], now: float) -> list[Window]:
+    """Add up the stretches that are over, as the monitor's job does; return the windows of later ones."""
+    settled = (now - SHIPPED_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+    for unit in slice_units([window for window in ahead if window.key.start < settled], ROLLOUT):
+        slices.add(unit, [start for start in starts if start <= unit.start])
+    return [window for window in ahead if window.key.start >= settled]

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.caller_deadlines import are_hurried, given_time, least_deadline_us
 from understudy.core.windows.histogram import GAMMA, Histogram, cell_of, cells_of
+from understudy.core.windows.slices import SLICE_BUCKETS
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, WindowKey
 
@@ -87,6 +89,12 @@ class World:
     """What of that stays."""
     warming_minutes: float = 10.0
     """In which what its calls take longer falls to 1/e: a twentieth is left after half an hour."""
+    categories: tuple[float, ...] = ()
+    """Shares of the calls; each has an error level and a latency of its own, on both versions."""
+    category_factor: float = 1.0
+    """How much longer the challenger's calls of the first category take."""
+    category_fails: bool = False
+    """Whether the challenger fails them all."""
 
 
 def plain(requests_per_minute: float = 3_000.0) -> World:
@@ -183,6 +191,25 @@ def cold_and_then_slow(requests_per_minute: float, cold_factor: float, warm_fact
     return World(name, requests_per_minute, cold_factor=cold_factor, warm_factor=warm_factor, warming_minutes=3.0)
 
 
+SMALL_CATEGORY = (0.03, *(0.97 / 7,) * 7)
+
+
+def slow_category(requests_per_minute: float = 3_000.0, factor: float = 5.0) -> World:
+    """Return a challenger whose calls of a category that 3 % of all calls have take longer."""
+    name = f"a category of 3 % x{factor:g}"
+    return World(name, requests_per_minute, categories=SMALL_CATEGORY, category_factor=factor)
+
+
+def failing_category(requests_per_minute: float = 3_000.0) -> World:
+    """Return a challenger that fails all calls of a category that 3 % of all calls have."""
+    return World("a category of 3 % fails", requests_per_minute, categories=SMALL_CATEGORY, category_fails=True)
+
+
+def equal_categories(requests_per_minute: float, number: int = 40, **unlike: Any) -> World:
+    """Return equal versions, whose calls have so many categories; ``unlike`` is what else is so of the world."""
+    return World(f"{number} equal categories", requests_per_minute, categories=(1 / number,) * number, **unlike)
+
+
 class Traffic:
     """One run of a world."""
 
@@ -205,6 +232,12 @@ class Traffic:
         self._met_challenger = np.zeros(count, bool)
         self._pods = np.zeros(2)
         self._phase = rng.random(2) * 2 * np.pi
+        # Of a generator of its own, so that worlds without categories are what they were.
+        self._of_categories = np.random.default_rng([seed, 85])
+        count = len(world.categories)
+        level = np.exp(0.5 * self._of_categories.normal(size=count))
+        self._category_errors = level / (level @ np.array(world.categories)) if count else np.ones(1)
+        self._category_log_latency = 0.3 * self._of_categories.normal(size=count) if count else np.zeros(1)
         self.slow_us = self._slow_threshold()
         # Of a generator of its own, so that worlds without incidents are what they were.
         anywhere = float(np.random.default_rng([seed, 1]).uniform(2, 300))
@@ -221,7 +254,11 @@ class Traffic:
         arrived = ~(challenger & self._lost[entity])
         window, entity, challenger, affected = window[arrived], entity[arrived], challenger[arrived], affected[arrived]
 
-        errors = rng.random(len(window)) < self._error_chance(numbers, window, entity, affected)
+        category = self._drawn_categories(len(window))
+        chance = self._error_chance(numbers, window, entity, affected) * self._category_errors[category]
+        errors = rng.random(len(window)) < chance
+        if world.category_fails:
+            errors |= affected & (category == 0)
         in_incident = np.zeros(len(window), bool)
         if world.incident_seconds:
             in_incident = challenger & self._inside_the_incident(numbers[window])
@@ -230,7 +267,10 @@ class Traffic:
             again = np.repeat(np.arange(len(window)), np.where(errors, 1 + world.retries, 1))
             window, entity, challenger = window[again], entity[again], challenger[again]
             affected, errors, in_incident = affected[again], errors[again], in_incident[again]
+            category = category[again]
         log_us = self._log_latency(count, window, entity, challenger, affected)
+        log_us += self._category_log_latency[category]
+        log_us += np.log(world.category_factor) * (affected & (category == 0))
         log_us += np.log(world.incident_latency_factor) * in_incident
         if world.cold_factor > 1:
             excess = np.exp(-numbers[window] / PER_MINUTE / world.warming_minutes)
@@ -239,16 +279,43 @@ class Traffic:
         scores = self._scores(entity, affected) if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:
-            return list(self._counted(calls, first, count, generation))
+            windows = list(self._counted(calls, first, count, generation))
+            return self._sliced(windows, calls, category, first) if world.categories else windows
         kept, hurried, expired = self._within_deadlines(calls, world.deadlines)
         left_out = calls.per_side(count, hurried.astype(np.float64)), kept.per_side(count, expired.astype(np.float64))
-        windows = self._counted(kept, first, count, generation)
+        judged = self._counted(kept, first, count, generation)
         return [
             replace(window, hurried_calls=int(hurried_calls), expired_calls=int(expired_calls))
             for window, hurried_calls, expired_calls in zip(
-                windows, *(counts.T.ravel().tolist() for counts in left_out), strict=True
+                judged, *(counts.T.ravel().tolist() for counts in left_out), strict=True
             )
         ]
+
+    def _drawn_categories(self, calls: int) -> IntArray:
+        if not self.world.categories:
+            return np.zeros(calls, np.int64)
+        return self._of_categories.choice(len(self.world.categories), calls, p=self.world.categories)
+
+    def _sliced(self, windows: list[Window], calls: "_Calls", category: IntArray, first: int) -> list[Window]:
+        """Return the windows with what proxies count of each category."""
+        kinds, count = len(self.world.categories), len(windows) // 2
+        answered = ~calls.errors
+        threshold = np.log(np.where(calls.challenger, STEP_RATIO * self.slow_us, self.slow_us))
+        cell = (calls.challenger * count + calls.window) * kinds + category
+        place = cell * SLICE_BUCKETS + self._bucket[calls.entity] % SLICE_BUCKETS
+        columns = (None, calls.errors, answered & (calls.log_us > threshold), answered * np.floor(calls.log_us * 1e6))
+        size = 2 * count * kinds * SLICE_BUCKETS
+        counted = np.stack([np.bincount(place, values, size) for values in columns], axis=1).astype(np.int64)
+        found = counted.reshape(2, count, kinds, SLICE_BUCKETS, -1)
+        is_called: NDArray[np.bool_] = np.any(found[..., 0], axis=-1)
+        names = [Slice("category", f"c{number}") for number in range(kinds)]
+        sliced = []
+        for window in windows:
+            side = int(window.key.role is Role.CHALLENGER)
+            number = window.key.start // WINDOW_SECONDS - first
+            called = np.flatnonzero(is_called[side, number]).tolist()
+            sliced.append(replace(window, slices={names[one]: found[side, number, one] for one in called}))
+        return sliced
 
     def _scores(self, entity: IntArray, affected: NDArray[np.bool_]) -> FloatArray:
         world = self.world
@@ -341,6 +408,7 @@ class Traffic:
         entity = self.drawn_entities(20_000)
         none = np.zeros(20_000, bool)
         log_us = self._log_latency(1, np.zeros(20_000, np.int64), entity, none, none)
+        log_us += self._category_log_latency[self._drawn_categories(20_000)]
         self._pods = np.zeros(2)
         return float(np.exp(np.quantile(log_us, 0.95)))
 

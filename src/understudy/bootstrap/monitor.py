@@ -37,6 +37,7 @@ from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
 from understudy.rollout.outcome_check import OutcomeCheck
+from understudy.rollout.slice_check import SliceCheck
 from understudy.settings import Settings
 
 ROLLOUTS_SECONDS = 30.0
@@ -48,6 +49,7 @@ DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
 ENTITIES_SECONDS = 60.0
+SLICES_SECONDS = 60.0
 CHALLENGER_DRIFT_SECONDS = 30.0
 """Hours are over once an hour; a tick compares ten subjects of each rollout."""
 DRIFT_SECONDS = 15.0
@@ -107,20 +109,22 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
-    entities = EntityCheck(store, history)
+    windows = PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
+    entities, slices = EntityCheck(store, history), SliceCheck(store, windows)
     metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
     drifts = DriftCheck(store, metrics, environment=settings.environment)
     requests = PostgresWarmUpRequests(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     proxies = proxy_warm_up(settings, requests)
     executor = RolloutExecutor(
         store,
-        PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
+        windows,
         outcomes.latest,
         warm_up_probe(settings, policies, proxies),
         telemetry,
         scores=score_comparison(settings, policies, history, proxies),
         entities=entities,
         drifts=drifts,
+        slices=slices,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -130,6 +134,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
         Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
         Job("challenger_drift", CHALLENGER_DRIFT_SECONDS, MEASURING_SECONDS, drifts.tick),
+        Job("slices", SLICES_SECONDS, MEASURING_SECONDS, slices.tick),
     ]
 
 

@@ -51,6 +51,12 @@ def duration_words(seconds: float) -> str:
     return f"{whole} {unit} {rest} {smaller}" if rest else f"{whole} {unit}"
 
 
+def clock_words(moment: float) -> str:
+    """Return the hour and minute of a moment in seconds since the epoch: ``01:23 UTC``."""
+    minutes = int(moment) // 60
+    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d} UTC"
+
+
 def short_duration(seconds: float) -> str:
     """Return a duration in milliseconds, or from one second on in seconds: ``3 ms``, ``2.0 s``."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"

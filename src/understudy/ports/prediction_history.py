@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from understudy.core.canary.entity_tally import Before, EntityCalls
+from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 
 
@@ -139,6 +140,22 @@ class FailureHistory(Protocol):
 
         A call that was forced, or sent by its category, is judged by no window and so is none of them, nor is one that
         ended at its caller's own deadline.
+        """
+
+
+class SliceHistory(Protocol):
+    """Calls of a slice, as examples.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    async def slice_examples(self, trial: TrialAsked, one: Slice, slow_us: int | None) -> Sequence[str]:
+        """Return the prediction ids of up to three calls of a slice that the challenger failed, the newest first.
+
+        Args:
+            trial: Whose calls; the newest rows of it are looked at, some hundred thousand at most.
+            one: The slice.
+            slow_us: Answers that took longer are wanted, in microseconds; ``None``: calls that failed.
         """
 
 

@@ -9,6 +9,7 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.constant_scores import LiveScores
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.failing_slices import SliceCounts
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
@@ -44,6 +45,8 @@ class Analysis(NamedTuple):
     """Of a challenger that gives every call the same score, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
+    slices: SliceCounts | None = None
+    """The slices that it does worst in; likewise."""
     drift: Sequence[BesideChampion] = ()
     """How it drifts from the champion, where that takes it back: the decision rests on it as well."""
     is_worse: bool = False
@@ -61,23 +64,17 @@ def analysis_of_strata(
     view: RolloutView,
     strata: Strata,
     outcomes: Outcomes,
+    *,
     entities: EntityCounts | None = None,
+    slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
-    policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcomes, entities=entities, drift=drift)
+    policy, now = policy_of(view), view.read_at
+    decision = judge(strata, policy, stage_of(view), now, outcomes, entities=entities, slices=slices, drift=drift)
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(
-        decision,
-        None,
-        _requests(view, strata),
-        strata,
-        outcomes,
-        is_worse=is_worse,
-        entities=entities,
-        drift=tuple(drift),
-    )
+    found = Analysis(decision, None, _requests(view, strata), strata, outcomes)
+    return found._replace(is_worse=is_worse, entities=entities, slices=slices, drift=tuple(drift))
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

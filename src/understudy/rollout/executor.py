@@ -30,8 +30,10 @@ from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
-from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics
+from understudy.rollout.metrics import ENTITIES, SCORES, SLICES, RolloutMetrics
 from understudy.rollout.score_comparison import ScoreComparison, Through
+from understudy.rollout.slice_check import SliceCheck
+from understudy.rollout.slice_verdict import named_slices, stored_slices
 from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdict_event import ACTOR, judged_event, stored_strata
 from understudy.rollout.warm_up import WarmUpProbe
@@ -78,6 +80,7 @@ class RolloutExecutor:
         telemetry: Gets steps, checks, transitions and rollbacks.
         entities: Counts the calls of single entities; ``None`` names none.
         drifts: Compares the hours of challenger and champion; ``None`` compares none.
+        slices: Adds up what windows have of categories and values of features; ``None`` names none.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -95,6 +98,7 @@ class RolloutExecutor:
         scores: ScoreComparison | None = None,
         entities: EntityCheck | None = None,
         drifts: DriftCheck | None = None,
+        slices: SliceCheck | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -104,11 +108,19 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._scores = scores
         self._entities = entities
+        self._slices = slices
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
         self._analysis = TickAnalysis(
-            store, windows, outcomes_of, self._metrics, entities=entities, drifts=drifts, tick_seconds=tick_seconds
+            store,
+            windows,
+            outcomes_of,
+            self._metrics,
+            entities=entities,
+            slices=slices,
+            drifts=drifts,
+            tick_seconds=tick_seconds,
         )
         self._ends = EndAnnouncement(store, self._metrics)
         self._constant = ConstantScores(windows)
@@ -242,7 +254,7 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         holds_scores = False
-        named = named_keys(decision, transition.state)
+        named, slices = named_keys(decision, transition.state), named_slices(decision, transition.state)
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
@@ -250,7 +262,7 @@ class RolloutExecutor:
             event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
         elif seen.decision is not None and seen.strata is not None:
             stored = await stored_strata(seen.strata)
-            stored |= stored_entities(seen.entities, named)
+            stored |= stored_entities(seen.entities, named) | stored_slices(seen.slices, slices)
             stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
             event = judged_event(view, seen.decision, stored, seen.outcomes)
         alerts = alert_events(transition.actions, view, self._environment, decision, seen.drift)
@@ -261,10 +273,12 @@ class RolloutExecutor:
         state = transition.state
         if self._entities is not None:
             self._entities.told(view.record.id, named)
+        if self._slices is not None:
+            self._slices.told(view.record.id, slices)
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        held_by = SCORES if holds_scores else ENTITIES if named else None
+        held_by = SCORES if holds_scores else ENTITIES if named else SLICES if slices else None
         self._metrics.count(view.record.state, transition, decision, held_by=held_by)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)

@@ -43,10 +43,12 @@ SCORES = "scores"
 """Of a warm-up that was answered, with scores unlike the champion's."""
 ENTITIES = "entities"
 """Of a step that is held because the challenger fails a few of them."""
+SLICES = "slices"
+"""Of a step that is held because the challenger does worse for a category or a value of a feature."""
 _JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.GUARD)
 _TRANSITIONS = (
     (Phase.PROGRESSING, (STEP, REPEATED)),
-    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, Trigger.GUARD)),
+    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, SLICES, Trigger.GUARD)),
     (Phase.PROMOTING, (STEP, REPEATED)),
     (Phase.SUCCEEDED, (RETIRED, Trigger.GUARD)),
     (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND, Trigger.GUARD)),
@@ -101,7 +103,7 @@ class RolloutMetrics:
     ) -> None:
         """Count a transition of the monitor's own, and the rollback that it may be.
 
-        ``held_by`` is :data:`SCORES` or :data:`ENTITIES` where a rollout waits because of these.
+        ``held_by`` is :data:`SCORES`, :data:`ENTITIES` or :data:`SLICES` where a rollout waits because of these.
         """
         state = transition.state
         trigger = _trigger_of(before, transition)

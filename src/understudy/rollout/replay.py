@@ -12,6 +12,7 @@ from understudy.core.drift.beside_champion import beside_from_json
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import counts_of
+from understudy.rollout.slice_verdict import slice_counts_of
 from understudy.rollout.stored_outcomes import outcomes_of
 from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
 
@@ -88,7 +89,8 @@ def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision
     policy = CanaryPolicy.from_json(thresholds)
     strata, outcomes = strata_from_text(inputs["strata"]), outcomes_of(inputs)
     drift = [beside_from_json(document) for document in inputs.get("drift", ())]
-    return judge(strata, policy, stage, inputs["now"], outcomes, entities=counts_of(inputs), drift=drift)
+    entities, slices = counts_of(inputs), slice_counts_of(inputs)
+    return judge(strata, policy, stage, inputs["now"], outcomes, entities=entities, slices=slices, drift=drift)
 
 
 def _stage_of(stored: Mapping[str, Any]) -> Stage:

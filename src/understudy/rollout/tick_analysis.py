@@ -23,6 +23,7 @@ from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.metrics import RolloutMetrics
+from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.window_cache import WindowCache
@@ -40,6 +41,7 @@ class TickAnalysis:
         outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
         metrics: Show what an analysis says; after a glance they go on showing the last one.
         entities: Counts the calls of single entities; ``None`` names none.
+        slices: Adds up what windows have of categories and values of features; ``None`` names none.
         drifts: Compares the hours of challenger and champion; ``None`` compares none.
         tick_seconds: Time between two ticks.
     """
@@ -52,6 +54,7 @@ class TickAnalysis:
         metrics: RolloutMetrics,
         *,
         entities: EntityCheck | None,
+        slices: SliceCheck | None,
         drifts: DriftCheck | None,
         tick_seconds: float,
     ) -> None:
@@ -60,6 +63,7 @@ class TickAnalysis:
         self._outcomes_of = outcomes_of
         self._metrics = metrics
         self._entities = entities
+        self._slices = slices
         self._drifts = drifts
         self._cache = WindowCache(windows)
         self._calm_guards = CalmGuards(tick_seconds)
@@ -106,10 +110,13 @@ class TickAnalysis:
         if strata is None:
             return None
         entities = None if self._entities is None else self._entities.latest(record.id)
+        slices = None if self._slices is None else self._slices.latest(record.id)
         takes_back = view.on_drift is DriftMode.ROLLBACK
         drift = self._drifts.latest(record.id) if takes_back and self._drifts is not None else ()
         outcomes = self._outcomes_of(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, outcomes, entities, drift)
+        return await asyncio.to_thread(
+            analysis_of_strata, view, strata, outcomes, entities=entities, slices=slices, drift=drift
+        )
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""

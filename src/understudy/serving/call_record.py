@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from understudy.core.prediction_log.call_slices import call_slices
 from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
@@ -94,6 +95,7 @@ class CallRecorder:
             error.code if error is not None else None,
             assembled.defaulted if assembled is not None else (),
             None if call.caller_seconds is None else _deadline_us(call, role, call.caller_seconds),
+            None if call.request.category is None and not policy.slices else _slices(call, role),
             self._logged_inputs(call, role, served) if policy.input_sample_percent else None,
         )
 
@@ -145,6 +147,14 @@ def failure_attributes(failed: Served) -> Attributes:
     """Return what a span says of a challenger that failed."""
     code = failed.error.code if failed.error is not None else ""
     return {"understudy.version": failed.version.version, "error.type": code}
+
+
+def _slices(call: Call, role: Role) -> bytes | None:
+    """Return what versions are compared by beside the whole; a shadow's calls are copies, and a forced one a test."""
+    if role is Role.SHADOW or call.route.reason is Reason.FORCED:
+        return None
+    request, features = call.request, call.policy.slices
+    return call_slices(request.entity_id, request.category, features, request.inputs if features else {}, call.stored)
 
 
 def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None) -> Status:

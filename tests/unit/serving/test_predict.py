@@ -30,6 +30,7 @@ from understudy.core.prediction_log.spool_format import MAX_PAYLOAD_BYTES, encod
 from understudy.core.requests.predict import LONG_BYTES, LongRequest, PredictRequest, parse_predict_batch
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.route import Reason, bucket_of
+from understudy.core.schema.features import Feature
 from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.core.windows.builder import WindowBuilder
@@ -414,6 +415,19 @@ async def test_an_equal_challenger_is_not_taken_back_for_deadlines_that_leave_it
     # The log says what happened.
     assert {(row.status, row.error_code) for row in rows} == {(Status.OK, None), (Status.FALLBACK, "E504")}
     assert {row.deadline_us for row in rows} == {140_000}
+
+
+async def test_a_row_has_its_category_and_the_features_that_versions_mark_and_a_shadows_has_none():
+    marked = (Feature("age", Datatype.FP32, is_slice=True), Feature("plan", Datatype.BYTES, default="free"))
+    stage = Stage(a_policy(shadow=a_version("3"), slices=marked))
+
+    await stage.ask("ada", category="gold")
+    await stage.ask("ada")
+    await stage.shadows.drain(1)
+
+    answered = [row.slices for row in stage.rows if row.role is not Role.SHADOW]
+    assert answered == [b'{"category":"gold","age":"other","plan":"free"}', b'{"age":"other","plan":"free"}']
+    assert {row.slices for row in stage.rows if row.role is Role.SHADOW} == {None}
 
 
 async def test_a_row_has_its_callers_deadline_where_that_is_shorter_than_the_champions_time_out():

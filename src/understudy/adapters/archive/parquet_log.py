@@ -42,7 +42,7 @@ SCHEMA = pa.schema(
     ]
 )
 """The columns of a file; ``model`` and ``day`` are in its path. ``inputs`` are erased by age, so no file has them, and
-``deadline_us`` only says what windows were built from."""
+``deadline_us`` and ``slices`` only say what windows were built from."""
 GROUP_ROWS = 100_000
 FILE_ROWS = 10 * GROUP_ROWS
 # Dictionary encoding of distinct values costs time and saves no space.

@@ -203,6 +203,7 @@ PREDICTION_LOG = Table(
     Column("defaulted", JSONB(none_as_null=True)),
     Column("inputs", JSONB(none_as_null=True)),
     Column("deadline_us", BigInteger),
+    Column("slices", JSONB(none_as_null=True)),
     PrimaryKeyConstraint("id", "predicted_at"),
 )
 Index(

@@ -20,6 +20,7 @@ from understudy.core.canary.decision import CheckState, Decision, Evidence, Verd
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
 from understudy.core.canary.error_rate import ERROR_RATE, error_rate
+from understudy.core.canary.failing_slices import SliceCounts, failing_slices, slices_words
 from understudy.core.canary.held_outcomes import is_held_by_outcome, outcomes_missing
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
@@ -75,12 +76,13 @@ def judge(
     outcomes: Outcomes = (),
     *,
     entities: EntityCounts | None = None,
+    slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
-    Entities that the challenger fails, of those in ``entities``, hold the step; ``drift`` from the champion takes it
-    back.
+    Entities that the challenger fails, of those in ``entities``, hold the step; so do slices for which it does worse,
+    of those in ``slices``, unless the policy says something else. ``drift`` from the champion takes it back.
     """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
@@ -115,7 +117,10 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
-    if entities is not None and (named := _held_by_entities(inputs, entities, needs_human=needs_human)) is not None:
+    named = None if entities is None else _held_by_entities(inputs, entities, needs_human=needs_human)
+    if named is None and slices is not None and (worse := _worse_in_slices(slices, policy, needs_human=needs_human)):
+        named = replace(worse, place=place)
+    if named is not None:
         return replace(named, evidence=evidence, missing_requests=detectable.missing_requests)
     missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable, start)
     missing = missing or _recently_regressed(begun, now)
@@ -134,6 +139,16 @@ def _held_by_entities(inputs: CheckInput, counts: EntityCounts, *, needs_human: 
         return None
     reason = entities_words(found, champion_ratio)
     return Decision(Verdict.HOLD, reason, needs_human=needs_human, entities=found)
+
+
+def _worse_in_slices(counts: SliceCounts, policy: CanaryPolicy, *, needs_human: bool) -> Decision | None:
+    """Return the verdict where the challenger does worse for single categories or values of features."""
+    found = () if policy.slices == "off" else failing_slices(counts)
+    if not found:
+        return None
+    if policy.slices == "rollback":
+        return Decision(Verdict.ROLL_BACK, slices_words(found), slices=found)
+    return Decision(Verdict.HOLD, f"{slices_words(found)}; {words.UNDECIDED}", needs_human=needs_human, slices=found)
 
 
 def _latency_shift(strata: Strata, stage: Stage) -> FloatArray | None:

@@ -6,6 +6,7 @@ from enum import Enum, StrEnum, auto
 from math import inf
 from typing import Any, NamedTuple
 
+from understudy.core.canary.failing_slices import FailingSlice
 from understudy.core.canary.worst_entities import FailingEntity
 
 
@@ -154,6 +155,8 @@ class Decision:
     """The stage's time is over and it can still not be decided."""
     entities: tuple[FailingEntity, ...] = ()
     """Entities that the challenger fails while it does nothing worse for all others: an operator has to decide."""
+    slices: tuple[FailingSlice, ...] = ()
+    """Categories and values of features for which it does worse while it does not for all others."""
     place: str = ""
     """Whom the verdict is about, and when: ``fraud v42 at 10 % (minute 69)``; empty while it is undecided."""
 

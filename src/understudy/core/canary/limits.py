@@ -22,6 +22,8 @@ class _Bounds(NamedTuple):
     high: float
 
 
+SLICE_MODES = ("hold", "rollback", "off")
+"""A person decides, as by default; the version is taken back; or slices are not judged."""
 _BOUNDS: Mapping[str, _Bounds] = {
     "alpha": _Bounds(1e-9, 0.5),
     "error_rate_share": _Bounds(0.01, 1.0),
@@ -111,6 +113,8 @@ class CanaryPolicy:
     """From the rollout's start; latency is not judged in it."""
     watermark_seconds: float = 5.0
     """A window is judged this long after its end, when its rows are in."""
+    slices: str = "hold"
+    """What a category, or a value of a marked feature, for which the challenger does worse leads to."""
 
     def __post_init__(self) -> None:
         for name, bounds in _BOUNDS.items():
@@ -118,6 +122,8 @@ class CanaryPolicy:
         _check_outcome(self.outcome, self.outcome_lower_is_better)
         if self.outcome is not None and self.outcomes:
             raise ValueError("canary policy: outcome: expected none beside outcomes, name it there")
+        if self.slices not in SLICE_MODES:
+            raise ValueError(f"canary policy: slices: expected {', '.join(SLICE_MODES)}, got {self.slices!r:.80}")
 
     @property
     def watched_outcomes(self) -> tuple[OutcomeLimit, ...]:

@@ -5,11 +5,12 @@ from math import exp, isfinite
 
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.durations import duration_words
+from understudy.core.durations import clock_words, duration_words
 from understudy.core.statistics.trend import Trend
 
 _UNCOUNTED = 1e6
 """Evidence beyond it is said to be beyond it."""
+UNDECIDED = "no check takes the version back: an operator decides"
 _FALLING_Z = 2.0
 """Standard errors from which on a sentence says that the latency falls."""
 
@@ -117,7 +118,7 @@ def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str
         if trend.z <= -_FALLING_Z
         else "too few calls yet to say that it does not fall"
     )
-    return f"{checks}: warming, as a cold server does ({seen}); held until {_time_of(ends_at)} at the longest"
+    return f"{checks}: warming, as a cold server does ({seen}); held until {clock_words(ends_at)} at the longest"
 
 
 def cold_start_words(requests: int, asked: int) -> str:
@@ -142,7 +143,7 @@ def since_words(row: Evidence) -> str:
     """Say since when a row's figures are counted, where that is not the rollout's start: `` since 01:23``, in UTC."""
     if row.since is None:
         return ""
-    return f" since {_time_of(row.since)}"
+    return f" since {clock_words(row.since)}"
 
 
 def value_words(check: Check, value: float | None) -> str:
@@ -154,12 +155,6 @@ def value_words(check: Check, value: float | None) -> str:
 
 _IN_UNITS = {Unit.RATE: "{:.3g} %", Unit.SECONDS: "{:.3g} ms", Unit.NUMBER: "{:.3g}", Unit.COUNT: "{:,.0f}"}
 _SCALES = {Unit.RATE: 100, Unit.SECONDS: 1_000}
-
-
-def _time_of(moment: float) -> str:
-    """Return the hour and minute of a moment in seconds since the epoch: ``01:23 UTC``."""
-    minutes = int(moment) // 60
-    return f"{minutes // 60 % 24:02d}:{minutes % 60:02d} UTC"
 
 
 def _is_unproven(row: Evidence) -> bool:

@@ -39,6 +39,7 @@ COLUMNS = (
     "error_code",
     "defaulted",
     "deadline_us",
+    "slices",
     "inputs",
 )
 """The columns of ``PredictionLog`` that the proxy writes, in the order of a spooled row."""
@@ -50,8 +51,9 @@ class PredictionRow(NamedTuple):
     ``model_version_id`` is the version that answered (or failed last), ``assigned_version_id`` the one of the route;
     they differ after a fallback. ``prediction`` is JSON text, ``null`` when there is none. ``predicted_at`` is seconds
     since the epoch, UTC. ``defaulted`` names the features that took their declared default. ``deadline_us`` is the time
-    that the caller gave the call, in microseconds, where that is less than the champion has by itself. ``inputs`` is
-    JSON text too, ``None`` for an entity that is not sampled.
+    that the caller gave the call, in microseconds, where that is less than the champion has by itself. ``slices`` is
+    JSON text of :mod:`understudy.core.prediction_log.call_slices`, ``None`` for a call without any. ``inputs`` is JSON
+    text too, ``None`` for an entity that is not sampled.
     """
 
     prediction_id: str
@@ -73,4 +75,5 @@ class PredictionRow(NamedTuple):
     error_code: str | None
     defaulted: tuple[str, ...]
     deadline_us: int | None = None
+    slices: bytes | None = None
     inputs: bytes | None = None

@@ -20,7 +20,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NO_SCORE = float("nan")
 _pack_shared = Struct("<qqqqBB").pack
 _pack_flags = Struct("<BBB").pack
-_pack_own = Struct("<q3s8sdqq").pack
+_pack_own = Struct("<q3s8sdqqB").pack
 
 
 _Group = tuple[int, int, Role, Reason, int, int | None]
@@ -65,6 +65,7 @@ def encode_payload(row: PredictionRow) -> bytes:
         error_code,
         defaulted,
         deadline_us,
+        slices,
         inputs,
     ) = row
     group = model_version_id, assigned_version_id, role, reason, policy_generation, rollout_id
@@ -77,17 +78,19 @@ def encode_payload(row: PredictionRow) -> bytes:
         _NO_SCORE if score is None else score,
         latency_us,
         deadline_us or 0,
+        slices is not None,
     )
     answer = prediction.decode(errors="replace")
     # One search for all four: escaping each separately would cost more than the rest of this function.
     text = f"{prediction_id}{entity_id}{input_hash}{answer}"
     if "\\" in text or "\t" in text or "\n" in text or "\r" in text:
         prediction_id, entity_id, input_hash, answer = map(_escape, (prediction_id, entity_id, input_hash, answer))
-    last = "\\N\t\\N\t\\N\n" if inputs is None and deadline_us is None and not defaulted else None
+    is_plain = inputs is None and slices is None and deadline_us is None and not defaulted
+    last = "\\N\t\\N\t\\N\t\\N\n" if is_plain else _last_columns(defaulted, deadline_us, slices, inputs)
     line = (
         f"{prediction_id}\t{_utc_text(second)}.{microsecond:06d}+00\t{versions}\t{entity_id}\t{input_hash}\t{answer}"
         f"\t{_NULL if score is None else score}\t{latency_us // 1000}\t{latency_us}\t{choice}\t{bucket}\t{rules}"
-        f"\t{ending}\t{last or _last_columns(defaulted, deadline_us, inputs)}"
+        f"\t{ending}\t{last}"
     )
     return record + own + line.encode(errors="replace")
 
@@ -116,16 +119,24 @@ def _escape(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def _last_columns(defaulted: tuple[str, ...], deadline_us: int | None, inputs: bytes | None) -> str:
+def _last_columns(
+    defaulted: tuple[str, ...], deadline_us: int | None, slices: bytes | None, inputs: bytes | None
+) -> str:
     names = _defaulted_text(defaulted) if defaulted else _NULL
     deadline = _NULL if deadline_us is None else deadline_us
+    slices_text = _NULL if slices is None else _slices_text(slices)
     inputs_text = _NULL if inputs is None else _escape(inputs.decode(errors="replace"))
-    return f"{names}\t{deadline}\t{inputs_text}\n"
+    return f"{names}\t{deadline}\t{slices_text}\t{inputs_text}\n"
 
 
 @lru_cache(maxsize=256)
 def _defaulted_text(names: tuple[str, ...]) -> str:
     return _escape(orjson.dumps(names).decode())
+
+
+@lru_cache(maxsize=1_024)
+def _slices_text(slices: bytes) -> str:
+    return _escape(slices.decode(errors="replace"))
 
 
 @lru_cache(maxsize=8)

@@ -63,7 +63,8 @@ class WaitingFor(StrEnum):
     CONFLICT = "conflict"
     """The policy was changed outside the rollout."""
     TIME = "time"
-    """A step took longer than the plan allows, or has found what no longer time decides: entities that fail."""
+    """A step took longer than the plan allows, or has found what no longer time decides: entities or slices that
+    fail."""
     SPLIT = "split"
     """The traffic is not split as the policy says, so that nothing can be compared."""
     WARM_UP = "warm_up"

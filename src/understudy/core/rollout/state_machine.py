@@ -239,10 +239,10 @@ def _scores_refused(state: RolloutState, observation: Observation) -> Transition
     return waiting(state, WaitingFor.WARM_UP, reason)
 
 
-def _fails_entities(state: RolloutState, observation: Observation) -> Transition | None:
-    """A challenger that fails a few entities and nothing else: an operator weighs them against the others."""
+def _fails_in_part(state: RolloutState, observation: Observation) -> Transition | None:
+    """A challenger that does worse for a few entities or slices alone: an operator weighs them against the others."""
     decision = observation.decision
-    if decision is None or not decision.entities:
+    if decision is None or not (decision.entities or decision.slices):
         return None
     return waiting(state, WaitingFor.TIME, f"stops at {state.weight_percent} %: {decision.reason}")
 
@@ -322,7 +322,7 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _kept_warm,
     _split_refused,
     _scores_refused,
-    _fails_entities,
+    _fails_in_part,
     _advanced,
     _out_of_time,
     _held,
@@ -341,6 +341,6 @@ _GUARD_RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ..
     _resumed,
     _stays_waiting,
     _split_refused,
-    _fails_entities,
+    _fails_in_part,
     guard.watches,
 )

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from understudy.core.routing.rate_limits import NO_LIMIT, Allowance
+from understudy.core.schema.features import Feature
 from understudy.core.schema.schema import InputSchema, OutputSchema
 from understudy.errors import PolicyNotLoaded, UnknownModel
 
@@ -95,6 +96,8 @@ class ServingPolicy:
     """``ModelVersion.status`` by version, as of this policy's rows."""
     arms: Mapping[int, ModelVersion] = field(default_factory=dict)
     """The version that has a bucket, for each bucket of the further arms."""
+    slices: tuple[Feature, ...] = ()
+    """Features that the versions which answer callers mark as slices, the champion's first."""
 
     @property
     def bucket_key(self) -> str:

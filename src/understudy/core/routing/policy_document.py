@@ -37,7 +37,8 @@ from understudy.core.routing.policy import (
     ServingPolicy,
 )
 from understudy.core.routing.rate_limits import Allowance
-from understudy.core.schema.compile import compile_input_schema, compile_output_schema
+from understudy.core.schema.compile import MAX_SLICE_FEATURES, compile_input_schema, compile_output_schema
+from understudy.core.schema.features import Feature
 from understudy.core.schema.schema import InputSchema
 from understudy.errors import SchemaInvalid
 
@@ -236,11 +237,21 @@ def _policy_from_rows(
         versions=versions,
         statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
         arms=arms,
+        slices=_slices_of(champion, challenger, *arms.values()),
     )
     problems = [*(found.problem for found in others if isinstance(found, _Unusable)), *arm_problems]
     if weight and others[0] is None:
         problems.append(f"challenger_weight is {weight}, and there is no challenger")
     return compiled, "; ".join(problems)
+
+
+def _slices_of(*versions: ModelVersion | None) -> tuple[Feature, ...]:
+    """Return what versions mark as slices, each name once; of more than one version may have, the first ones."""
+    named: dict[str, Feature] = {}
+    for version in versions:
+        for feature in () if version is None else version.input_schema.slices:
+            named.setdefault(feature.name, feature)
+    return tuple(named.values())[:MAX_SLICE_FEATURES]
 
 
 def _percent(policy: Mapping[str, Any], name: str) -> int:

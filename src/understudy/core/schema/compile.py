@@ -68,6 +68,10 @@ _SHOWN = 5
 MAX_TENSOR_ELEMENTS = 1_000_000
 MOST_STRING_BYTES = 16_777_216
 """Most that a schema may permit of one string; bodies are limited besides."""
+MAX_SLICE_FEATURES = 4
+"""Features of a version that are marked as slices: each call counts once for each of them."""
+NO_SLICES = frozenset({"category", "entity_id"})
+"""The call's own category is a slice without a mark; an entity is none, whatever its values are."""
 MAX_DIMENSIONS = 32
 """Half of what numpy takes; nested values are checked by recursion, which must end before Python's limit."""
 
@@ -83,6 +87,7 @@ _FEATURE_FIELDS = {
     "max_bytes",
     "source",
     "private",
+    "slice",
     "per",
     "description",
 }
@@ -124,6 +129,9 @@ def compile_input_schema(document: Any) -> InputSchema:
     if sum(tensor.spec.size for tensor in packed) > MAX_TENSOR_ELEMENTS:
         raise SchemaInvalid(f"input_schema: more than {MAX_TENSOR_ELEMENTS:,} elements for one entity")
     scalars = _scalars(features, packed)
+    slices = tuple(feature for feature in features if feature.is_slice)
+    if len(slices) > MAX_SLICE_FEATURES:
+        raise SchemaInvalid(f"input_schema.features: {len(slices)} are slices; at most {MAX_SLICE_FEATURES}")
     return InputSchema(
         features=features,
         batch=batch,
@@ -133,6 +141,7 @@ def compile_input_schema(document: Any) -> InputSchema:
         scalars=scalars,
         decoder=_decoder(features, scalars),
         treatments=treatments,
+        slices=slices,
     )
 
 
@@ -204,10 +213,12 @@ def _compile_feature(entry: Any, where: str) -> Feature:
         enum=tuple(enum),
         stored=stored,
         private=private,
+        is_slice=_slice_mark(entry, where),
         max_bytes=_max_bytes(entry, where),
         per_treatment=per_treatment,
     )
     _check_bounds(feature, where, has_length="max_bytes" in entry)
+    _check_slice(feature, where)
     for option in feature.enum:
         problem = problem_of(Feature(feature.name, feature.datatype, max_bytes=feature.max_bytes), option)
         if problem is not None:
@@ -220,6 +231,25 @@ def _compile_feature(entry: Any, where: str) -> Feature:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
     _check_representable(feature, where)
     return feature
+
+
+def _slice_mark(entry: Mapping[str, Any], where: str) -> bool:
+    mark = entry.get("slice", False)
+    if not isinstance(mark, bool):
+        raise SchemaInvalid(f"{where}.slice: expected true or false")
+    return mark
+
+
+def _check_slice(feature: Feature, where: str) -> None:
+    """Refuse to compare by values that are no few labels, or that are not to be logged."""
+    if not feature.is_slice:
+        return
+    if feature.private:
+        raise SchemaInvalid(f"{where}.slice: a private feature's values are never logged, so it is no slice")
+    if feature.name in NO_SLICES:
+        raise SchemaInvalid(f"{where}.slice: the name {feature.name} is the call's own, so it is no slice")
+    if feature.shape or feature.per_treatment or feature.datatype.is_float:
+        raise SchemaInvalid(f"{where}.slice: a slice is a single string, whole number or truth value of the entity")
 
 
 def _check_bounds(feature: Feature, where: str, *, has_length: bool) -> None:
@@ -381,7 +411,8 @@ def _scalars(features: tuple[Feature, ...], packed: tuple[PackedTensor, ...]) ->
 
 def _decoder(features: tuple[Feature, ...], scalars: ScalarPacker | None) -> TypedDecoder | None:
     """Return the decoder of whole bodies; ``None`` where it would often miss, since features may be left out."""
-    often_missing = any(feature.has_default or feature.stored for feature in features)
+    # A slice's value is looked up by its name, for which a body that was read into a row is parsed again.
+    often_missing = any(feature.has_default or feature.stored or feature.is_slice for feature in features)
     if scalars is None or often_missing or len(features) > MAX_TYPED_FIELDS or not is_readable(scalars):
         return None
     return decoder_of(scalars)

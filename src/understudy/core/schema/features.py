@@ -49,6 +49,8 @@ class Feature:
     """Whether the feature store is read when the request does not have it."""
     private: bool = False
     """Whether its values are never logged."""
+    is_slice: bool = False
+    """Whether versions are compared for each of its values by itself."""
     max_bytes: int = MAX_STRING_BYTES
     """Longest element in UTF-8, of strings alone."""
     per_treatment: bool = False

@@ -64,6 +64,8 @@ class InputSchema:
     scalars: ScalarPacker | None = None
     decoder: TypedDecoder | None = None
     treatments: TreatmentLayout | None = None
+    slices: tuple[Feature, ...] = ()
+    """Features whose values versions are compared by, each by itself."""
 
     @property
     def tensors(self) -> tuple[TensorSpec, ...]:

@@ -153,6 +153,7 @@ def _input_of(feature: Feature) -> dict[str, Any]:
         source="store" if feature.stored else None,
         per="treatment" if feature.per_treatment else None,
         private=feature.private or None,
+        slice=feature.is_slice or None,
     )
 
 

@@ -8,9 +8,11 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.caller_deadlines import GivenTime, Share, least_deadline_us
 from understudy.core.windows.histogram import Histogram, cells_of, cells_of_logs
+from understudy.core.windows.slices import SLICE_BUCKETS, CallSums, SlicedCalls, SliceTally
 from understudy.core.windows.tail import STEP_RATIO, tail_cells
 from understudy.core.windows.window import COUNTS, MAX_SCORE, MICRO, BucketColumn, Window
 
@@ -64,6 +66,8 @@ class WindowTally:
         self._scores = dict(window.scores.counts)
         self._tails = dict(window.tails.counts)
         self._deadlines = dict(window.deadlines.counts)
+        self._slices = SliceTally(window.slices)
+        self._slow_slice_us = self._slow_low_us if window.key.role is Role.CHAMPION else self._slow_high_us
         self._buckets = array("q", window.buckets.tobytes())
         for name in COUNTS:
             setattr(self, name, getattr(window, name))
@@ -97,6 +101,7 @@ class WindowTally:
             scores=Histogram(self._scores),
             tails=Histogram(self._tails),
             deadlines=Histogram(self._deadlines),
+            slices=self._slices.counts(),
             buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
         )
 
@@ -107,6 +112,8 @@ class WindowTally:
         latency_us: NDArray[np.int64],
         scores: NDArray[np.float64],
         given: GivenTime | None = None,
+        *,
+        sliced: SlicedCalls | None = None,
     ) -> None:
         """Add judged calls, arrays of shape ``(n,)`` in their order: failures if ``is_failed``, the others answers.
 
@@ -116,6 +123,7 @@ class WindowTally:
             latency_us: From 0 on.
             scores: Those that are not finite are none.
             given: What their callers gave them. One that expired is no failure, but took the longest time compared.
+            sliced: Their slices.
         """
         places = (entities % ANALYSIS_BUCKETS).astype(np.intp) * _COLUMN_COUNT
         buckets = np.frombuffer(self._buckets, np.int64)
@@ -136,8 +144,23 @@ class WindowTally:
             is_answered &= ~given.is_expired
             _count_cells(self._latencies, cells_of_logs(_logarithms(latency_us[is_answered])))
             self.expired_calls += int(np.count_nonzero(given.is_expired))
+            latency_us = compared_us
+        if sliced is not None:
+            self._add_slices(sliced, entities, is_failed, latency_us)
         is_scored = is_answered & np.isfinite(scores)
         self._add_scores(buckets, places[is_scored], scores[is_scored])
+
+    def _add_slices(
+        self,
+        sliced: SlicedCalls,
+        entities: NDArray[np.uint64],
+        is_failed: NDArray[np.bool_],
+        latency_us: NDArray[np.int64],
+    ) -> None:
+        micros = (_logarithms(latency_us) * MICRO).astype(np.int64)
+        is_slow = ~is_failed & (latency_us > self._slow_slice_us)
+        bucket = (entities % SLICE_BUCKETS).astype(np.intp)
+        self._slices.add(sliced, CallSums(bucket, is_failed, is_slow, np.where(is_failed, 0, micros)))
 
     def add_deadlines(self, deadline_us: NDArray[np.int64]) -> None:
         """Add what callers gave their calls, 0 for nothing."""

@@ -13,14 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.core.prediction_log.call_slices import slices_of
 from understudy.core.prediction_log.row_record import NO_RECORDS, RowRecords
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.accumulator import WindowTally
 from understudy.core.windows.caller_deadlines import Share, are_hurried, given_time
 from understudy.core.windows.record_reader import read_records
-from understudy.core.windows.row_reader import Columns, Shared, layout_of, read_columns
+from understudy.core.windows.row_reader import Columns, Shared, layout_of, read_columns, unescaped
 from understudy.core.windows.seen_entities import SeenEntities
+from understudy.core.windows.slices import SlicedCalls
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 
 OPEN_SECONDS = 180
@@ -148,10 +150,10 @@ class WindowBuilder:
             rows: Lines of COPY text as they lie in the spool.
             columns: What their fields are. Rows that lack a column which windows need count as unreadable.
             slow_us_of: Without a threshold no call is slow.
-            records: One for each row. Where they have what windows need, the text is not read.
+            records: One for each row. Where they have what windows need, of the text only slices are read.
         """
         batch = _Batch(self, slow_us_of)
-        read = read_records(records) or _read_text(rows, columns)
+        read = read_records(records, rows, columns) or _read_text(rows, columns)
         unreadable_rows = len(rows) if read is None else read.unreadable_rows + batch.add(read)
         return Staged(batch.windows(), unreadable_rows, batch)
 
@@ -310,7 +312,15 @@ class _Batch:
         if tally.is_in_rollout:
             given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], tally.budget_ratio)
         failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
-        tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given)
+        sliced = self._sliced(rows, judged) if tally.is_in_rollout else None
+        tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given, sliced=sliced)
+
+    def _sliced(self, rows: Columns, judged: NDArray[np.intp]) -> SlicedCalls | None:
+        """Return the slices of rows, given their places; ``None`` where none of them has any."""
+        set_of = rows.slices_of[judged]
+        if not set_of.any():
+            return None
+        return SlicedCalls([slices_of(unescaped(text)) for text in rows.slices], set_of)
 
     def _new_group(self, shared: Shared) -> _Group:
         is_fallback = shared.assigned_id != shared.version_id

@@ -1,10 +1,16 @@
-"""What windows need to know of the rows of the log, read from the records beside their text."""
+"""What windows need to know of the rows of the log, read from the records beside their text.
+
+Only slices are read from the text, of the rows whose records say that there are some.
+"""
+
+from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.core.prediction_log.row import Status
 from understudy.core.prediction_log.row_record import FIELDS, REASONS, ROLES, STATUSES, RowRecords
-from understudy.core.windows.row_reader import Columns, Shared
+from understudy.core.windows.row_reader import NULL, Columns, Shared
 
 _NAMES = frozenset(name for name, _ in FIELDS)
 _SHARED = np.dtype(list(FIELDS[: 1 + [name for name, _ in FIELDS].index("second")]))
@@ -12,8 +18,14 @@ _OK = STATUSES.index(Status.OK)
 _Facts = tuple[int, int, int, int, int, int, int]
 
 
-def read_records(records: RowRecords) -> Columns | None:
-    """Return what the records say; ``None`` when they lack a field, as in segments of another release."""
+def read_records(records: RowRecords, texts: Sequence[bytes], columns: Sequence[str]) -> Columns | None:
+    """Return what the records say; ``None`` when they lack a field, as in segments of another release.
+
+    Args:
+        records: One for each row.
+        texts: Lines of COPY text, of the same rows.
+        columns: What their fields are.
+    """
     if not _NAMES.issubset(name for name, _ in records.fields):
         return None
     rows = records.array()
@@ -21,23 +33,43 @@ def read_records(records: RowRecords) -> Columns | None:
     unreadable_rows = int(np.count_nonzero(~is_readable))
     if unreadable_rows:
         rows = rows[is_readable]
+        texts = [text for text, is_kept in zip(texts, is_readable.tolist(), strict=True) if is_kept]
     shared = np.empty(rows.shape, _SHARED)
     for name in _SHARED.names or ():
         shared[name] = rows[name]
     numbers: dict[bytes, int] = {}
     group = [numbers.setdefault(one, len(numbers)) for one in shared.view(f"V{_SHARED.itemsize}").tolist()]
+    slices, slices_of = _slices(np.flatnonzero(rows["is_sliced"]), texts, columns)
     return Columns(
-        [_shared_of(one) for one in np.frombuffer(b"".join(numbers), _SHARED).tolist()],
-        np.array(group, np.intp),
-        rows["entity_hash"].copy(),
-        rows["score"].copy(),
-        rows["latency_us"].copy(),
-        rows["is_hit"] != 0,
-        rows["status"] == _OK,
-        rows["is_out_of_time"] != 0,
-        rows["deadline_us"].copy(),
-        unreadable_rows,
+        groups=[_shared_of(one) for one in np.frombuffer(b"".join(numbers), _SHARED).tolist()],
+        group=np.array(group, np.intp),
+        entity=rows["entity_hash"].copy(),
+        score=rows["score"].copy(),
+        latency_us=rows["latency_us"].copy(),
+        is_hit=rows["is_hit"] != 0,
+        is_ok=rows["status"] == _OK,
+        is_out_of_time=rows["is_out_of_time"] != 0,
+        deadline_us=rows["deadline_us"].copy(),
+        slices=slices,
+        slices_of=slices_of,
+        unreadable_rows=unreadable_rows,
     )
+
+
+def _slices(
+    places: NDArray[np.intp], texts: Sequence[bytes], columns: Sequence[str]
+) -> tuple[list[bytes], NDArray[np.intp]]:
+    """Return the different slices, none first, and those of each row; only the rows at ``places`` have any."""
+    numbers = {NULL: 0}
+    slices_of = np.zeros(len(texts), np.intp)
+    if places.size and "slices" in columns:
+        # Counted from the end, since what stands before may be long: an answer, an entity's id.
+        from_end = len(columns) - 1 - columns.index("slices")
+        for place in places.tolist():
+            fields = texts[place].rsplit(b"\t", from_end + 1)
+            text = fields[1] if len(fields) == from_end + 2 else NULL
+            slices_of[place] = numbers.setdefault(text, len(numbers))
+    return list(numbers), slices_of
 
 
 def _shared_of(facts: _Facts) -> Shared | None:

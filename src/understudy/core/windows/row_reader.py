@@ -7,6 +7,7 @@ release before has left in the spool.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import takewhile
 from operator import itemgetter
 from re import compile as pattern
 from typing import Any, NamedTuple
@@ -40,8 +41,9 @@ NEEDED = (
     "error_code",
 )
 """The columns that windows need: first those that decide whose window it is."""
-DEADLINE = "deadline_us"
-"""A column that spools of releases before do not have: their calls have no deadline of their callers'."""
+LATER = ("deadline_us", "slices")
+"""Columns that spools of releases before do not have, the older ones first: calls of theirs have no deadline of their
+callers', and no slices."""
 
 _PIECE_ROWS = 256
 """So many rows are taken apart at a time: all fields of thousands do not stay in a processor's cache."""
@@ -77,7 +79,7 @@ class Layout(NamedTuple):
     """Where the needed fields are in a row."""
 
     places: tuple[int, ...]
-    """In the order of :data:`NEEDED`, with :data:`DEADLINE` behind them if it is there."""
+    """In the order of :data:`NEEDED`, with those of :data:`LATER` behind them that are there."""
     facts_of: Callable[[Sequence[bytes]], tuple[bytes, ...]]
     """From a row's fields to the needed ones."""
     tabs: int
@@ -102,6 +104,10 @@ class Columns(NamedTuple):
     """Whether a deadline ended the call, or what another version had to stand in for."""
     deadline_us: NDArray[np.int64]
     """What the caller gave the call, 0 where that is not less than it would have had anyway."""
+    slices: list[bytes]
+    """The slices of calls as rows have them, in the order of their first rows; the first ones are none."""
+    slices_of: NDArray[np.intp]
+    """Those of each row: a place in ``slices``."""
     unreadable_rows: int
     """Rows that were left out: with a field too few, or a number that is none."""
 
@@ -111,7 +117,7 @@ def layout_of(columns: tuple[str, ...]) -> Layout | None:
     """Return where the needed fields are, or ``None`` when a column is missing."""
     if not set(NEEDED).issubset(columns):
         return None
-    names = (*NEEDED, DEADLINE) if DEADLINE in columns else NEEDED
+    names = (*NEEDED, *takewhile(columns.__contains__, LATER))
     places = tuple(map(columns.index, names))
     return Layout(places, itemgetter(*places), len(columns) - 1)
 
@@ -119,23 +125,35 @@ def layout_of(columns: tuple[str, ...]) -> Layout | None:
 def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
     """Return what the rows say; ``None`` when none of them can be read."""
     numbers: dict[_Fields, int] = {}
+    slices = {NULL: 0}
     pieces = []
     for start in range(0, len(rows), _PIECE_ROWS):
         piece = rows[start : start + _PIECE_ROWS]
         fields = _fields(piece, layout)
-        read = None if fields is None else _read_fields(fields, numbers)
+        read = None if fields is None else _read_fields(fields, numbers, slices)
         if read is None and (readable := _readable(piece, layout)):
-            read = _read_fields(list(zip(*readable, strict=True)), numbers)
+            read = _read_fields(list(zip(*readable, strict=True)), numbers, slices)
         if read is not None:
             pieces.append(read)
     if not pieces:
         return None
-    group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us = map(
+    group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, slices_of = map(
         np.concatenate, zip(*pieces, strict=True)
     )
-    unreadable = len(rows) - group.size
-    groups = [_shared_of(fields) for fields in numbers]
-    return Columns(groups, group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, unreadable)
+    return Columns(
+        groups=[_shared_of(fields) for fields in numbers],
+        group=group,
+        entity=entity,
+        score=score,
+        latency_us=latency_us,
+        is_hit=is_hit,
+        is_ok=is_ok,
+        is_out_of_time=is_out_of_time,
+        deadline_us=deadline_us,
+        slices=list(slices),
+        slices_of=slices_of,
+        unreadable_rows=len(rows) - group.size,
+    )
 
 
 def unescaped(text: bytes) -> bytes:
@@ -161,7 +179,10 @@ def _readable(rows: Sequence[bytes], layout: Layout) -> list[tuple[bytes, ...]]:
             facts = layout.facts_of(row.split(b"\t"))
         except IndexError:
             continue
-        if _read_numbers(facts[_LATENCY : _LATENCY + 1], facts[_SCORE : _SCORE + 1], facts[_AFTER:]) is not None:
+        if (
+            _read_numbers(facts[_LATENCY : _LATENCY + 1], facts[_SCORE : _SCORE + 1], facts[_AFTER : _AFTER + 1])
+            is not None
+        ):
             found.append(facts)
     return found
 
@@ -179,17 +200,22 @@ def _read_numbers(
     return (latencies, scores, deadlines) if is_in_range else None
 
 
-def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[_Fields, int]) -> tuple[NDArray[Any], ...] | None:
+def _read_fields(
+    fields: Sequence[Sequence[bytes]], numbers: dict[_Fields, int], slices: dict[bytes, int]
+) -> tuple[NDArray[Any], ...] | None:
     """Return the arrays of :class:`Columns` from ``group`` on, ``None`` when a number cannot be read.
 
     Args:
-        fields: The columns of :data:`NEEDED`, and that of the deadlines if there is one, of one row at least.
+        fields: The columns of :data:`NEEDED`, and those of :data:`LATER` that are there, of one row at least.
         numbers: The groups so far; new ones are put behind them.
+        slices: The slices so far; likewise.
     """
     at, version, assigned, role, reason, generation, rollout, entity_id, score, latency, hit, status, code = fields[
         :_AFTER
     ]
-    deadline = fields[_AFTER] if len(fields) > _AFTER else [NULL] * len(at)
+    none = [NULL] * len(at)
+    deadline = fields[_AFTER] if len(fields) > _AFTER else none
+    sliced = fields[_AFTER + 1] if len(fields) > _AFTER + 1 else none
     read = _read_numbers(latency, score, deadline)
     if read is None:
         return None
@@ -204,6 +230,7 @@ def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[_Fields, int])
         np.array([text == OK for text in status]),
         np.array([text == OUT_OF_TIME for text in code]),
         np.array(deadlines, np.int64),
+        np.array([slices.setdefault(text, len(slices)) for text in sliced], np.intp),
     )
 
 

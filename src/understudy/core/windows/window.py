@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of, merged
+from understudy.core.windows.slices import SliceCounts, merged_slices, slices_from_rows, slices_to_rows
 
 WINDOW_SECONDS = 15
 TAIL_STEPS = 16
@@ -126,6 +127,8 @@ class Window:
     deadlines: Histogram = field(default_factory=Histogram)
     """Of the calls in :attr:`metric_calls`, those that their callers gave less time than the champion has by itself, in
     microseconds."""
+    slices: SliceCounts = field(default_factory=dict)
+    """What is counted of the judged calls of each category, and of each value of a feature that versions mark."""
     buckets: NDArray[np.int64] = field(default_factory=no_buckets)
     """Shape (64, 7): a row per analysis bucket, the columns of :class:`BucketColumn`."""
 
@@ -184,6 +187,7 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
         scores=merged(window.scores for window in windows),
         tails=merged(window.tails for window in windows),
         deadlines=merged(window.deadlines for window in windows),
+        slices=merged_slices(window.slices for window in windows),
         buckets=buckets,
     )
 
@@ -192,13 +196,16 @@ def window_to_json(window: Window) -> str:
     """Return everything but the key as JSON text; what is 0 is left out, and equal windows have equal texts.
 
     ``latencies``, ``scores``, ``tails`` and ``deadlines`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is
-    one of ``[bucket, calls, errors, …]`` per bucket with calls. Squares are strings: they may need more than 64 bits.
+    one of ``[bucket, calls, errors, …]`` per bucket with calls, ``slices`` one of ``[feature, value, bucket, calls,
+    errors, slow, log_latency, bucket, …]``. Squares are strings: they may need more than 64 bits.
     """
     document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
     document |= {name: str(document[name]) for name in _MAY_BE_LONG if name in document}
     document |= {name: _pairs(histogram) for name in _CELLS if (histogram := getattr(window, name)).counts}
     if rows := _bucket_rows(window.buckets):
         document["buckets"] = rows
+    if sliced := slices_to_rows(window.slices):
+        document["slices"] = sliced
     return orjson.dumps(document).decode()
 
 
@@ -214,7 +221,8 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
         _require_possible(counts)
         # Releases before wrote only two of these.
         histograms = {name: _histogram(document.get(name, ()), *cells) for name, cells in _CELLS.items()}
-        fields: Mapping[str, Any] = counts | histograms
+        slices = slices_from_rows(document.get("slices", ()), _MAX_LOG_LATENCY * MICRO)
+        fields: Mapping[str, Any] = counts | histograms | {"slices": slices}
         return Window(key=key, **fields, buckets=_buckets(document.get("buckets", ())))
     except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
         raise ValueError(f"not a window: {problem}") from problem

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+from understudy.core.canary.failing_slices import SliceCount, slice_words
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
@@ -11,6 +12,7 @@ from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, Ro
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.entity_verdict import failing_counts
 from understudy.rollout.replay import Damage, Replay
+from understudy.rollout.slice_verdict import worse_counts
 from understudy.rollout.start import Prepared
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.warm_up_verdict import agreement_of
@@ -82,12 +84,21 @@ def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -
     if counts:
         # Names are in the log alone, so that erasing an entity leaves none here.
         shown["entities"] = [asdict(one) for one in counts]
+    if slices := worse_counts([event]):
+        shown["slices"] = [_slice_document(one) for one in slices]
     damage = replay.problem if isinstance(replay, Damage) else event.damage
     if damage:
         shown["damage"] = damage
     elif isinstance(replay, Replay):
         shown["replay"] = {"verdict": replay.decision.verdict, "agrees": replay.agrees}
     return shown
+
+
+def _slice_document(one: SliceCount) -> dict[str, Any]:
+    """Return a slice that does worse as JSON, without the sums that its evidence is computed from."""
+    hidden = ("gains", "scores", "share")
+    shown = {name: value for name, value in asdict(one).items() if name not in hidden}
+    return {**shown, "since": moment_of(one.since), "words": slice_words(one)}
 
 
 def prepared_document(prepared: Prepared) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.failing_slices import SliceCheck, SliceCount, SliceCounts
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.score_shift import SCORE_SHIFT
 from understudy.core.canary.typical_latency import TYPICAL_LATENCY
@@ -661,3 +662,43 @@ def test_a_challenger_that_fails_beyond_doubt_is_rolled_back_whomever_it_fails_b
 
     assert decision.verdict is Verdict.ROLL_BACK
     assert decision.entities == ()
+
+
+WORSE = SliceCount(
+    "category",
+    "gold",
+    SliceCheck.ERRORS,
+    60.0,
+    0.1,
+    (900.0, 4.0),
+    (54.0, 54.0),
+    9,
+    9,
+    (3.0,) * 8 + (4.0,) * 8,
+    (40.0,) * 24,
+)
+
+
+@pytest.mark.parametrize(
+    ("mode", "verdict", "end"),
+    [
+        ("hold", Verdict.HOLD, "an operator decides"),
+        ("rollback", Verdict.ROLL_BACK, "UTC"),
+        ("off", Verdict.ADVANCE, ""),
+    ],
+)
+def test_a_slice_for_which_the_challenger_does_worse_does_what_the_plan_says(mode, verdict, end):
+    counts, strata = SliceCounts(8, (WORSE,)), stratify(traffic(), 1)
+
+    decision = judge(strata, replace(POLICY, slices=mode), STAGE, LATER, slices=counts)
+    known = judge(strata, POLICY, STAGE, LATER, slices=counts.without({"category=gold"}))
+
+    assert decision.verdict is verdict
+    assert decision.reason.startswith("category=gold: errors 100 % (54 of 54 calls) vs ") is (mode != "off")
+    assert decision.reason.endswith(end)
+    assert known.verdict is Verdict.ADVANCE
+
+
+def test_a_plan_may_say_three_things_of_slices():
+    with pytest.raises(ValueError, match="slices: expected hold, rollback, off, got 'maybe'"):
+        replace(POLICY, slices="maybe")

@@ -57,6 +57,7 @@ rows = st.builds(
     error_code=st.none() | texts,
     defaulted=st.lists(texts, max_size=3).map(tuple),
     deadline_us=st.none() | st.integers(1, 60_000_000),
+    slices=st.none() | st.just(b'{"category":"gold \\\\ silver"}'),
     inputs=st.none() | st.dictionaries(texts, json_values, max_size=3).map(orjson.dumps),
 )
 
@@ -100,7 +101,7 @@ def test_a_row_is_one_line_of_copy_text_in_the_order_of_the_columns():
 
     assert line == (
         b"p-1\t2025-11-20T17:50:00.250000+00\t7\t8\tuser-1\t" + b"ab" * 32 + b'\t{"score":0.5}\t0.5\t12\t12999\t'
-        b'challenger\tbucket\t42\t3\t\\N\tf\tok\t\\N\t["age"]\t\\N\t\\N\n'
+        b'challenger\tbucket\t42\t3\t\\N\tf\tok\t\\N\t["age"]\t\\N\t\\N\t\\N\n'
     )
     assert line.count(b"\t") == len(COLUMNS) - 1
 
@@ -134,6 +135,7 @@ def test_every_value_comes_back_from_the_line(row):
     assert (None if fields["score"] is None else float(fields["score"])) == row.score
     assert tuple(orjson.loads(fields["defaulted"] or "[]")) == row.defaulted
     assert fields["deadline_us"] == (None if row.deadline_us is None else str(row.deadline_us))
+    assert fields["slices"] == (None if row.slices is None else row.slices.decode())
     assert fields["inputs"] == (None if row.inputs is None else row.inputs.decode())
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.failing_slices import FailingSlice, SliceCheck, SliceCount
 from understudy.core.canary.worst_entities import EntityCount, FailingEntity
 from understudy.core.rollout.actions import (
     Alert,
@@ -397,6 +398,21 @@ def test_a_challenger_that_fails_single_entities_asks_for_a_person_once_and_move
     assert still.actions == ()
     assert resumed.state.phase is Phase.PROGRESSING
     assert kinds_of(resumed, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_STALLED]
+
+
+def test_a_challenger_that_does_worse_for_a_slice_asks_for_a_person_once_and_moves_nothing():
+    world = on_the_way(10)
+    figures = ((2_700.0, 24_300.0), (54.0, 580.0))
+    counted = SliceCount("category", "gold", SliceCheck.LATENCY, 60.0, 0.1, *figures, 9, 9, (1.0,) * 16)
+    decision = Decision(Verdict.HOLD, "category=gold: slower", slices=(FailingSlice(counted, 20.0),))
+
+    stopped = world.tick(5, decision=decision)
+    still = world.tick(5, decision=decision)
+
+    assert (stopped.state.phase, stopped.state.waiting_for) == (Phase.WAITING, WaitingFor.TIME)
+    assert stopped.event == "stops at 10 %: category=gold: slower"
+    assert kinds_of(stopped, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_STALLED]
+    assert (policy_actions(stopped), still.actions) == ([], ())
 
 
 def test_who_lets_a_rollout_go_on_despite_of_the_split_has_it_judged_from_there_on():

@@ -31,6 +31,7 @@ calls = st.builds(
     status=st.sampled_from(Status),
     error_code=st.sampled_from((None, "E503", "E504")),
     deadline_us=st.none() | st.integers(1, 60_000),
+    slices=st.sampled_from((None, b'{"category":"gold"}', b'{"category":"a\\\\b","country":"DE"}', b"no slices")),
 )
 
 

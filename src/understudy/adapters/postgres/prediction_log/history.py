@@ -8,6 +8,7 @@ import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
 from understudy.core.canary.entity_tally import Before, EntityCalls
+from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.ports.prediction_history import LoggedCall, LoggedEntity, LoggedFailures, LoggedScores, TrialAsked
@@ -133,6 +134,20 @@ _ENTITIES_BEFORE = """
           ORDER BY predicted_at DESC LIMIT $5) AS looked_at
     WHERE entity_id = ANY ($2::text[]) GROUP BY entity_id
 """
+# As failures are. A slice that few calls have is looked for in the newest rows alone.
+_SLICE_EXAMPLES = """
+    SELECT prediction_id::text AS prediction_id
+    FROM (SELECT id, predicted_at, prediction_id, rollout_id, assigned_version_id, slices, error_code, latency_us
+          FROM predictionlog
+          WHERE model_version_id = ANY (ARRAY[$2, $3]::bigint[]) AND role <> 'shadow' AND NOT cache_hit
+            AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5)
+          ORDER BY predicted_at DESC LIMIT $9) AS looked_at
+    WHERE rollout_id = $1 AND assigned_version_id = $3 AND prediction_id IS NOT NULL AND slices ->> $6 = $7
+      AND CASE WHEN $8::bigint IS NULL THEN error_code IS NOT NULL
+               ELSE error_code IS NULL AND latency_us > $8::bigint END
+    ORDER BY predicted_at DESC, id DESC LIMIT 3
+"""
+_EXAMPLE_ROWS = 200_000
 # The times choose the months, and a second more bears how they are rounded.
 _ENTITIES_OF = """
     SELECT id, entity_id, prediction_id::text AS prediction_id FROM predictionlog
@@ -208,6 +223,11 @@ class PostgresPredictionHistory(LongReads):
         async with self._reading() as connection:
             found = await connection.fetch(_ENTITIES_OF, [one for one, _ in rows], min(moments), max(moments))
         return {row["id"]: LoggedEntity(row["entity_id"], row["prediction_id"]) for row in found}
+
+    async def slice_examples(self, trial: TrialAsked, one: Slice, slow_us: int | None) -> Sequence[str]:
+        async with self._reading() as connection:
+            rows = await connection.fetch(_SLICE_EXAMPLES, *trial, *one, slow_us, _EXAMPLE_ROWS)
+        return [row["prediction_id"] for row in rows]
 
     def _reading(self) -> AbstractAsyncContextManager[asyncpg.Connection]:
         return self._read("the prediction log", "understudy-history")

@@ -14,11 +14,13 @@ from rich.text import Text
 
 from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe
 from understudy.bootstrap.session import Session
+from understudy.core.canary.failing_slices import slice_words
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
 from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
+from understudy.entrypoints.cli.rollout.slices_text import slice_lines, unknown_examples
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
@@ -60,6 +62,7 @@ from understudy.rollout.commands import run_command
 from understudy.rollout.entity_verdict import failing_counts, named_entities
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.replay import judged_again
+from understudy.rollout.slice_verdict import named_with_examples, worse_counts
 from understudy.rollout.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
 from understudy.rollout.warm_up import require_ready
@@ -149,7 +152,8 @@ def show_rollout(
     async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
         status = await _status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
-        notes = [] if as_json else [*await _entities(session, status), *await _failures(session, status)]
+        parts = (_entities, _slices, _failures)
+        notes = [] if as_json else [line for part in parts for line in await part(session, status)]
         if html is None:
             return status, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
@@ -164,6 +168,17 @@ def show_rollout(
     show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
+
+
+async def _slices(session: Session, status: RolloutStatus) -> Sequence[Text]:
+    """Say which slices a rollout waits because of, with calls that only the log knows."""
+    counts = worse_counts(status.events) if status.view.record.state.phase is Phase.WAITING else ()
+    if not counts:
+        return []
+    try:
+        return slice_lines(await named_with_examples(session.history(HISTORY_SECONDS), status.view, counts))
+    except (RegistryUnavailable, MigrationNeeded) as problem:
+        return unknown_examples([slice_words(one) for one in counts], problem.detail)
 
 
 async def _entities(session: Session, status: RolloutStatus) -> Sequence[Text]:

@@ -21,6 +21,7 @@ from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import failing_counts
+from understudy.rollout.slice_verdict import worse_counts
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.warm_up_verdict import held_by_scores
 
@@ -38,7 +39,8 @@ class HeldBy(Enum):
 
     STEP = auto()
     SCORES = auto()
-    ENTITIES = auto()
+    PART = auto()
+    """Single entities or slices that the challenger does worse for."""
 
 
 def status_view(
@@ -54,8 +56,8 @@ def status_view(
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
     cause = HeldBy.SCORES if held_by_scores(status.events) else HeldBy.STEP
-    if failing_counts(status.events):
-        cause = HeldBy.ENTITIES
+    if failing_counts(status.events) or worse_counts(status.events):
+        cause = HeldBy.PART
     is_alone = status.view.record.guard_id is None
     return [*parts, *(Text(line) for line in next_commands(state, is_alone=is_alone, held_by=cause))]
 
@@ -243,7 +245,7 @@ def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Te
 def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     model = quote(state.model_name)
     resume, abort = f"understudy rollout resume {model}", f"understudy rollout abort {model}"
-    if held_by is HeldBy.ENTITIES and state.waiting_for is WaitingFor.TIME:
+    if held_by is HeldBy.PART and state.waiting_for is WaitingFor.TIME:
         rolls = state.kind is Kind.ROLLOUT
         return [
             f"→ to take it back: {abort}",

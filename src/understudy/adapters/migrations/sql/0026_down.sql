@@ -1,0 +1,1 @@
+ALTER TABLE PredictionLog DROP COLUMN slices;

@@ -1,0 +1,140 @@
+"""Slices of open rollouts, added up from windows beside the tick, two minutes of them at a time."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from understudy.core.canary.failing_slices import UNIT_SECONDS, SliceCounts
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.canary.slice_tally import SliceTally, slice_units
+from understudy.core.rollout.state import Kind, RolloutState
+from understudy.ports.lease import Epoch
+from understudy.ports.rollout_store import RolloutStore, RolloutView
+from understudy.ports.window_log import WindowLog
+from understudy.rollout.analysis import policy_of
+from understudy.rollout.slice_verdict import told_slices
+
+SHIPPED_SECONDS = 30.0
+"""Windows are complete so long after their end; what comes later is not counted."""
+READ_UNITS = 15
+"""Stretches of one question for windows."""
+READ_SECONDS = 4.0
+PAST_SECONDS = 86_400.0
+"""A monitor that takes over reads so much of a rollout's past at most: evidence that began earlier is lost."""
+
+
+@dataclass
+class _Kept:
+    until: float
+    """Up to where the windows were read."""
+    tally: SliceTally
+    told: set[str] | None = None
+    """Slices that an operator was told of; ``None`` until the events were read."""
+    latest: SliceCounts | None = None
+
+
+class _Turn(NamedTuple):
+    """When a tick ends, by the clock of the event loop."""
+
+    until: float
+
+    @property
+    def is_over(self) -> bool:
+        return asyncio.get_running_loop().time() >= self.until
+
+
+class SliceCheck:
+    """Keeps the worst slices of each open rollout.
+
+    Args:
+        store: The rollouts.
+        windows: What the versions did.
+        read_seconds: After it a tick asks no further question; the next one goes on.
+    """
+
+    def __init__(self, store: RolloutStore, windows: WindowLog, *, read_seconds: float = READ_SECONDS) -> None:
+        self._store = store
+        self._windows = windows
+        self._read_seconds = read_seconds
+        self._kept: dict[int, _Kept] = {}
+        self._turns: list[int] = []
+        """The open rollouts, the one that waited longest first."""
+
+    def latest(self, rollout_id: int) -> SliceCounts | None:
+        """Return the worst slices that no operator was told of; ``None`` while nothing is known."""
+        kept = self._kept.get(rollout_id)
+        return None if kept is None or kept.latest is None else kept.latest.without(kept.told or ())
+
+    def told(self, rollout_id: int, named: Sequence[str]) -> None:
+        """Name these slices no more: an operator knows of them."""
+        kept = self._kept.get(rollout_id)
+        if kept is not None:
+            kept.told = (kept.told or set()) | set(named)
+
+    async def tick(self, _epoch: Epoch) -> None:
+        """Read on for each open rollout; what there is no time for comes first in the next tick.
+
+        Raises:
+            Exception: The last failure, once all were asked for; a rollout that failed keeps what was counted.
+        """
+        open_ids = await self._store.open_ids()
+        self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in open_ids}
+        known = [rollout_id for rollout_id in self._turns if rollout_id in open_ids]
+        self._turns = [*(rollout_id for rollout_id in open_ids if rollout_id not in known), *known]
+        turn = _Turn(asyncio.get_running_loop().time() + self._read_seconds)
+        failure: Exception | None = None
+        async with self._store.shared_session(), self._windows.shared_session():
+            for place, rollout_id in enumerate(list(self._turns)):
+                if place and turn.is_over:
+                    break
+                self._turns.remove(rollout_id)
+                self._turns.append(rollout_id)
+                try:
+                    await self._count(await self._store.view(rollout_id), turn)
+                except Exception as problem:  # noqa: BLE001 - windows that cannot be read keep no other from its own
+                    failure = problem
+        if failure is not None:
+            raise failure
+
+    async def _count(self, view: RolloutView, turn: _Turn) -> None:
+        state = view.record.state
+        is_judged = bool(state.step_starts) and state.promoted_at is None and not state.phase.is_final
+        if not is_judged or state.plan.canary_policy == SEED or policy_of(view).slices == "off":
+            self._kept.pop(view.record.id, None)
+            return
+        kept = self._kept.get(view.record.id)
+        if kept is None:
+            kept = self._kept[view.record.id] = _begun(view)
+        settled = (view.read_at - SHIPPED_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+        is_first = True
+        while kept.until < settled and (is_first or not turn.is_over):
+            is_first = False
+            await self._read(view, kept, min(settled, kept.until + READ_UNITS * UNIT_SECONDS))
+        kept.latest = await asyncio.to_thread(kept.tally.counts)
+        if kept.latest.worst and kept.told is None:
+            kept.told = told_slices(await self._store.events(view.record.id))
+
+    async def _read(self, view: RolloutView, kept: _Kept, until: float) -> None:
+        record = view.record
+        windows = await self._windows.of_rollout(record.id, kept.until, until)
+        starts = record.state.step_starts
+
+        def add_all() -> None:
+            for unit in slice_units(windows, record.id):
+                kept.tally.add(unit, [start for start in starts if start <= unit.start])
+
+        await asyncio.to_thread(add_all)
+        kept.until = until
+
+
+def _begun(view: RolloutView) -> _Kept:
+    state = view.record.state
+    first = max(state.step_starts[0], view.read_at - PAST_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+    warm_from = state.step_starts[0] + policy_of(view).warm_up_seconds
+    return _Kept(first, SliceTally(_planned(state), warm_from))
+
+
+def _planned(state: RolloutState) -> int:
+    """Return how many steps the evidence is shared by: a guard has one, as in the analysis."""
+    return 1 if state.kind is Kind.GUARD else len(state.plan.steps)

@@ -1,0 +1,1 @@
+UPDATE PredictionLog SET slices = '{"category": "gold"}' WHERE bucket % 4 = 2;
