@@ -9,8 +9,9 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.failing_slices import UNIT_SECONDS
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
-from understudy.core.canary.slice_tally import UNIT_SECONDS, SliceTally, slice_units
+from understudy.core.canary.slice_tally import SliceTally, slice_units
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.rollout.slice_check import SHIPPED_SECONDS

@@ -5,6 +5,7 @@ Short by default; ``UNDERSTUDY_STATS=full`` takes the numbers of runs that the p
 
 import os
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_a_category_of_three_percent_that_is_worse_is_named_or_takes_the_version
     assert others <= max(1, 0.05 * RUNS)
 
 
-EQUAL = {
+EQUAL: dict[str, dict[str, Any]] = {
     "equal": {},
     "heavy entities": {"entities": 1_000, "zipf": 1.1},
     "300 tenants, own levels, retries": {"entities": 300, "zipf": 0.8, "own_errors": 1.0, "retries": 2},

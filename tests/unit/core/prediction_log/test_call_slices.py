@@ -1,3 +1,6 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import orjson
 import pytest
 
@@ -10,7 +13,12 @@ IS_NEW = Feature("is_new", Datatype.BOOL, is_slice=True)
 TIER = Feature("tier", Datatype.INT64, stored=True, is_slice=True)
 
 
-def written(category=None, features=(), inputs=None, stored=None):
+def written(
+    category: str | None = None,
+    features: Sequence[Feature] = (),
+    inputs: Mapping[str, Any] | None = None,
+    stored: Mapping[str, Any] | None = None,
+) -> Any:
     text = call_slices("ada", category, features, inputs or {}, stored)
     return None if text is None else orjson.loads(text)
 

@@ -1,6 +1,7 @@
 """What windows count of slices, from rows of the spool."""
 
 from math import floor, log
+from typing import Any
 
 import pytest
 from spooled_rows import a_row
@@ -18,9 +19,10 @@ GOLD, SILVER = Slice("category", "gold"), Slice("category", "silver")
 SLOW_US = 10_000
 
 
-def a_call(category: str = "gold", entity: str = "ada", **changes) -> PredictionRow:
+def a_call(category: str = "gold", entity: str = "ada", **changes: Any) -> PredictionRow:
     text = b'{"category":"%b"}' % category.encode()
-    return a_row()._replace(**({"entity_id": entity, "rollout_id": 7, "latency_us": 5_000, "slices": text} | changes))
+    usual: dict[str, Any] = {"entity_id": entity, "rollout_id": 7, "latency_us": 5_000, "slices": text}
+    return a_row()._replace(**(usual | changes))
 
 
 def built(rows, columns=COLUMNS, builder: WindowBuilder | None = None) -> tuple[Window, ...]:
@@ -47,7 +49,7 @@ def test_each_slice_has_its_calls_errors_slow_answers_and_latencies():
 
 
 def test_a_challenger_is_slow_from_a_higher_threshold_on():
-    challenger = {"model_version_id": 2, "assigned_version_id": 2, "role": Role.CHALLENGER}
+    challenger: dict[str, Any] = {"model_version_id": 2, "assigned_version_id": 2, "role": Role.CHALLENGER}
 
     (window,) = built([a_call(latency_us=11_000, **challenger), a_call(latency_us=12_001, **challenger)])
 
