@@ -279,8 +279,8 @@ class Traffic:
         scores = self._scores(entity, affected) if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:
-            windows = list(self._counted(calls, first, count, generation))
-            return self._sliced(windows, calls, category, first) if world.categories else windows
+            counted = list(self._counted(calls, first, count, generation))
+            return self._sliced(counted, calls, category, first) if world.categories else counted
         kept, hurried, expired = self._within_deadlines(calls, world.deadlines)
         left_out = calls.per_side(count, hurried.astype(np.float64)), kept.per_side(count, expired.astype(np.float64))
         windows = self._counted(kept, first, count, generation)
@@ -307,7 +307,7 @@ class Traffic:
         size = 2 * count * kinds * SLICE_BUCKETS
         counted = np.stack([np.bincount(place, values, size) for values in columns], axis=1).astype(np.int64)
         found = counted.reshape(2, count, kinds, SLICE_BUCKETS, -1)
-        is_called = found[..., 0].any(axis=-1)
+        is_called = found[..., 0].sum(axis=-1) > 0
         names = [Slice("category", f"c{number}") for number in range(kinds)]
         sliced = []
         for window in windows:

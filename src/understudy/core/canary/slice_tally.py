@@ -277,7 +277,8 @@ def _slower(sides: FloatArray, rest: FloatArray) -> FloatArray:
     above = sums[_CHALLENGER] - (mean + shift)[:, None] * answers[_CHALLENGER]
     found: FloatArray = (1 - share)[:, None] * above
     found -= share[:, None] * (sums[_CHAMPION] - mean[:, None] * answers[_CHAMPION])
-    return found * is_compared[:, None]
+    found *= is_compared[:, None]
+    return found
 
 
 def _evidence_of(process: _Process) -> FloatArray:
