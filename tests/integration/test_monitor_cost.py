@@ -78,6 +78,7 @@ async def test_a_tick_with_fifty_guards_of_a_day_beside_takes_less_than_two_fift
     assert median(ticks.usual) <= GUARDS_BAR_SECONDS
 
 
+@pytest.mark.timeout(900)  # windows of sixty models are written
 async def test_with_eight_slices_each_a_tick_and_adding_them_up_take_less_than_two_fifths_of_a_second(
     database: asyncpg.Connection, database_url: str
 ):

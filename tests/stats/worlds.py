@@ -279,15 +279,15 @@ class Traffic:
         scores = self._scores(entity, affected) if world.has_scores else None
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:
-            windows = list(self._counted(calls, first, count, generation))
-            return self._sliced(windows, calls, category, first) if world.categories else windows
+            counted = list(self._counted(calls, first, count, generation))
+            return self._sliced(counted, calls, category, first) if world.categories else counted
         kept, hurried, expired = self._within_deadlines(calls, world.deadlines)
         left_out = calls.per_side(count, hurried.astype(np.float64)), kept.per_side(count, expired.astype(np.float64))
-        judged = self._counted(kept, first, count, generation)
+        windows = self._counted(kept, first, count, generation)
         return [
             replace(window, hurried_calls=int(hurried_calls), expired_calls=int(expired_calls))
             for window, hurried_calls, expired_calls in zip(
-                judged, *(counts.T.ravel().tolist() for counts in left_out), strict=True
+                windows, *(counts.T.ravel().tolist() for counts in left_out), strict=True
             )
         ]
 
@@ -307,7 +307,7 @@ class Traffic:
         size = 2 * count * kinds * SLICE_BUCKETS
         counted = np.stack([np.bincount(place, values, size) for values in columns], axis=1).astype(np.int64)
         found = counted.reshape(2, count, kinds, SLICE_BUCKETS, -1)
-        is_called: NDArray[np.bool_] = np.any(found[..., 0], axis=-1)
+        is_called = found[..., 0].sum(axis=-1) > 0
         names = [Slice("category", f"c{number}") for number in range(kinds)]
         sliced = []
         for window in windows:

@@ -275,8 +275,9 @@ def _slower(sides: FloatArray, rest: FloatArray) -> FloatArray:
     mean = _divided(sums.sum(axis=(0, 2)) - shift * challenger, total)
     share = _divided(challenger, total)
     above = sums[_CHALLENGER] - (mean + shift)[:, None] * answers[_CHALLENGER]
-    below = sums[_CHAMPION] - mean[:, None] * answers[_CHAMPION]
-    found: FloatArray = ((1 - share)[:, None] * above - share[:, None] * below) * is_compared[:, None]
+    found: FloatArray = (1 - share)[:, None] * above
+    found -= share[:, None] * (sums[_CHAMPION] - mean[:, None] * answers[_CHAMPION])
+    found *= is_compared[:, None]
     return found
 
 
