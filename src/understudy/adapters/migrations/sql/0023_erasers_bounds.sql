@@ -197,7 +197,7 @@ BEGIN
           SELECT version.id::TEXT FROM ModelVersion AS version WHERE version.model_name = one.model_name));
     GET DIAGNOSTICS gone = ROW_COUNT;
     UPDATE EntityErasure SET outcomes = outcomes + retold, dead_letters = dead_letters + gone,
-        searched = array_remove(searched, 'outcomes and dead letters') || 'outcomes and dead letters'
+        searched = array_append(array_remove(searched, 'outcomes and dead letters'), 'outcomes and dead letters')
     WHERE id = erasure;
     RETURN retold + gone;
 END $$;
@@ -231,7 +231,8 @@ END $$;
 -- -- what is written and read -----------------------------------------------------------------------------------------------
 
 -- Whether a text has an entity's id in it, as names_entity of core.prediction_log.erasure: whatever its capitals, and an id of up
--- to four characters as a word of its own, since such ones are in many words and numbers.
+-- to four characters as a word of its own, since such ones are in many words and numbers. Of capitals beyond ASCII it knows those
+-- that the database's locale does.
 CREATE FUNCTION understudy_names_entity(words TEXT, entity TEXT) RETURNS BOOLEAN LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN length(entity) > 4 THEN strpos(lower(words), lower(entity)) > 0
         ELSE lower(words) ~ ('(^|[^[:alnum:]])' || regexp_replace(lower(entity), '([^[:alnum:]])', '\\\1', 'g') || '($|[^[:alnum:]])')
