@@ -234,10 +234,10 @@ class Traffic:
         self._phase = rng.random(2) * 2 * np.pi
         # Of a generator of its own, so that worlds without categories are what they were.
         self._of_categories = np.random.default_rng([seed, 85])
-        count = len(world.categories)
-        level = np.exp(0.5 * self._of_categories.normal(size=count))
-        self._category_errors = level / (level @ np.array(world.categories)) if count else np.ones(1)
-        self._category_log_latency = 0.3 * self._of_categories.normal(size=count) if count else np.zeros(1)
+        kinds = len(world.categories)
+        level = np.exp(0.5 * self._of_categories.normal(size=kinds))
+        self._category_errors = level / (level @ np.array(world.categories)) if kinds else np.ones(1)
+        self._category_log_latency = 0.3 * self._of_categories.normal(size=kinds) if kinds else np.zeros(1)
         self.slow_us = self._slow_threshold()
         # Of a generator of its own, so that worlds without incidents are what they were.
         anywhere = float(np.random.default_rng([seed, 1]).uniform(2, 300))
@@ -255,8 +255,9 @@ class Traffic:
         window, entity, challenger, affected = window[arrived], entity[arrived], challenger[arrived], affected[arrived]
 
         category = self._drawn_categories(len(window))
-        chance = self._error_chance(numbers, window, entity, affected) * self._category_errors[category]
-        errors = rng.random(len(window)) < chance
+        # The draw comes first, as before there were categories: the chance draws from the same generator.
+        drawn = rng.random(len(window))
+        errors = drawn < self._error_chance(numbers, window, entity, affected) * self._category_errors[category]
         if world.category_fails:
             errors |= affected & (category == 0)
         in_incident = np.zeros(len(window), bool)

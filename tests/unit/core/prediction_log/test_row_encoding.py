@@ -50,6 +50,7 @@ def test_a_record_has_the_facts_of_its_row():
         "score": -0.1,
         "latency_us": 12_999,
         "deadline_us": 250_000,
+        "is_sliced": 0,
     }
 
 
