@@ -217,6 +217,16 @@ async def entities(database: asyncpg.Connection, database_url: str) -> PostgresP
             a_call(5, entity_id="forced", predicted_at=START + 5, reason=Reason.FORCED),
             a_call(6, entity_id="late", predicted_at=START + 6, error_code="E504", deadline_us=140_000),
             a_call(7, entity_id="next", predicted_at=START + UNIT, **good),
+            *(
+                a_call(number, entity_id="both", input_hash=kind * 64, predicted_at=START + number - 20, status=status)
+                for number, kind, status in (
+                    (30, "c", Status.BAD_ANSWER),
+                    (31, "c", Status.TIMEOUT),
+                    (32, "d", Status.BAD_ANSWER),
+                    (33, "d", Status.FALLBACK),
+                )
+            ),
+            a_call(34, entity_id="bad inputs", predicted_at=START + 14, status=Status.BAD_ANSWER),
             a_call(8, predicted_at=START - 9, status=Status.OK, **{**before, "error_code": None}),
             a_call(9, predicted_at=START - 8, **{**before, "status": Status.ERROR}),
             a_call(10, predicted_at=START - 7, **{**before, "status": Status.ERROR}),
@@ -232,10 +242,11 @@ async def test_calls_of_single_entities_are_counted_where_they_are_judged_and_re
 
     found = await entities.entity_calls(both, UNIT, 100)
     first = await entities.entity_calls(both, UNIT, 1)
-    (acme,) = found[START]
+    acme, both_fail = found[START]
     (known,) = (await entities.entities_of(acme.rows)).values()
 
     assert acme[:-1] == ("acme", 4, 3, 2, 1)
+    assert both_fail[:-1] == ("both", 2, 2, 1, 1)
     assert [moment for _, moment in acme.rows] == [START * 1_000_000]
     assert known.entity_id == "acme"
     assert known.prediction_id is not None

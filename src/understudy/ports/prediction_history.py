@@ -154,7 +154,7 @@ class EntityHistory(Protocol):
         """Return what came of each entity's calls of the challenger, by the start of a stretch of ``unit_seconds``.
 
         Calls that were forced, sent by their category, answered by a cache or ended at their caller's deadline are
-        left out. Of more than ``at_most`` entities in all stretches together, the later ones are.
+        left out, and so are inputs of which every call failed on the champion that stood in as well. Of more than ``at_most`` entities in all stretches together, the later ones are.
         """
 
     async def entities_before(

@@ -105,7 +105,8 @@ _FAILURES = f"""
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
 """  # noqa: S608 - constants
 
-# As failures are, version by version from an index; those that the champion answered in its place are its rows.
+# As failures are, version by version from an index; those that the champion answered in its place are its rows. Inputs
+# that the champion failed as well each time it was asked in its place say nothing of the challenger.
 _ENTITY_CALLS = """
     SELECT start, entity_id, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed, count(*) AS inputs,
            count(*) FILTER (WHERE failed = calls) AS failed_inputs,
@@ -122,6 +123,7 @@ _ENTITY_CALLS = """
           AND (error_code IS NULL OR error_code <> 'E504' OR deadline_us IS NULL)
           AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5)
         GROUP BY start, entity_id, input_hash
+        HAVING NOT bool_and(model_version_id <> assigned_version_id AND status NOT IN ('ok', 'fallback'))
     ) AS asked
     GROUP BY start, entity_id ORDER BY start LIMIT $7
 """
