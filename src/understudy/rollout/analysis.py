@@ -43,6 +43,8 @@ class Analysis(NamedTuple):
     """Of a challenger that gives every call the same score, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
+    are_shared_errors_told: bool = False
+    """Whether the decision was made for an operator who knows of errors that the champion had as well."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -55,13 +57,30 @@ def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcome: D
 
 
 def analysis_of_strata(
-    view: RolloutView, strata: Strata, outcome: Difference | None, entities: EntityCounts | None = None
+    view: RolloutView,
+    strata: Strata,
+    outcome: Difference | None,
+    entities: EntityCounts | None = None,
+    *,
+    are_shared_errors_told: bool = False,
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy = policy_of(view)
-    decision = judge(strata, policy, stage_of(view), view.read_at, outcome, entities=entities)
+    told = are_shared_errors_told
+    decision = judge(
+        strata, policy, stage_of(view), view.read_at, outcome, entities=entities, are_shared_errors_told=told
+    )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    return Analysis(decision, None, _requests(view, strata), strata, outcome, is_worse=is_worse, entities=entities)
+    return Analysis(
+        decision,
+        None,
+        _requests(view, strata),
+        strata,
+        outcome,
+        entities=entities,
+        are_shared_errors_told=told,
+        is_worse=is_worse,
+    )
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:

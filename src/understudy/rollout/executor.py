@@ -42,8 +42,9 @@ from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.constant_scores import ConstantScores
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
-from understudy.rollout.metrics import ENTITIES, SCORES, RolloutMetrics, Trigger
+from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, RolloutMetrics, Trigger
 from understudy.rollout.score_comparison import ScoreComparison
+from understudy.rollout.shared_errors import SharedErrors, are_told_now, stored_shared_errors
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
 from understudy.rollout.warm_up import WarmUpProbe
@@ -125,6 +126,7 @@ class RolloutExecutor:
         self._warm_up = warm_up
         self._scores = scores
         self._entities = entities
+        self._shared_errors = SharedErrors(store)
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -156,6 +158,7 @@ class RolloutExecutor:
         rollout_ids = await self._store.open_ids()
         self._window_cache.forget_others(rollout_ids)
         self._constant.forget_others(rollout_ids)
+        self._shared_errors.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
@@ -289,8 +292,20 @@ class RolloutExecutor:
         )
         if strata is None:
             return None
+        return await self._judge(view, strata)
+
+    async def _judge(self, view: RolloutView, strata: Strata) -> Analysis:
+        """Judge windows; errors that the champion had as well hold nothing once an operator was told of them."""
+        record = view.record
         entities = None if self._entities is None else self._entities.latest(record.id)
-        return await asyncio.to_thread(analysis_of_strata, view, strata, self._outcome_of(record.id), entities)
+        given = (view, strata, self._outcome_of(record.id), entities)
+        is_known = self._shared_errors.is_known(record.id)
+        found = await asyncio.to_thread(analysis_of_strata, *given, are_shared_errors_told=is_known)
+        if found.decision is None or not found.decision.has_shared_errors:
+            return found
+        if not await self._shared_errors.was_told(record.id):
+            return found
+        return await asyncio.to_thread(analysis_of_strata, *given, are_shared_errors_told=True)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""
@@ -314,7 +329,7 @@ class RolloutExecutor:
         decision = seen.decision or seen.after_promotion
         event = NewRolloutEvent(ACTOR)
         holds_scores = False
-        named = named_keys(decision, transition.state)
+        named, tells = named_keys(decision, transition.state), are_told_now(decision, transition.state)
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
@@ -323,6 +338,7 @@ class RolloutExecutor:
         elif seen.decision is not None and seen.strata is not None:
             stored = await _stored(seen.strata)
             stored |= stored_entities(seen.entities, named)
+            stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
             event = _judged(view, seen.decision, stored, seen.outcome)
         alerts = alert_events(transition.actions, view, self._environment, decision)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
@@ -332,10 +348,12 @@ class RolloutExecutor:
         state = transition.state
         if self._entities is not None:
             self._entities.told(view.record.id, named)
+        if tells:
+            self._shared_errors.tell(view.record.id)
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        held_by = SCORES if holds_scores else ENTITIES if named else None
+        held_by = SCORES if holds_scores else ENTITIES if named else SHARED_ERRORS if tells else None
         self._metrics.count(view.record.state, transition, decision, held_by=held_by)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)

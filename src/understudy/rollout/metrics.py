@@ -16,6 +16,7 @@ STATES = {
     CheckState.TOO_EARLY: 1,
     CheckState.UNPROVEN: 2,
     CheckState.WARMING: 2.5,
+    CheckState.SHARED: 2.75,
     CheckState.FAIL: 3,
     CheckState.INVALID: 4,
 }
@@ -42,10 +43,12 @@ SCORES = "scores"
 """Of a warm-up that was answered, with scores unlike the champion's."""
 ENTITIES = "entities"
 """Of a step that is held because the challenger fails a few of them."""
+SHARED_ERRORS = "shared_errors"
+"""Of a step that is held because of errors that the champion had as well."""
 _JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.GUARD)
 _TRANSITIONS = (
     (Phase.PROGRESSING, (STEP, REPEATED)),
-    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, Trigger.GUARD)),
+    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, SHARED_ERRORS, Trigger.GUARD)),
     (Phase.PROMOTING, (STEP, REPEATED)),
     (Phase.SUCCEEDED, (RETIRED, Trigger.GUARD)),
     (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND, Trigger.GUARD)),
@@ -100,7 +103,7 @@ class RolloutMetrics:
     ) -> None:
         """Count a transition of the monitor's own, and the rollback that it may be.
 
-        ``held_by`` is :data:`SCORES` or :data:`ENTITIES` where a rollout waits because of these.
+        ``held_by`` is :data:`SCORES`, :data:`ENTITIES` or :data:`SHARED_ERRORS` where a rollout waits because of these.
         """
         state = transition.state
         trigger = _trigger_of(before, transition)

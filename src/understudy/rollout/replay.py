@@ -12,6 +12,7 @@ from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import counts_of
+from understudy.rollout.shared_errors import were_told
 from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
 
 
@@ -86,7 +87,15 @@ def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision
     stage = _stage_of(inputs["stage"])
     policy = CanaryPolicy.from_json(thresholds)
     outcome = None if inputs.get("outcome") is None else Difference(**inputs["outcome"])
-    return judge(strata_from_text(inputs["strata"]), policy, stage, inputs["now"], outcome, entities=counts_of(inputs))
+    return judge(
+        strata_from_text(inputs["strata"]),
+        policy,
+        stage,
+        inputs["now"],
+        outcome,
+        entities=counts_of(inputs),
+        are_shared_errors_told=were_told(inputs),
+    )
 
 
 def _stage_of(stored: Mapping[str, Any]) -> Stage:
@@ -115,5 +124,5 @@ def _agrees_on_scores(decision: Decision, event: RolloutEventRecord, stored: Map
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:
     # What decides nothing has had other names in other versions: unproven was once a pass.
-    deciding = (CheckState.WARMING, CheckState.FAIL, CheckState.INVALID)
+    deciding = (CheckState.WARMING, CheckState.SHARED, CheckState.FAIL, CheckState.INVALID)
     return {row.check: row.state for row in rows if row.state in deciding}

@@ -18,7 +18,7 @@ from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
-from understudy.core.canary.error_rate import ERROR_RATE, error_rate
+from understudy.core.canary.error_rate import ERROR_RATE, own_error_rate
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
@@ -72,15 +72,17 @@ def judge(
     outcome: Difference | None = None,
     *,
     entities: EntityCounts | None = None,
+    are_shared_errors_told: bool = False,
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
-    Entities that the challenger fails, of those in ``entities``, hold the step.
+    Entities that the challenger fails, of those in ``entities``, hold the step; so do errors that the champion had as
+    well, where a check would fail with them, until an operator was told.
     """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
     begun = inputs = _check_input(strata.begun_by(now), policy, stage)
-    failed_early = early_failure(begun, error_rate(begun), log_needed, now)
+    failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
     if failed_early is None:
         inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
@@ -107,6 +109,11 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
+    if (
+        not are_shared_errors_told
+        and (held := _held_by_shared_errors(inputs, rows, needs_human=needs_human)) is not None
+    ):
+        return replace(held, evidence=evidence, missing_requests=detectable.missing_requests)
     if entities is not None and (named := _held_by_entities(inputs, entities, needs_human=needs_human)) is not None:
         return replace(named, evidence=evidence, missing_requests=detectable.missing_requests)
     missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable, start)
@@ -126,6 +133,16 @@ def _held_by_entities(inputs: CheckInput, counts: EntityCounts, *, needs_human: 
         return None
     reason = entities_words(found, champion_ratio)
     return Decision(Verdict.HOLD, reason, needs_human=needs_human, entities=found)
+
+
+def _held_by_shared_errors(inputs: CheckInput, rows: Sequence[Evidence], *, needs_human: bool) -> Decision | None:
+    """Return the verdict where the challenger would be rolled back but for errors that the champion had as well."""
+    row = next((row for row in rows if row.state is CheckState.SHARED), None)
+    if row is None:
+        return None
+    challenger = inputs.strata.challenger
+    reason = words.shared_errors_words(row, int(challenger.shared[:, 2].sum()), int(challenger["errors"].sum()))
+    return Decision(Verdict.HOLD, reason, needs_human=needs_human, has_shared_errors=True)
 
 
 def _latency_shift(strata: Strata, stage: Stage) -> FloatArray | None:
@@ -151,7 +168,7 @@ def _fails_more(inputs: CheckInput, log_needed: float) -> bool:
 
     No empty cache makes errors: a challenger that has these as well gets no time to get warm.
     """
-    errors = error_rate(inputs)
+    errors = own_error_rate(inputs)
     gains = rate_gains(errors.rates.cut(inputs.firsts[0]), errors.tolerated_ratio, inf)
     return log_rate_evidence(gains) >= log_needed
 

@@ -176,6 +176,8 @@ class Rules(IntEnum):
     """The slowest hundredth and thousandth of the answers are judged as well (ADR 69)."""
     COLD = 5
     """A challenger that may be getting warm is held, and latency counts from when it is warm (ADR 81)."""
+    SHARED_ERRORS = 6
+    """Errors that the champion had as well take nothing back: a person is asked (ADR 91)."""
 
 
 NEWEST_RULES = max(Rules)

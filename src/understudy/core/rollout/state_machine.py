@@ -233,9 +233,9 @@ def _scores_refused(state: RolloutState, observation: Observation) -> Transition
 
 
 def _fails_entities(state: RolloutState, observation: Observation) -> Transition | None:
-    """A challenger that fails a few entities and nothing else: an operator weighs them against the others."""
+    """A challenger that fails a few entities, or calls that the champion fails as well: an operator weighs them."""
     decision = observation.decision
-    if decision is None or not decision.entities:
+    if decision is None or not (decision.entities or decision.has_shared_errors):
         return None
     return waiting(state, WaitingFor.TIME, f"stops at {state.weight_percent} %: {decision.reason}")
 

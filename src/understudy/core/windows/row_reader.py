@@ -15,6 +15,7 @@ from understudy.errors import DeadlineExceeded
 
 NULL = b"\\N"
 OK = Status.OK.encode()
+STOOD_IN = Status.FALLBACK.encode()
 OUT_OF_TIME = DeadlineExceeded.code.encode()
 TRUE = b"t"
 NEEDED = (
@@ -76,6 +77,8 @@ class Columns(NamedTuple):
     latency_us: NDArray[np.int64]
     is_hit: NDArray[np.bool_]
     is_ok: NDArray[np.bool_]
+    has_stood_in: NDArray[np.bool_]
+    """Whether the champion answered in the challenger's place."""
     is_out_of_time: NDArray[np.bool_]
     """Whether a deadline ended the call, or what another version had to stand in for."""
     deadline_us: NDArray[np.int64]
@@ -108,12 +111,21 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
             pieces.append(read)
     if not pieces:
         return None
-    group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us = map(
+    group, entity, score, latency_us, is_hit, is_ok, has_stood_in, is_out_of_time, deadline_us = map(
         np.concatenate, zip(*pieces, strict=True)
     )
-    unreadable = len(rows) - group.size
     return Columns(
-        list(numbers), group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, unreadable
+        groups=list(numbers),
+        group=group,
+        entity=entity,
+        score=score,
+        latency_us=latency_us,
+        is_hit=is_hit,
+        is_ok=is_ok,
+        has_stood_in=has_stood_in,
+        is_out_of_time=is_out_of_time,
+        deadline_us=deadline_us,
+        unreadable_rows=len(rows) - group.size,
     )
 
 
@@ -181,6 +193,7 @@ def _read_fields(fields: Sequence[Sequence[bytes]], numbers: dict[Shared, int]) 
         np.array(latencies, np.int64),
         np.array([text == TRUE for text in hit]),
         np.array([text == OK for text in status]),
+        np.array([text == STOOD_IN for text in status]) if STOOD_IN in status else np.zeros(len(status), np.bool_),
         np.array([text == OUT_OF_TIME for text in code]),
         np.array(deadlines, np.int64),
     )
