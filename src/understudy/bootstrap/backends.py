@@ -11,6 +11,7 @@ from understudy.core.routing.policy_document import apply_document
 from understudy.ports.model_backend import ModelBackend, ServerSeen
 from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import ScoreHistory
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.warm_up import READY_SECONDS, WarmUpProbe, warm_up
 from understudy.settings import Settings
@@ -26,9 +27,11 @@ def warm_up_probe(settings: Settings, policies: PolicySource) -> WarmUpProbe:
     return WarmUpProbe(policies, connector_of(settings), PROTOCOLS)
 
 
-def score_comparison(settings: Settings, policies: PolicySource, history: ScoreHistory) -> ScoreComparison:
+def score_comparison(
+    settings: Settings, policies: PolicySource, history: ScoreHistory, windows: WindowLog
+) -> ScoreComparison:
     """Return what compares a version's scores with the champion's before its first share."""
-    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history)
+    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history, windows)
 
 
 async def policies_of_proxies(session: Session, model_names: Sequence[str] | None = None) -> PolicySnapshot:

@@ -103,13 +103,14 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
     outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
     history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
     entities = EntityCheck(store, history)
+    windows = PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     executor = RolloutExecutor(
         store,
-        PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable),
+        windows,
         outcomes.latest,
         warm_up_probe(settings, policies),
         telemetry,
-        scores=score_comparison(settings, policies, history),
+        scores=score_comparison(settings, policies, history, windows),
         entities=entities,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
