@@ -15,7 +15,7 @@ from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_history import LoggedFailures, LoggedScores, TrialAsked
+from understudy.ports.prediction_history import Draw, LoggedFailures, LoggedScores, TrialAsked
 
 NOW = float(int(time.time())) - 3_600.0
 """A whole second: of a fraction, Postgres and Python may differ in the last microsecond, at which a time ends."""
@@ -217,6 +217,16 @@ async def entities(database: asyncpg.Connection, database_url: str) -> PostgresP
             a_call(5, entity_id="forced", predicted_at=START + 5, reason=Reason.FORCED),
             a_call(6, entity_id="late", predicted_at=START + 6, error_code="E504", deadline_us=140_000),
             a_call(7, entity_id="next", predicted_at=START + UNIT, **good),
+            *(
+                a_call(number, entity_id="both", input_hash=kind * 64, predicted_at=START + number - 20, status=status)
+                for number, kind, status in (
+                    (30, "c", Status.BAD_ANSWER),
+                    (31, "c", Status.TIMEOUT),
+                    (32, "d", Status.BAD_ANSWER),
+                    (33, "d", Status.FALLBACK),
+                )
+            ),
+            a_call(34, entity_id="bad inputs", predicted_at=START + 14, status=Status.BAD_ANSWER),
             a_call(8, predicted_at=START - 9, status=Status.OK, **{**before, "error_code": None}),
             a_call(9, predicted_at=START - 8, **{**before, "status": Status.ERROR}),
             a_call(10, predicted_at=START - 7, **{**before, "status": Status.ERROR}),
@@ -232,10 +242,11 @@ async def test_calls_of_single_entities_are_counted_where_they_are_judged_and_re
 
     found = await entities.entity_calls(both, UNIT, 100)
     first = await entities.entity_calls(both, UNIT, 1)
-    (acme,) = found[START]
+    acme, both_fail = found[START]
     (known,) = (await entities.entities_of(acme.rows)).values()
 
     assert acme[:-1] == ("acme", 4, 3, 2, 1)
+    assert both_fail[:-1] == ("both", 2, 2, 1, 1)
     assert [moment for _, moment in acme.rows] == [START * 1_000_000]
     assert known.entity_id == "acme"
     assert known.prediction_id is not None
@@ -254,3 +265,52 @@ async def test_an_entitys_own_calls_of_the_champion_are_counted_within_its_newes
 async def test_rows_that_the_log_does_not_have_are_left_out(entities):
     assert await entities.entities_of([]) == {}
     assert await entities.entities_of([(999_999, int(NOW * 1e6))]) == {}
+
+
+DAY = 86_400.0
+WEEK = Draw(NOW - 6 * DAY, NOW + DAY, 91, 200)
+
+
+async def of_regulars_and_the_newest(database: asyncpg.Connection, database_url: str) -> PostgresPredictionHistory:
+    """Log calls of 300 entities in two hours of the last days, and then 1,400 of one and 250 of as many others."""
+    for version in ("6", "7"):
+        await register(database, "churn", version)
+    inputs = b'{"age":41.0}'
+    calls = [(f"regular-{number}", NOW - 5 * DAY + 120 * (number % 60) + number / 100) for number in range(300)]
+    calls += [("busy", NOW - 600 + number / 10) for number in range(1_400)]
+    calls += [(f"new-{number}", NOW - 200 + number / 10) for number in range(250)]
+    rows = [
+        a_row(number)._replace(entity_id=entity, predicted_at=at, inputs=inputs, score=number / 2_000)
+        for number, (entity, at) in enumerate(calls)
+    ]
+    traffic = LoggedTraffic(database_url)
+    await traffic.ship(rows)
+    await traffic.close()
+    await database.execute(
+        """INSERT INTO PredictionLog (model_version_id, assigned_version_id, entity_id, input_hash, prediction,
+                                      latency_ms, predicted_at, prediction_id, score, role, reason, status)
+           SELECT 2, 2, entity_id, input_hash, prediction, 1, predicted_at + INTERVAL '50 ms', prediction_id,
+                  score + 1, 'shadow', 'bucket', 'ok' FROM PredictionLog"""
+    )
+    return PostgresPredictionHistory(database_url, timeout_seconds=20)
+
+
+async def test_who_calls_most_or_last_does_not_decide_which_calls_are_drawn(database, database_url):
+    history = await of_regulars_and_the_newest(database, database_url)
+
+    drawn = await history.drawn_calls(1, WEEK)
+    again = await history.drawn_calls(1, WEEK)
+    others = await history.drawn_calls(1, WEEK._replace(key=92))
+    seen = await history.shadow_scores(1, 2, WEEK)
+
+    names = [call.entity_id for call in drawn]
+    assert drawn == again
+    assert len(set(names)) == len(names) == 200
+    assert 60 <= sum(name.startswith("regular") for name in names) <= 160
+    assert len(set(names) & {call.entity_id for call in others}) < 120
+    assert (drawn[0].inputs, drawn[0].answer) == ('{"age": 41.0}', '{"score": 0.5}')
+    assert len(seen) == 200
+    assert all(shadow == champion + 1 for champion, shadow in seen)
+    assert sum(champion < 300 / 2_000 for champion, _ in seen) >= 60
+    assert await history.drawn_calls(1, Draw(NOW + DAY, NOW + 2 * DAY, 91, 200)) == []
+    assert await history.shadow_scores(1, 2, Draw(NOW + DAY, NOW + 2 * DAY, 91, 200)) == []

@@ -163,8 +163,8 @@ async def test_a_plan_that_expects_different_scores_is_not_held_and_keeps_what_w
     [
         (0, {}, "no inputs of the champion's calls are logged"),
         (200, {"with_inputs": False}, "no inputs of the champion's calls are logged"),
-        (99, {}, "of 99 logged calls those of 99 entities can be sent again"),
-        (200, {"entities": 60}, "of 200 logged calls those of 60 entities can be sent again"),
+        (99, {}, "of logged calls of 99 entities those of 99 can be sent again"),
+        (200, {"entities": 60}, "of logged calls of 60 entities those of 60 can be sent again"),
     ],
     ids=["none", "no inputs", "99 calls", "60 entities"],
 )

@@ -412,3 +412,55 @@ def test_any_quantile_of_the_sketch_is_within_two_percent_and_merging_is_exact_i
 
 def test_the_bars_are_run_on_the_default_plan():
     assert [step.weight_percent for step in STEPS] == [2, 5, 10, 25, 50]
+
+
+SHARED = 0.005
+"""The champion stands in, and has as many errors as ever."""
+
+
+@pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[1:])
+@pytest.mark.parametrize(
+    ("world", "look_seconds"),
+    [
+        *([(World("errors x2", error_factor=2, shared_ratio=SHARED), 60)] if IS_FULL else []),
+        (World("errors x3", error_factor=3, shared_ratio=SHARED), 60),
+        (World("errors x10", error_factor=10, shared_ratio=SHARED), 10),
+        (World("every request fails", error_factor=1e6, shared_ratio=SHARED), 10),
+    ],
+    ids=lambda value: value.name if isinstance(value, World) else "",
+)
+def test_errors_that_the_champion_has_now_and_then_as_well_cost_hardly_any_power(world, look_seconds, volume):
+    seeds = runs(short=3, full=25)
+    with_them, without = (
+        [roll_out(at(one, volume), seed, look_seconds=look_seconds) for seed in seeds]
+        for one in (world, replace(world, shared_ratio=0.0))
+    )
+
+    found = [sum(outcome.challenger_requests for outcome in outcomes) for outcomes in (with_them, without)]
+    say(f"{world.name}, {volume}/min (bar 1.1x)", f"{found[0]:,} requests until the rollback, {found[1]:,} without")
+    assert all(outcome.rolled_back for outcome in with_them)
+    assert found[0] <= 1.1 * found[1]
+
+
+def test_a_challenger_that_fails_every_call_is_taken_back_although_the_champion_fails_half_of_them_as_well():
+    world = World("every request fails, half of them on both", error_factor=1e6, shared_ratio=0.5)
+
+    outcomes = [roll_out(world, seed, look_seconds=10) for seed in runs(short=3)]
+
+    requests = [outcome.challenger_requests for outcome in outcomes if outcome.rolled_back]
+    say("every request fails, half of them on both (bar 400)", f"median {median(requests):,.0f}")
+    assert len(requests) == len(outcomes)
+    assert median(requests) <= 400
+
+
+@pytest.mark.parametrize("volume", VOLUMES)
+@pytest.mark.parametrize("bad_calls", [10, 40])
+def test_calls_that_fail_on_both_versions_take_no_equal_version_back(bad_calls, volume):
+    world = at(World("attacked", bad_calls_per_window=bad_calls), volume)
+
+    outcomes = [roll_out(world, seed, minutes=60) for seed in runs(short=2, full=50)]
+    waited = sum(outcome.decision.has_shared_errors for outcome in outcomes)
+
+    say(f"{4 * bad_calls} bad calls a minute, {volume}/min (bar 0)", f"{waited} of {len(outcomes)} wait, none is back")
+    assert not any(outcome.rolled_back for outcome in outcomes)
+    assert waited == len(outcomes) or bad_calls < 40  # of a few entities, which hold nothing

@@ -6,6 +6,7 @@ Short by default; ``UNDERSTUDY_STATS=full`` takes the numbers of runs that the p
 import os
 import sys
 from collections.abc import Callable
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,14 +15,16 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.dev_server.onnx import OnnxModel
 from understudy.core.canary.constant_scores import constant_words, live_scores, varies
-from understudy.core.canary.score_agreement import AgreementState, PairSource, ScorePairs, judge_agreement
+from understudy.core.canary.score_agreement import AgreementState, PairSource, ScorePairs, judge_agreement, spread_of
 from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.statistics.sample_size import FloatArray
+from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.strata import stratify
 
 pytestmark = pytest.mark.timeout(600)
 RUNS = 1_500 if os.environ.get("UNDERSTUDY_STATS") == "full" else 300
 PAIRS = 200
+NORMAL = NormalDist()
 Draw = Callable[[np.random.Generator], tuple[FloatArray, FloatArray]]
 
 
@@ -89,6 +92,28 @@ def test_yes_and_no_of_versions_that_correlate_are_hardly_ever_held():
 
     sys.stdout.write(f"\nyes and no: {found} of {RUNS} held")
     assert found <= RUNS // 300
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.6, 0.75, 1.0])
+@pytest.mark.parametrize("middle", [0.5, 0.9])
+def test_callers_that_send_calls_with_nearly_one_score_hold_no_good_version(share, middle):
+    """An attacker's entities are this share of all that are drawn, and lie in a tenth of the champion's scores."""
+    usual = spread_of(Histogram.of(NORMAL.inv_cdf((place + 0.5) / 1_000) for place in range(1_000)))
+    linear = 2 * np.sin(np.pi * 0.78 / 6)
+    random = np.random.default_rng(91)
+    held = unguarded = 0
+    for _ in range(RUNS // 3):
+        places = random.random(PAIRS)
+        sent = round(share * PAIRS)
+        places[:sent] = middle - 0.05 + 0.1 * random.random(sent)
+        champion = [NORMAL.inv_cdf(place) for place in places.tolist()]
+        challenger = linear * np.array(champion) + np.sqrt(1 - linear**2) * random.normal(size=PAIRS)
+        pairs = ScorePairs(PairSource.LOG, champion, challenger.tolist())
+        unguarded += judge_agreement(pairs).state is AgreementState.DIFFERENT
+        held += judge_agreement(pairs._replace(usual_spread=usual)).state is AgreementState.DIFFERENT
+
+    sys.stdout.write(f"\n{share:.0%} sent around {middle:.0%}: {held} of {RUNS // 3} held, {unguarded} without")
+    assert held == 0
 
 
 def test_the_demos_better_models_are_not_held_and_the_one_with_wrong_columns_is():

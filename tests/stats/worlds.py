@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from failing_calls import with_failures
 from numpy.typing import NDArray
 
 from understudy.core.prediction_log.call_slices import Slice
@@ -87,6 +88,10 @@ class World:
     """How much longer the challenger's calls take at first, because its server's caches are empty."""
     warm_factor: float = 1.0
     """What of that stays."""
+    shared_ratio: float = 0.0
+    """Share of the challenger's errors that the champion, which stands in, has as well."""
+    bad_calls_per_window: int = 0
+    """Calls, each of another entity, that a caller sends the challenger and that fail on both versions."""
     warming_minutes: float = 10.0
     """In which what its calls take longer falls to 1/e: a twentieth is left after half an hour."""
     categories: tuple[float, ...] = ()
@@ -230,6 +235,9 @@ class Traffic:
         self._lost = rng.random(count) < world.lost_ratio
         self._met = np.zeros(count, bool)
         self._met_challenger = np.zeros(count, bool)
+        # Of generators of their own, so that worlds without them are what they were.
+        self._sharing = np.random.default_rng([seed, 3])
+        self._bad_buckets = np.random.default_rng([seed, 4]).integers(0, 64, world.bad_calls_per_window).tolist()
         self._pods = np.zeros(2)
         self._phase = rng.random(2) * 2 * np.pi
         # Of a generator of its own, so that worlds without categories are what they were.
@@ -281,7 +289,9 @@ class Traffic:
         calls = _Calls(window, entity, challenger, errors, log_us, scores)
         if world.deadlines is None:
             counted = list(self._counted(calls, first, count, generation))
-            return self._sliced(counted, calls, category, first) if world.categories else counted
+            if world.categories:
+                counted = self._sliced(counted, calls, category, first)
+            return with_failures(counted, self._bad_buckets) if self._bad_buckets else counted
         kept, hurried, expired = self._within_deadlines(calls, world.deadlines)
         left_out = calls.per_side(count, hurried.astype(np.float64)), kept.per_side(count, expired.astype(np.float64))
         windows = self._counted(kept, first, count, generation)
@@ -425,6 +435,10 @@ class Traffic:
         histograms = _histograms(calls, count) if self.world.has_histograms else {}
         score_cells = _score_histograms(calls, count) if self.world.has_histograms else {}
         tails = _tails(calls, self._bucket, self.slow_us, count)
+        is_shared = calls.errors & calls.challenger
+        is_shared[is_shared] = self._sharing.random(np.count_nonzero(is_shared)) < self.world.shared_ratio
+        own = calls.distinct(count, self.world.entities, calls.errors & ~is_shared)
+        shared = _shared(calls.where(is_shared), self._bucket)
         for number in range(count):
             for side, role in enumerate((Role.CHAMPION, Role.CHALLENGER)):
                 buckets = cells[side, number]
@@ -434,6 +448,8 @@ class Traffic:
                     volume=sums[BucketColumn.CALLS],
                     entities=int(entities[side, number]),
                     error_entities=int(failing[side, number]),
+                    shared_error_entities=int(failing[side, number] - own[side, number]),
+                    shared_errors=shared.get((side, number), Histogram()),
                     new_entities=int(new[0][side, number]),
                     new_in_role=int(new[1][side, number]),
                     log_latency_squares=int(squares[side, number]),
@@ -481,6 +497,17 @@ class _Calls(NamedTuple):
     def distinct(self, count: int, entities: int, chosen: NDArray[np.bool_]) -> IntArray:
         pairs = np.unique((self.challenger * count + self.window)[chosen] * entities + self.entity[chosen])
         return np.bincount(pairs // entities, minlength=2 * count).reshape(2, count)
+
+
+def _shared(calls: _Calls, bucket_of: IntArray) -> dict[tuple[int, int], Histogram]:
+    """Return the buckets of calls, by side and window."""
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    for place in zip(
+        calls.challenger.astype(int).tolist(), calls.window.tolist(), bucket_of[calls.entity].tolist(), strict=True
+    ):
+        counts = found.setdefault(place[:2], {})
+        counts[place[2]] = counts.get(place[2], 0) + 1
+    return {place: Histogram(counts) for place, counts in found.items()}
 
 
 def _cells(calls: _Calls, bucket_of: IntArray, slow_us: float, count: int) -> IntArray:

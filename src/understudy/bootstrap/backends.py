@@ -13,6 +13,7 @@ from understudy.ports.model_backend import ModelBackend, ServerSeen
 from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import ScoreHistory
 from understudy.ports.warm_up import WarmUpRequests
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.score_comparison import ScoreComparison
 from understudy.rollout.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
@@ -33,10 +34,14 @@ def warm_up_probe(settings: Settings, policies: PolicySource, proxies: ProxyWarm
 
 
 def score_comparison(
-    settings: Settings, policies: PolicySource, history: ScoreHistory, proxies: ProxyWarmUp | None = None
+    settings: Settings,
+    policies: PolicySource,
+    history: ScoreHistory,
+    windows: WindowLog,
+    proxies: ProxyWarmUp | None = None,
 ) -> ScoreComparison:
     """Return what compares a version's scores with the champion's before its first share."""
-    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history, proxies)
+    return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history, windows, proxies=proxies)
 
 
 def proxy_warm_up(settings: Settings, requests: WarmUpRequests) -> ProxyWarmUp:

@@ -121,7 +121,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         outcomes.latest,
         warm_up_probe(settings, policies, proxies),
         telemetry,
-        scores=score_comparison(settings, policies, history, proxies),
+        scores=score_comparison(settings, policies, history, windows, proxies),
         entities=entities,
         drifts=drifts,
         slices=slices,

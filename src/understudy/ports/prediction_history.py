@@ -112,18 +112,33 @@ class CallHistory(Protocol):
         """
 
 
-class ScoreHistory(CallHistory, Protocol):
+class Draw(NamedTuple):
+    """Calls of entities that are chosen at random from a stretch of time."""
+
+    since: float
+    """In seconds since the epoch, as ``until``."""
+    until: float
+    """Not included."""
+    key: int
+    """Which ones: no caller can know it before. The same key chooses the same ones."""
+    entities: int
+    """At most, each with one call."""
+
+
+class ScoreHistory(Protocol):
     """Calls of which a champion's score can be compared with another version's.
 
-    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    A caller with many calls, or with the newest ones, has no more of them than others: a bounded number of calls is
+    looked at, from all over the time. Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
     """
 
-    async def shadow_scores(
-        self, champion_id: int, shadow_id: int, since: float, until: float, at_most: int
-    ) -> Sequence[tuple[float, float]]:
-        """Return both scores of the newest call of each entity that the champion answered and the shadow saw.
+    async def drawn_calls(self, version_id: int, draw: Draw) -> Sequence[LoggedCall]:
+        """Return calls that a version answered and whose inputs were logged, in a random order."""
 
-        Answers with a class are left out. The newest calls of the shadow are looked at, some thousand at most.
+    async def shadow_scores(self, champion_id: int, shadow_id: int, draw: Draw) -> Sequence[tuple[float, float]]:
+        """Return both scores of calls that the champion answered and the shadow saw, in a random order.
+
+        Answers with a class are left out.
         """
 
 
@@ -171,7 +186,8 @@ class EntityHistory(Protocol):
         """Return what came of each entity's calls of the challenger, by the start of a stretch of ``unit_seconds``.
 
         Calls that were forced, sent by their category, answered by a cache or ended at their caller's deadline are
-        left out. Of more than ``at_most`` entities in all stretches together, the later ones are.
+        left out, and so are inputs of which every call failed on the champion that stood in as well. Of more than
+        ``at_most`` entities in all stretches together, the later ones are.
         """
 
     async def entities_before(

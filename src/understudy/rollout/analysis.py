@@ -49,6 +49,8 @@ class Analysis(NamedTuple):
     """The slices that it does worst in; likewise."""
     drift: Sequence[BesideChampion] = ()
     """How it drifts from the champion, where that takes it back: the decision rests on it as well."""
+    are_shared_errors_told: bool = False
+    """Whether the decision was made for an operator who knows of errors that the champion had as well."""
     is_worse: bool = False
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
@@ -68,12 +70,23 @@ def analysis_of_strata(
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
+    are_shared_errors_told: bool = False,
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
-    policy, now = policy_of(view), view.read_at
-    decision = judge(strata, policy, stage_of(view), now, outcomes, entities=entities, slices=slices, drift=drift)
+    policy, told = policy_of(view), are_shared_errors_told
+    decision = judge(
+        strata,
+        policy,
+        stage_of(view),
+        view.read_at,
+        outcomes,
+        entities=entities,
+        slices=slices,
+        drift=drift,
+        are_shared_errors_told=told,
+    )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    found = Analysis(decision, None, _requests(view, strata), strata, outcomes)
+    found = Analysis(decision, None, _requests(view, strata), strata, outcomes, are_shared_errors_told=told)
     return found._replace(is_worse=is_worse, entities=entities, slices=slices, drift=tuple(drift))
 
 

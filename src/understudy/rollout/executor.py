@@ -30,8 +30,9 @@ from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.entity_verdict import named_keys, stored_entities
-from understudy.rollout.metrics import ENTITIES, SCORES, SLICES, RolloutMetrics
+from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, RolloutMetrics
 from understudy.rollout.score_comparison import ScoreComparison, Through
+from understudy.rollout.shared_errors import SharedErrors, are_told_now, stored_shared_errors
 from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.slice_verdict import named_slices, stored_slices
 from understudy.rollout.tick_analysis import TickAnalysis
@@ -109,6 +110,7 @@ class RolloutExecutor:
         self._scores = scores
         self._entities = entities
         self._slices = slices
+        self._shared_errors = SharedErrors(store)
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
@@ -120,6 +122,7 @@ class RolloutExecutor:
             entities=entities,
             slices=slices,
             drifts=drifts,
+            shared_errors=self._shared_errors,
             tick_seconds=tick_seconds,
         )
         self._ends = EndAnnouncement(store, self._metrics)
@@ -148,6 +151,7 @@ class RolloutExecutor:
         self._ticks += 1
         rollout_ids = await self._store.open_ids()
         self._constant.forget_others(rollout_ids)
+        self._shared_errors.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
@@ -255,6 +259,7 @@ class RolloutExecutor:
         event = NewRolloutEvent(ACTOR)
         holds_scores = False
         named, slices = named_keys(decision, transition.state), named_slices(decision, transition.state)
+        tells = are_told_now(decision, transition.state)
         if seen.warmed_up is not None:
             event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
@@ -263,6 +268,7 @@ class RolloutExecutor:
         elif seen.decision is not None and seen.strata is not None:
             stored = await stored_strata(seen.strata)
             stored |= stored_entities(seen.entities, named) | stored_slices(seen.slices, slices)
+            stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
             stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
             event = judged_event(view, seen.decision, stored, seen.outcomes)
         alerts = alert_events(transition.actions, view, self._environment, decision, seen.drift)
@@ -275,10 +281,13 @@ class RolloutExecutor:
             self._entities.told(view.record.id, named)
         if self._slices is not None:
             self._slices.told(view.record.id, slices)
+        if tells:
+            self._shared_errors.tell(view.record.id)
         _log.info(
             "rollout.transition", model=state.model_name, phase=state.phase, step=state.step, why=transition.event
         )
-        held_by = SCORES if holds_scores else ENTITIES if named else SLICES if slices else None
+        holds = ((SCORES, holds_scores), (ENTITIES, named), (SLICES, slices), (SHARED_ERRORS, tells))
+        held_by = next((why for why, is_why in holds if is_why), None)
         self._metrics.count(view.record.state, transition, decision, held_by=held_by)
         if state.phase.is_final:
             self._metrics.forget(view.record.id)

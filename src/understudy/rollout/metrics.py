@@ -17,6 +17,7 @@ STATES = {
     CheckState.TOO_EARLY: 1,
     CheckState.UNPROVEN: 2,
     CheckState.WARMING: 2.5,
+    CheckState.SHARED: 2.75,
     CheckState.FAIL: 3,
     CheckState.INVALID: 4,
 }
@@ -45,10 +46,12 @@ ENTITIES = "entities"
 """Of a step that is held because the challenger fails a few of them."""
 SLICES = "slices"
 """Of a step that is held because the challenger does worse for a category or a value of a feature."""
+SHARED_ERRORS = "shared_errors"
+"""Of a step that is held because of errors that the champion had as well."""
 _JUDGED = (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.GUARD)
 _TRANSITIONS = (
     (Phase.PROGRESSING, (STEP, REPEATED)),
-    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, SLICES, Trigger.GUARD)),
+    (Phase.WAITING, (*WaitingFor, SCORES, ENTITIES, SLICES, SHARED_ERRORS, Trigger.GUARD)),
     (Phase.PROMOTING, (STEP, REPEATED)),
     (Phase.SUCCEEDED, (RETIRED, Trigger.GUARD)),
     (Phase.FAILED, (Trigger.CANARY, Trigger.AFTER_PROMOTION, Trigger.BY_HAND, Trigger.GUARD)),
@@ -103,7 +106,8 @@ class RolloutMetrics:
     ) -> None:
         """Count a transition of the monitor's own, and the rollback that it may be.
 
-        ``held_by`` is :data:`SCORES`, :data:`ENTITIES` or :data:`SLICES` where a rollout waits because of these.
+        ``held_by`` is :data:`SCORES`, :data:`ENTITIES`, :data:`SLICES` or :data:`SHARED_ERRORS` where a rollout waits
+        because of these.
         """
         state = transition.state
         trigger = _trigger_of(before, transition)

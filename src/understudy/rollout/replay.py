@@ -12,6 +12,7 @@ from understudy.core.drift.beside_champion import beside_from_json
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.entity_verdict import counts_of
+from understudy.rollout.shared_errors import were_told
 from understudy.rollout.slice_verdict import slice_counts_of
 from understudy.rollout.stored_outcomes import outcomes_of
 from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
@@ -87,10 +88,17 @@ def replayed(event: RolloutEventRecord) -> Replay | None:
 def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision:
     stage = _stage_of(inputs["stage"])
     policy = CanaryPolicy.from_json(thresholds)
-    strata, outcomes = strata_from_text(inputs["strata"]), outcomes_of(inputs)
-    drift = [beside_from_json(document) for document in inputs.get("drift", ())]
-    entities, slices = counts_of(inputs), slice_counts_of(inputs)
-    return judge(strata, policy, stage, inputs["now"], outcomes, entities=entities, slices=slices, drift=drift)
+    return judge(
+        strata_from_text(inputs["strata"]),
+        policy,
+        stage,
+        inputs["now"],
+        outcomes_of(inputs),
+        entities=counts_of(inputs),
+        slices=slice_counts_of(inputs),
+        drift=[beside_from_json(document) for document in inputs.get("drift", ())],
+        are_shared_errors_told=were_told(inputs),
+    )
 
 
 def _stage_of(stored: Mapping[str, Any]) -> Stage:
@@ -119,5 +127,5 @@ def _agrees_on_scores(decision: Decision, event: RolloutEventRecord, stored: Map
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:
     # What decides nothing has had other names in other versions: unproven was once a pass.
-    deciding = (CheckState.WARMING, CheckState.FAIL, CheckState.INVALID)
+    deciding = (CheckState.WARMING, CheckState.SHARED, CheckState.FAIL, CheckState.INVALID)
     return {row.check: row.state for row in rows if row.state in deciding}

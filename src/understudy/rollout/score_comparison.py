@@ -3,8 +3,10 @@
 What is sent goes to the model servers past caches and log, so nothing of it is written but the verdict.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
+from secrets import randbits
 from typing import NamedTuple
 
 import structlog
@@ -17,19 +19,22 @@ from understudy.core.canary.score_agreement import (
     PairSource,
     ScorePairs,
     judge_agreement,
+    spread_of,
 )
 from understudy.core.experiments.logged_calls import answer_of
 from understudy.core.rollout.proxy_warm_up import IS_UNREADABLE, ProxyAnswer
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role
 from understudy.core.routing.policy_document import apply_document
 from understudy.core.schema.outputs import why_no_score
 from understudy.core.schema.tensors import Row
+from understudy.core.windows.histogram import Histogram, merged
 from understudy.errors import BackendUnavailable, RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.model_backend import ConnectBackend
 from understudy.ports.policy import PolicySource
-from understudy.ports.prediction_history import LoggedCall, ScoreHistory
+from understudy.ports.prediction_history import Draw, LoggedCall, ScoreHistory
 from understudy.ports.warm_up import LoggedId
+from understudy.ports.window_log import WindowLog
 from understudy.rollout.calls_again import Sent, row_of, send_again
 from understudy.rollout.proxy_warm_up import ProxyWarmUp
 
@@ -37,8 +42,13 @@ _log = structlog.get_logger(__name__)
 
 PAST_SECONDS = 7 * 86_400.0
 """Older calls are of other callers, or of another champion's time."""
-MAX_CALLS_READ = 1_000
-"""Newest logged calls that are looked at for as many entities as there are pairs."""
+MAX_ENTITIES_READ = 2 * MAX_PAIRS
+"""Entities whose calls are drawn: not all of them can be sent again."""
+USUAL_STRETCHES = 12
+USUAL_EVERY_SECONDS = 7_200.0
+"""What the champion's scores are like is read from so many stretches of its last day, this long from each other."""
+USUAL_SECONDS = (120.0, 1_800.0)
+"""How long a stretch is, and how long where these have too few scores."""
 
 
 class Through(NamedTuple):
@@ -61,7 +71,9 @@ class ScoreComparison:
         connect: Opens their model servers.
         protocols: Those of model servers that this release speaks.
         history: What was logged.
+        windows: What the champion's scores were like of late.
         proxies: Has live proxies send calls to servers that this process cannot reach.
+        new_key: Returns what entities are drawn by; a caller that knew it could be among them.
     """
 
     def __init__(
@@ -70,13 +82,18 @@ class ScoreComparison:
         connect: ConnectBackend,
         protocols: Collection[str],
         history: ScoreHistory,
+        windows: WindowLog,
+        *,
         proxies: ProxyWarmUp | None = None,
+        new_key: Callable[[], int] = lambda: randbits(63),
     ) -> None:
         self._policies = policies
         self._connect = connect
         self._protocols = protocols
         self._history = history
+        self._windows = windows
         self._proxies = proxies
+        self._new_key = new_key
 
     async def compare(
         self,
@@ -106,7 +123,10 @@ class ScoreComparison:
             found.append(await source(*sides, now, through))
             if len(found[-1].champion) >= MIN_PAIRS:
                 break
-        return judge_agreement(max(found, key=lambda pairs: (len(pairs.champion), pairs.source is PairSource.LOG)))
+        pairs = max(found, key=lambda pairs: (len(pairs.champion), pairs.source is PairSource.LOG))
+        if len(pairs.champion) >= MIN_PAIRS:
+            pairs = pairs._replace(usual_spread=await self._usual_spread(sides[0], now))
+        return judge_agreement(pairs)
 
     async def are_scored(self, model_name: str, champion: str, challenger: str) -> bool:
         """Return whether both versions answer with one score, and neither with classes nor with several values.
@@ -128,11 +148,30 @@ class ScoreComparison:
         sides = known[champion], known[challenger]
         return None if any(why_no_score(side.output_schema) for side in sides) else sides
 
+    async def _usual_spread(self, champion: ModelVersion, now: float) -> float | None:
+        """Return how far the champion's scores spread in its last day; ``None`` where that is not known."""
+        scores = Histogram()
+        for seconds in USUAL_SECONDS:
+            with suppress(RegistryUnavailable):
+                scores = await self._usual_scores(champion, now, seconds)
+            if scores.total >= MIN_PAIRS:
+                return spread_of(scores)
+        return None
+
+    async def _usual_scores(self, champion: ModelVersion, now: float, seconds: float) -> Histogram:
+        found = []
+        for stretch in range(USUAL_STRETCHES):
+            until = now - stretch * USUAL_EVERY_SECONDS
+            windows = await self._windows.of_versions([champion.id], until - seconds, until)
+            found += [window.scores for window in windows if window.key.role is not Role.SHADOW]
+        return merged(found)
+
     async def _from_shadow(
         self, champion: ModelVersion, challenger: ModelVersion, now: float, _: Through
     ) -> ScorePairs:
         try:
-            pairs = await self._history.shadow_scores(champion.id, challenger.id, now - PAST_SECONDS, now, MAX_PAIRS)
+            draw = Draw(now - PAST_SECONDS, now, self._new_key(), MAX_PAIRS)
+            pairs = await self._history.shadow_scores(champion.id, challenger.id, draw)
         except RegistryUnavailable as problem:
             return ScorePairs(PairSource.SHADOW, (), (), problem.detail)
         return ScorePairs(PairSource.SHADOW, [one for one, _ in pairs], [other for _, other in pairs])
@@ -141,15 +180,16 @@ class ScoreComparison:
         self, champion: ModelVersion, challenger: ModelVersion, now: float, through: Through
     ) -> ScorePairs:
         try:
-            calls = await self._history.calls([champion.id], now - PAST_SECONDS, now, MAX_CALLS_READ)
+            draw = Draw(now - PAST_SECONDS, now, self._new_key(), MAX_ENTITIES_READ)
+            calls = await self._history.drawn_calls(champion.id, draw)
         except RegistryUnavailable as problem:
             return ScorePairs(PairSource.LOG, (), (), problem.detail)
         if not calls:
             return ScorePairs(PairSource.LOG, (), (), "no inputs of the champion's calls are logged")
-        sendable = (_asked_of(call, champion, challenger) for call in _newest_by_entity(calls))
+        sendable = (_asked_of(call, champion, challenger) for call in calls)
         asked = list(islice(filter(None, sendable), MAX_PAIRS))
         if len(asked) < MIN_PAIRS:
-            why = f"of {len(calls):,} logged calls those of {len(asked)} entities can be sent again"
+            why = f"of logged calls of {len(calls)} entities those of {len(asked)} can be sent again"
             return ScorePairs(PairSource.LOG, (), (), why)
         try:
             if through.instances and self._proxies is not None:
@@ -174,14 +214,6 @@ class _Asked(NamedTuple):
     call: LoggedCall
     row: Row
     champion: float
-
-
-def _newest_by_entity(calls: Sequence[LoggedCall]) -> list[LoggedCall]:
-    """Return the newest call of each entity, newest first: an entity's calls are alike, and count as one."""
-    newest: dict[str, LoggedCall] = {}
-    for call in calls:
-        newest.setdefault(call.entity_id, call)
-    return list(newest.values())
 
 
 def _asked_of(call: LoggedCall, champion: ModelVersion, challenger: ModelVersion) -> _Asked | None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import DriftMode, Kind
+from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView
@@ -23,6 +25,7 @@ from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.drift_check import DriftCheck
 from understudy.rollout.entity_check import EntityCheck
 from understudy.rollout.metrics import RolloutMetrics
+from understudy.rollout.shared_errors import SharedErrors
 from understudy.rollout.slice_check import SliceCheck
 from understudy.rollout.start import TRAFFIC_SECONDS
 from understudy.rollout.time_allowed import champion_p95_us
@@ -43,6 +46,7 @@ class TickAnalysis:
         entities: Counts the calls of single entities; ``None`` names none.
         slices: Adds up what windows have of categories and values of features; ``None`` names none.
         drifts: Compares the hours of challenger and champion; ``None`` compares none.
+        shared_errors: Knows which operators were told of errors that the champion had as well.
         tick_seconds: Time between two ticks.
     """
 
@@ -56,6 +60,7 @@ class TickAnalysis:
         entities: EntityCheck | None,
         slices: SliceCheck | None,
         drifts: DriftCheck | None,
+        shared_errors: SharedErrors,
         tick_seconds: float,
     ) -> None:
         self._store = store
@@ -65,6 +70,7 @@ class TickAnalysis:
         self._entities = entities
         self._slices = slices
         self._drifts = drifts
+        self._shared_errors = shared_errors
         self._cache = WindowCache(windows)
         self._calm_guards = CalmGuards(tick_seconds)
 
@@ -109,14 +115,28 @@ class TickAnalysis:
         strata = await self._cache.strata(record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS)
         if strata is None:
             return None
-        entities = None if self._entities is None else self._entities.latest(record.id)
-        slices = None if self._slices is None else self._slices.latest(record.id)
+        return await self._judge(view, strata)
+
+    async def _judge(self, view: RolloutView, strata: Strata) -> Analysis:
+        """Judge windows; errors that the champion had as well hold nothing once an operator was told of them."""
+        rollout_id = view.record.id
         takes_back = view.on_drift is DriftMode.ROLLBACK
-        drift = self._drifts.latest(record.id) if takes_back and self._drifts is not None else ()
-        outcomes = self._outcomes_of(record.id)
-        return await asyncio.to_thread(
-            analysis_of_strata, view, strata, outcomes, entities=entities, slices=slices, drift=drift
+        analysis = partial(
+            analysis_of_strata,
+            view,
+            strata,
+            self._outcomes_of(rollout_id),
+            entities=None if self._entities is None else self._entities.latest(rollout_id),
+            slices=None if self._slices is None else self._slices.latest(rollout_id),
+            drift=self._drifts.latest(rollout_id) if takes_back and self._drifts is not None else (),
         )
+        is_known = self._shared_errors.is_known(rollout_id)
+        found = await asyncio.to_thread(analysis, are_shared_errors_told=is_known)
+        if found.decision is None or not found.decision.has_shared_errors:
+            return found
+        if not await self._shared_errors.was_told(rollout_id):
+            return found
+        return await asyncio.to_thread(analysis, are_shared_errors_told=True)
 
     async def _looks_worse(self, view: RolloutView) -> bool:
         """Whether a guard that was calm is to be analysed now."""

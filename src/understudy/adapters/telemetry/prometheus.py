@@ -93,7 +93,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "rollout_stage_ratio": ("Share that an open rollout's step gives the challenger.", ("model",)),
     "canary_check_value": ("Change of the challenger against the champion.", _CHECK),
     "canary_check_limit": ("Change that is tolerated.", _CHECK),
-    "canary_check_state": ("0 pass, 1 too early, 2 worse but unproven, 2.5 warming, 3 fail, 4 invalid.", _CHECK),
+    "canary_check_state": (
+        "0 pass, 1 too early, 2 worse but unproven, 2.5 warming, 2.75 shared, 3 fail, 4 invalid.",
+        _CHECK,
+    ),
     "experiment_srm_p_value": ("How likely a split like the one seen is by chance.", ("model", "version")),
     "outcome_lag_seconds": ("Time since the last outcome of a model came.", ("model",)),
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),

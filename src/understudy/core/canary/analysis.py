@@ -19,7 +19,7 @@ from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.detectability import Detectability, detectability
 from understudy.core.canary.early_failure import early_failure
-from understudy.core.canary.error_rate import ERROR_RATE, error_rate
+from understudy.core.canary.error_rate import ERROR_RATE, own_error_rate
 from understudy.core.canary.failing_slices import SliceCounts, failing_slices, slices_words
 from understudy.core.canary.held_outcomes import is_held_by_outcome, outcomes_missing
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
@@ -78,16 +78,18 @@ def judge(
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
+    are_shared_errors_told: bool = False,
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
     Entities that the challenger fails, of those in ``entities``, hold the step; so do slices for which it does worse,
-    of those in ``slices``, unless the policy says something else. ``drift`` from the champion takes it back.
+    of those in ``slices``, unless the policy says something else. So do errors that the champion had as well, where a
+    check would fail with them, until an operator was told. ``drift`` from the champion takes it back.
     """
     needed = needed_of(policy, stage.rules)
     log_needed = needed[ERROR_RATE.name]
     begun = inputs = _check_input(strata.begun_by(now), policy, stage)
-    failed_early = early_failure(begun, error_rate(begun), log_needed, now)
+    failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
     if failed_early is None:
         inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
@@ -117,11 +119,13 @@ def judge(
     if split.state is CheckState.INVALID and no_traffic is None:
         reason = words.invalid_reason(split)
         return Decision(Verdict.INVALID, reason, evidence, needs_human=needs_human, place=place)
-    named = None if entities is None else _held_by_entities(inputs, entities, needs_human=needs_human)
-    if named is None and slices is not None and (worse := _worse_in_slices(slices, policy, needs_human=needs_human)):
-        named = replace(worse, place=place)
-    if named is not None:
-        return replace(named, evidence=evidence, missing_requests=detectable.missing_requests)
+    held = None if are_shared_errors_told else _held_by_shared_errors(inputs, rows, needs_human=needs_human)
+    if held is None and entities is not None:
+        held = _held_by_entities(inputs, entities, needs_human=needs_human)
+    if held is None and slices is not None and (worse := _worse_in_slices(slices, policy, needs_human=needs_human)):
+        held = replace(worse, place=place)
+    if held is not None:
+        return replace(held, evidence=evidence, missing_requests=detectable.missing_requests)
     missing = _unjudged(inputs, no_traffic) if no_traffic else _missing(inputs, now, evidence, detectable, start)
     missing = missing or _recently_regressed(begun, now)
     if missing:
@@ -151,6 +155,16 @@ def _worse_in_slices(counts: SliceCounts, policy: CanaryPolicy, *, needs_human: 
     return Decision(Verdict.HOLD, f"{slices_words(found)}; {words.UNDECIDED}", needs_human=needs_human, slices=found)
 
 
+def _held_by_shared_errors(inputs: CheckInput, rows: Sequence[Evidence], *, needs_human: bool) -> Decision | None:
+    """Return the verdict where the challenger would be rolled back but for errors that the champion had as well."""
+    row = next((row for row in rows if row.state is CheckState.SHARED), None)
+    if row is None:
+        return None
+    challenger = inputs.strata.challenger
+    reason = words.shared_errors_words(row, int(challenger.shared[:, 2].sum()), int(challenger["errors"].sum()))
+    return Decision(Verdict.HOLD, reason, needs_human=needs_human, has_shared_errors=True)
+
+
 def _latency_shift(strata: Strata, stage: Stage) -> FloatArray | None:
     if stage.rules < Rules.DAYS:
         return None
@@ -174,7 +188,7 @@ def _fails_more(inputs: CheckInput, log_needed: float) -> bool:
 
     No empty cache makes errors: a challenger that has these as well gets no time to get warm.
     """
-    errors = error_rate(inputs)
+    errors = own_error_rate(inputs)
     gains = rate_gains(errors.rates.cut(inputs.firsts[0]), errors.tolerated_ratio, inf)
     return log_rate_evidence(gains) >= log_needed
 

@@ -86,6 +86,8 @@ class CheckState(StrEnum):
     """Its interval lies beyond the limit, and the evidence that a rollback takes is not there. It decides nothing."""
     WARMING = "warming"
     """It would fail, perhaps because the challenger's server is cold: it holds the step, and takes nothing back."""
+    SHARED = "shared"
+    """It would fail only with calls that the champion, asked in the challenger's place, failed as well."""
     INVALID = "invalid"
 
 
@@ -157,6 +159,8 @@ class Decision:
     """Entities that the challenger fails while it does nothing worse for all others: an operator has to decide."""
     slices: tuple[FailingSlice, ...] = ()
     """Categories and values of features for which it does worse while it does not for all others."""
+    has_shared_errors: bool = False
+    """It would be a rollback but for errors that the champion had as well: an operator has to decide."""
     place: str = ""
     """Whom the verdict is about, and when: ``fraud v42 at 10 % (minute 69)``; empty while it is undecided."""
 

@@ -214,6 +214,8 @@ class Rules(IntEnum):
     """A challenger that may be getting warm is held, and latency counts from when it is warm (ADR 81)."""
     OUTCOMES = 6
     """A plan may name several outcomes, and steps wait until those that hold them are within their margins (ADR 86)."""
+    SHARED_ERRORS = 7
+    """Errors that the champion had as well take nothing back: an operator is asked (ADR 92)."""
 
 
 NEWEST_RULES = max(Rules)

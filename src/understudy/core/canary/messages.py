@@ -104,6 +104,15 @@ def recent_regression_words(check: Check, champion: float, challenger: float) ->
     return f"{check.title} {sides} in the last minute: it goes on when that has passed, or back when it is proven"
 
 
+def shared_errors_words(row: Evidence, shared: int, errors: int) -> str:
+    """Say that a check would fail only with errors that the champion had as well."""
+    return (
+        f"{comparison_of(row)}, evidence {_evidence_of(row)} needed, but {shared:,} of {errors:,} failed calls also "
+        "failed on the champion that stood in, and the others are not enough; no check takes the version back: "
+        "an operator decides"
+    )
+
+
 def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
     """Say that the typical latency alone is worse, but not by enough to roll back."""
     return f"{comparison_of(row)}; below {lone_ratio:g}x that alone does not roll back"

@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check
-from understudy.core.canary.error_rate import error_rate
+from understudy.core.canary.error_rate import own_error_rate
 from understudy.core.canary.rate_checks import RateCheck
 from understudy.core.canary.slow_tail import slow_tail
 from understudy.core.statistics.cluster_test import cluster_z, expected_rates
@@ -36,7 +36,7 @@ class RecentRegression(NamedTuple):
 def recent_regressions(inputs: CheckInput, now: float) -> list[RecentRegression]:
     """Return which rates look worse since a minute ago, of all windows that have begun."""
     first = inputs.strata.first_at(now - RECENT_SECONDS)
-    compared = (error_rate(inputs), slow_tail(inputs))
+    compared = (own_error_rate(inputs), slow_tail(inputs))
     found = (_regression(rate, max(first, rate.processes.first)) for rate in compared)
     return [regression for regression in found if regression is not None]
 

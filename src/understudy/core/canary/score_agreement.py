@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from understudy.core.statistics.rank_tests import rank_correlation
+from understudy.core.windows.histogram import Histogram
 
 MIN_PAIRS = 100
 """With fewer, nothing is said: of 50 pairs, 3.7 % with a true correlation of 0.7 are below the limit."""
@@ -22,6 +23,10 @@ MIN_VALUES_RATIO = 0.05
 """A version that has fewer different scores than this share of the champion's says too little of each call."""
 MAX_COMMON_RATIO = 0.8
 """Where more of the champion's scores are one and the same, they have hardly an order."""
+
+MIN_SPREAD_RATIO = 0.5
+"""Pairs whose champion scores spread less than this share of what they usually do are a caller's choice, and among
+calls that are alike a good version orders little as the champion does."""
 
 
 class PairSource(StrEnum):
@@ -41,6 +46,8 @@ class ScorePairs(NamedTuple):
     challenger: Sequence[float]
     why_few: str = ""
     """Why there are not more, in words."""
+    usual_spread: float | None = None
+    """How far the champion's scores spread in its last day; ``None`` where it is not known."""
 
 
 class AgreementState(StrEnum):
@@ -78,9 +85,15 @@ def judge_agreement(pairs: ScorePairs) -> Agreement:
     return Agreement(state, words, pairs, correlation, *values)
 
 
+def spread_of(scores: Histogram) -> float:
+    """Return how far the middle half of scores spreads; 0 of none."""
+    low, high = (scores.quantile(share) for share in (0.25, 0.75))
+    return 0.0 if low is None or high is None else high - low
+
+
 def agreement_to_json(found: Agreement, *, is_expected: bool) -> dict[str, Any]:
     """Return what is stored with the verdict of a warm-up: all that it takes to judge the pairs again."""
-    source, champion, challenger, why_few = found.pairs
+    source, champion, challenger, why_few, usual_spread = found.pairs
     return {
         "state": found.state.value,
         "words": found.words,
@@ -90,6 +103,7 @@ def agreement_to_json(found: Agreement, *, is_expected: bool) -> dict[str, Any]:
         "challenger_values": found.challenger_values,
         "source": source.value,
         "why_few": why_few,
+        "usual_spread": usual_spread,
         "pairs": [list(pair) for pair in zip(champion, challenger, strict=True)],
     }
 
@@ -104,7 +118,9 @@ def pairs_from_json(document: Mapping[str, Any]) -> ScorePairs:
     if len(pairs) > MAX_PAIRS or not all(isfinite(score) for pair in pairs for score in pair):
         raise ValueError("the pairs are too many, or not all numbers")
     source, why_few = PairSource(document["source"]), str(document["why_few"])
-    return ScorePairs(source, [one for one, _ in pairs], [other for _, other in pairs], why_few)
+    usual = document.get("usual_spread")  # releases before did not ask
+    usual_spread = None if usual is None else float(usual)
+    return ScorePairs(source, [one for one, _ in pairs], [other for _, other in pairs], why_few, usual_spread)
 
 
 def _judged(
@@ -117,6 +133,12 @@ def _judged(
     most_common = Counter(pairs.champion).most_common(1)[0][1]
     if most_common > MAX_COMMON_RATIO * count:
         return _unknown(f"{most_common} of {count} scores of the champion are the same")
+    spread = spread_of(Histogram.of(pairs.champion))
+    if pairs.usual_spread is not None and spread < MIN_SPREAD_RATIO * pairs.usual_spread:
+        return _unknown(
+            f"the middle half of the champion's scores of {count} {_CALLS[pairs.source]} spreads over {spread:.3g}, "
+            f"and over {pairs.usual_spread:.3g} in its last day"
+        )
     calls = f"{count} {_CALLS[pairs.source]}"
     if correlation is None or challenger_values < MIN_VALUES_RATIO * champion_values:
         scores = "1 score" if challenger_values == 1 else f"{challenger_values} different scores"

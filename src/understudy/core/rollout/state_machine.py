@@ -240,9 +240,12 @@ def _scores_refused(state: RolloutState, observation: Observation) -> Transition
 
 
 def _fails_in_part(state: RolloutState, observation: Observation) -> Transition | None:
-    """A challenger that does worse for a few entities or slices alone: an operator weighs them against the others."""
+    """A challenger that does worse for a few entities or slices alone, or fails calls that the champion fails as well.
+
+    An operator weighs them against the others.
+    """
     decision = observation.decision
-    if decision is None or not (decision.entities or decision.slices):
+    if decision is None or not (decision.entities or decision.slices or decision.has_shared_errors):
         return None
     return waiting(state, WaitingFor.TIME, f"stops at {state.weight_percent} %: {decision.reason}")
 

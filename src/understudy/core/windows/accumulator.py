@@ -37,7 +37,7 @@ class WindowTally:
     Args:
         window: What is committed.
         entities: Hashes of the entities that are in it.
-        error_entities: Those with an error.
+        failing: Those with an error, and those with one that the champion did not have as well.
         slow_us: The threshold τ in microseconds; without one no call is slow.
         share: Of its callers' deadlines.
     """
@@ -46,16 +46,18 @@ class WindowTally:
         self,
         window: Window,
         entities: AbstractSet[int],
-        error_entities: AbstractSet[int],
+        failing: tuple[AbstractSet[int], AbstractSet[int]],
         slow_us: int | None,
         share: Share,
     ) -> None:
         self._base = window
         self._known = entities
-        self._known_with_error = error_entities
+        self._known_with_error, self._known_with_own_error = failing
         self.fresh: set[int] = set()
         """Entities that were not in the window."""
         self.fresh_with_error: set[int] = set()
+        self.fresh_with_own_error: set[int] = set()
+        self._own_error_entities = window.error_entities - window.shared_error_entities
         self.is_in_rollout = window.key.rollout_id != 0
         self.budget_ratio = share.ratio
         is_compared = self.is_in_rollout and not share.is_alone
@@ -68,6 +70,7 @@ class WindowTally:
         self._deadlines = dict(window.deadlines.counts)
         self._slices = SliceTally(window.slices)
         self._slow_slice_us = self._slow_low_us if window.key.role is Role.CHAMPION else self._slow_high_us
+        self._shared_errors = dict(window.shared_errors.counts)
         self._buckets = array("q", window.buckets.tobytes())
         for name in COUNTS:
             setattr(self, name, getattr(window, name))
@@ -81,6 +84,7 @@ class WindowTally:
     expired_calls: int
     entities: int
     error_entities: int
+    shared_error_entities: int
     new_entities: int
     new_in_role: int
     log_latency: int
@@ -92,6 +96,11 @@ class WindowTally:
     score_squares: int
     positives: int
 
+    @property
+    def fresh_entities(self) -> int:
+        """How many entities are told apart that were not, each in as many sets as it is in."""
+        return len(self.fresh) + len(self.fresh_with_error) + len(self.fresh_with_own_error)
+
     def window(self) -> Window:
         """Return the window with everything added so far."""
         return Window(
@@ -102,6 +111,7 @@ class WindowTally:
             tails=Histogram(self._tails),
             deadlines=Histogram(self._deadlines),
             slices=self._slices.counts(),
+            shared_errors=Histogram(self._shared_errors),
             buckets=np.frombuffer(self._buckets, np.int64).reshape(ANALYSIS_BUCKETS, _COLUMN_COUNT),
         )
 
@@ -161,6 +171,19 @@ class WindowTally:
         is_slow = ~is_failed & (latency_us > self._slow_slice_us)
         bucket = (entities % SLICE_BUCKETS).astype(np.intp)
         self._slices.add(sliced, CallSums(bucket, is_failed, is_slow, np.where(is_failed, 0, micros)))
+
+    def add_shared(self, failed: NDArray[np.uint64], is_shared: NDArray[np.bool_]) -> None:
+        """Add which of the failed calls that were added failed on the champion as well, shape ``(n,)`` each.
+
+        Args:
+            failed: Their analysis hashes.
+            is_shared: Whether the champion was asked in the challenger's place and failed too.
+        """
+        own = failed[~is_shared].tolist()
+        self._own_error_entities += _count_new(own, self._known_with_own_error, self.fresh_with_own_error)
+        # Past the bound an entity may be told apart in one set alone.
+        self.shared_error_entities = max(0, self.error_entities - self._own_error_entities)
+        _count_cells(self._shared_errors, (failed[is_shared] % ANALYSIS_BUCKETS).astype(np.int64))
 
     def add_deadlines(self, deadline_us: NDArray[np.int64]) -> None:
         """Add what callers gave their calls, 0 for nothing."""

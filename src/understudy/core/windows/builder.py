@@ -89,6 +89,8 @@ class _Open:
     window: Window
     entities: set[int] = field(default_factory=set)
     error_entities: set[int] = field(default_factory=set)
+    own_error_entities: set[int] = field(default_factory=set)
+    """Those with an error that the champion did not have as well."""
 
 
 class _Group(NamedTuple):
@@ -127,7 +129,7 @@ class WindowBuilder:
         self._open_rollouts = open_rollouts
         self._open: dict[WindowKey, _Open] = {}
         self._entities = 0
-        """Of all open windows, those with an error twice."""
+        """Of all open windows, those with an error twice, or thrice if the champion did not have it as well."""
         self._seen: dict[int, SeenEntities] = {}
         """By rollout; the one that was met last is the last one."""
         self._forgotten: dict[int, None] = {}
@@ -175,7 +177,8 @@ class WindowBuilder:
             if self._entities < MAX_OPEN_ENTITIES:
                 opened.entities |= tally.fresh
                 opened.error_entities |= tally.fresh_with_error
-                self._entities += len(tally.fresh) + len(tally.fresh_with_error)
+                opened.own_error_entities |= tally.fresh_with_own_error
+                self._entities += tally.fresh_entities
         for rollout_id, entities in batch.fresh.items():
             self._remember(rollout_id, entities)
         self._close()
@@ -254,7 +257,7 @@ def _are_too_many(windows: int, entities: int, *, is_new: bool) -> bool:
 
 
 def _entities_of(opened: _Open) -> int:
-    return len(opened.entities) + len(opened.error_entities)
+    return len(opened.entities) + len(opened.error_entities) + len(opened.own_error_entities)
 
 
 class _Batch:
@@ -285,6 +288,7 @@ class _Batch:
         is_hit = rows.is_hit & ~facts["is_fallback"]
         is_counted = facts["is_compared"] & ~is_hit
         is_failed = facts["is_fallback"] | ~rows.is_ok
+        is_shared = facts["is_fallback"] & ~rows.is_ok & ~rows.has_stood_in
         is_hurried = facts["is_compared"] & are_hurried(rows.deadline_us, rows.is_out_of_time, facts["least_us"])
         # A hurried call that fails and one that is answered meet no new entity, so the split does not depend on which.
         facts["is_compared"] &= ~is_hurried
@@ -303,10 +307,17 @@ class _Batch:
             left_out, judged = counted[is_hurried[counted]], counted[~is_hurried[counted]]
             if left_out.size:
                 tally.add_hurried(is_failed[left_out], rows.latency_us[left_out])
-            self._judge(tally, rows, judged, is_failed)
+            self._judge(tally, rows, judged, is_failed, is_shared)
         return unreadable_rows
 
-    def _judge(self, tally: WindowTally, rows: Columns, judged: NDArray[np.intp], is_failed: NDArray[np.bool_]) -> None:
+    def _judge(
+        self,
+        tally: WindowTally,
+        rows: Columns,
+        judged: NDArray[np.intp],
+        is_failed: NDArray[np.bool_],
+        is_shared: NDArray[np.bool_],
+    ) -> None:
         """Add the judged rows of a window, given their places."""
         given = None
         if tally.is_in_rollout:
@@ -314,6 +325,7 @@ class _Batch:
         failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
         sliced = self._sliced(rows, judged) if tally.is_in_rollout else None
         tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given, sliced=sliced)
+        tally.add_shared(rows.entity[judged][failed], is_shared[judged][failed])
 
     def _sliced(self, rows: Columns, judged: NDArray[np.intp]) -> SlicedCalls | None:
         """Return the slices of rows, given their places; ``None`` where none of them has any."""
@@ -344,7 +356,8 @@ class _Batch:
             opened = self._builder.opened(key)
             slow_us = self._slow_us_of(key.rollout_id)
             share = self._builder.share_of(key.rollout_id, key.policy_generation)
-            tally = WindowTally(opened.window, opened.entities, opened.error_entities, slow_us, share)
+            failing = opened.error_entities, opened.own_error_entities
+            tally = WindowTally(opened.window, opened.entities, failing, slow_us, share)
             self.tallies[key] = tally
         return tally
 

@@ -15,6 +15,7 @@ from understudy.core.windows.row_reader import NULL, Columns, Shared
 _NAMES = frozenset(name for name, _ in FIELDS)
 _SHARED = np.dtype(list(FIELDS[: 1 + [name for name, _ in FIELDS].index("second")]))
 _OK = STATUSES.index(Status.OK)
+_STOOD_IN = STATUSES.index(Status.FALLBACK)
 _Facts = tuple[int, int, int, int, int, int, int]
 
 
@@ -48,6 +49,7 @@ def read_records(records: RowRecords, texts: Sequence[bytes], columns: Sequence[
         latency_us=rows["latency_us"].copy(),
         is_hit=rows["is_hit"] != 0,
         is_ok=rows["status"] == _OK,
+        has_stood_in=rows["status"] == _STOOD_IN,
         is_out_of_time=rows["is_out_of_time"] != 0,
         deadline_us=rows["deadline_us"].copy(),
         slices=slices,

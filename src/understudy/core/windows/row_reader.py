@@ -23,6 +23,7 @@ from understudy.errors import DeadlineExceeded
 
 NULL = b"\\N"
 OK = Status.OK.encode()
+STOOD_IN = Status.FALLBACK.encode()
 OUT_OF_TIME = DeadlineExceeded.code.encode()
 TRUE = b"t"
 NEEDED = (
@@ -100,6 +101,8 @@ class Columns(NamedTuple):
     latency_us: NDArray[np.int64]
     is_hit: NDArray[np.bool_]
     is_ok: NDArray[np.bool_]
+    has_stood_in: NDArray[np.bool_]
+    """Whether the champion answered in the challenger's place."""
     is_out_of_time: NDArray[np.bool_]
     """Whether a deadline ended the call, or what another version had to stand in for."""
     deadline_us: NDArray[np.int64]
@@ -137,7 +140,7 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
             pieces.append(read)
     if not pieces:
         return None
-    group, entity, score, latency_us, is_hit, is_ok, is_out_of_time, deadline_us, slices_of = map(
+    group, entity, score, latency_us, is_hit, is_ok, has_stood_in, is_out_of_time, deadline_us, slices_of = map(
         np.concatenate, zip(*pieces, strict=True)
     )
     return Columns(
@@ -148,6 +151,7 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
         latency_us=latency_us,
         is_hit=is_hit,
         is_ok=is_ok,
+        has_stood_in=has_stood_in,
         is_out_of_time=is_out_of_time,
         deadline_us=deadline_us,
         slices=list(slices),
@@ -228,6 +232,7 @@ def _read_fields(
         np.array(latencies, np.int64),
         np.array([text == TRUE for text in hit]),
         np.array([text == OK for text in status]),
+        np.array([text == STOOD_IN for text in status]) if STOOD_IN in status else np.zeros(len(status), np.bool_),
         np.array([text == OUT_OF_TIME for text in code]),
         np.array(deadlines, np.int64),
         np.array([slices.setdefault(text, len(slices)) for text in sliced], np.intp),

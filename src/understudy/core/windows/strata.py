@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.core.windows.tail import beyond_step, counts_beyond_step, no_tails, tail_entries
+from understudy.core.windows.tail import beyond_step, cell_entries, counts_beyond_step, no_tails, tail_entries
 from understudy.core.windows.window import MICRO, WINDOW_SECONDS, BucketColumn, Window
 
 FloatArray = NDArray[np.float64]
@@ -35,6 +35,7 @@ _COLUMNS = (
     # Stored verdicts of earlier releases have none of these, so they are the last ones.
     "hurried_calls",
     "expired_calls",
+    "shared_error_entities",
 )
 _sums_of = attrgetter(*_COLUMNS)
 _IN_MILLIONTHS = ("log_latency", "log_latency_squares", "score", "score_squares")
@@ -53,12 +54,16 @@ class Side:
     tails: NDArray[np.int64] = field(default_factory=no_tails)
     """Few of the cells of :mod:`understudy.core.windows.tail` hold anything: a row for each that does, of window, cell
     and count."""
+    shared: NDArray[np.int64] = field(default_factory=no_tails)
+    """Errors that the champion had as well, in rows of window, analysis bucket and count: mostly there are none."""
 
     @classmethod
-    def of_stored(cls, sums: FloatArray, buckets: FloatArray, tails: NDArray[np.int64]) -> "Side":
+    def of_stored(
+        cls, sums: FloatArray, buckets: FloatArray, tails: NDArray[np.int64], shared: NDArray[np.int64]
+    ) -> "Side":
         """Return a side that this release or another one stored, with 0 in columns that the other one did not have."""
         missing = len(_COLUMNS) - sums.shape[1]
-        return cls(np.pad(sums, ((0, 0), (0, missing))) if missing > 0 else sums, buckets, tails)
+        return cls(np.pad(sums, ((0, 0), (0, missing))) if missing > 0 else sums, buckets, tails, shared)
 
     def __getitem__(self, name: str) -> FloatArray:
         """Return a sum of each window, by the name of the window's field."""
@@ -80,11 +85,18 @@ class Side:
         """Judged calls that were no error, shape (windows, 64); several checks ask for them."""
         return self.bucket(BucketColumn.CALLS) - self.bucket(BucketColumn.ERRORS)
 
+    @property
+    def bucket_shared(self) -> FloatArray:
+        """Errors that the champion had as well, shape (windows, 64)."""
+        places, buckets, counts = self.shared.T
+        found = np.zeros(len(self.sums) * ANALYSIS_BUCKETS)
+        np.add.at(found, places * ANALYSIS_BUCKETS + buckets, counts)
+        return found.reshape(len(self.sums), ANALYSIS_BUCKETS)
+
     def cut(self, first: int, end: int) -> "Side":
         """Return the windows from ``first`` to before ``end``."""
-        places = self.tails[:, 0]
-        tails = self.tails[(places >= first) & (places < end)] - np.array([first, 0, 0])
-        return Side(self.sums[first:end], self.buckets[:, first:end], tails)
+        tails, shared = _cut(self.tails, first, end), _cut(self.shared, first, end)
+        return Side(self.sums[first:end], self.buckets[:, first:end], tails, shared)
 
     def beyond(self, step: int) -> FloatArray:
         """Return how many answers are beyond a step of the tail, shape (windows, 64)."""
@@ -190,7 +202,8 @@ def _side(windows: Sequence[Window], starts: NDArray[np.int64]) -> Side:
     sums = np.array([_sums_of(window) for window in ordered], np.float64) * _UNITS
     buckets = np.stack([window.buckets for window in ordered]).astype(np.float64)
     own_starts = np.array([window.key.start for window in ordered], np.int64)
-    return _summed(Side(sums, buckets.transpose(2, 0, 1) * _BUCKET_UNITS, tail_entries(ordered)), own_starts, starts)
+    sparse = tail_entries(ordered), cell_entries([window.shared_errors for window in ordered])
+    return _summed(Side(sums, buckets.transpose(2, 0, 1) * _BUCKET_UNITS, *sparse), own_starts, starts)
 
 
 def _joined(sides: Sequence[Side], side_starts: Sequence[NDArray[np.int64]], starts: NDArray[np.int64]) -> Side:
@@ -199,24 +212,25 @@ def _joined(sides: Sequence[Side], side_starts: Sequence[NDArray[np.int64]], sta
         return Side(*_no_calls(len(starts)))
     sums = np.concatenate([side.sums for side in sides])
     buckets = np.concatenate([side.buckets for side in sides], axis=1)
-    tails = np.concatenate([side.tails for side in sides])
-    tails[:, 0] += np.repeat(
-        np.cumsum([0, *(len(side.sums) for side in sides[:-1])]), [len(side.tails) for side in sides]
+    befores = np.cumsum([0, *(len(side.sums) for side in sides[:-1])]).tolist()
+    tails, shared = (
+        np.concatenate([entries + np.array([before, 0, 0]) for entries, before in zip(of_sides, befores, strict=True)])
+        for of_sides in ([side.tails for side in sides], [side.shared for side in sides])
     )
     if len(own_starts) == len(starts) and (np.diff(own_starts) > 0).all():  # one after the other: nothing to add up
-        return Side(sums, buckets, tails)
+        return Side(sums, buckets, tails, shared)
     order = np.argsort(own_starts, kind="stable")
-    tails[:, 0] = np.argsort(order)[tails[:, 0]]
-    return _summed(Side(sums[order], buckets[:, order], tails), own_starts[order], starts)
+    places = np.argsort(order)
+    ordered = Side(sums[order], buckets[:, order], _put(tails, places), _put(shared, places))
+    return _summed(ordered, own_starts[order], starts)
 
 
 def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]) -> Side:
     """Return one window per start, given at least one window and all of them in the order of their starts."""
     firsts = np.flatnonzero(np.diff(own_starts, prepend=own_starts[0] - 1))
     places = np.searchsorted(starts, own_starts[firsts])
-    tails = side.tails.copy()
-    tails[:, 0] = np.searchsorted(starts, own_starts)[tails[:, 0]]
-    summed = Side(*_no_calls(len(starts)), tails)
+    there = np.searchsorted(starts, own_starts)
+    summed = Side(*_no_calls(len(starts)), _put(side.tails, there), _put(side.shared, there))
     if len(firsts) == len(own_starts):  # nothing to add up
         summed.sums[places] = side.sums
         summed.buckets[:, places] = side.buckets
@@ -224,6 +238,19 @@ def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]
     summed.sums[places] = np.add.reduceat(side.sums, firsts, axis=0)
     summed.buckets[:, places] = np.add.reduceat(side.buckets, firsts, axis=1)
     return summed
+
+
+def _cut(entries: NDArray[np.int64], first: int, end: int) -> NDArray[np.int64]:
+    """Return the rows of the windows from ``first`` to before ``end``, counted from ``first``."""
+    places = entries[:, 0]
+    found: NDArray[np.int64] = entries[(places >= first) & (places < end)] - np.array([first, 0, 0])
+    return found
+
+
+def _put(entries: NDArray[np.int64], places: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return rows of windows that have other places now."""
+    moved: NDArray[np.int64] = np.column_stack((places[entries[:, 0]], entries[:, 1:]))
+    return moved
 
 
 def _no_calls(windows: int) -> tuple[FloatArray, FloatArray]:

@@ -47,12 +47,13 @@ def strata_from_text(text: str) -> Strata:
             arrays.append(np.frombuffer(packed[end : end + size], dtype).reshape(shape))
             end += size
         starts, *sides = arrays[:5]
-        # Releases before had no tails, and six arrays of arrivals were the last ones.
-        tails = arrays[11:] or (no_tails(), no_tails())
+        # Releases before had no tails, or no shared errors: six arrays of arrivals were the last ones, or the tails.
+        none = no_tails(), no_tails()
+        tails, shared = arrays[11:13] or none, arrays[13:] or none
         # Types cannot say which of the arrays holds which kind of number; the header does.
         champion, challenger = (
-            Side.of_stored(sums, buckets, tail)  # type: ignore[arg-type]
-            for (sums, buckets), tail in zip((sides[:2], sides[2:]), tails, strict=True)
+            Side.of_stored(sums, buckets, *sparse)  # type: ignore[arg-type]
+            for (sums, buckets), *sparse in zip((sides[:2], sides[2:]), tails, shared, strict=True)
         )
         return Strata(starts, champion, challenger, Arrivals(tuple(header["shippers"]), *arrays[5:11]))  # type: ignore[arg-type]
     except (error, ValueError, KeyError, TypeError, IndexError) as problem:
@@ -69,8 +70,12 @@ def _parts(strata: Strata) -> Iterator[bytes | memoryview]:
         strata.challenger.buckets,
         *strata.arrivals[1:],
     ]
-    if len(strata.champion.tails) or len(strata.challenger.tails):
-        arrays += [strata.champion.tails, strata.challenger.tails]
+    sides = strata.champion, strata.challenger
+    has_shared = any(len(side.shared) for side in sides)
+    if has_shared or any(len(side.tails) for side in sides):
+        arrays += [side.tails for side in sides]
+    if has_shared:
+        arrays += [side.shared for side in sides]
     header = orjson.dumps(
         {"shippers": strata.arrivals.shippers, "arrays": [(array.dtype.str, array.shape) for array in arrays]}
     )

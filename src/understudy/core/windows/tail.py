@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
+from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import TAIL_STEPS, Window
 
 STEP_RATIO = 1.2
@@ -39,7 +40,12 @@ def no_tails() -> NDArray[np.int64]:
 
 def tail_entries(windows: Sequence[Window]) -> NDArray[np.int64]:
     """Return what windows hold as rows of window, cell and count, shape (entries, 3); the window is its place."""
-    rows = [(place, *pair) for place, window in enumerate(windows) for pair in window.tails.counts.items()]
+    return cell_entries([window.tails for window in windows])
+
+
+def cell_entries(histograms: Sequence[Histogram]) -> NDArray[np.int64]:
+    """Return the cells of one histogram for each window, in rows as those of :func:`tail_entries`."""
+    rows = [(place, *pair) for place, histogram in enumerate(histograms) for pair in histogram.counts.items()]
     return np.array(rows, np.int64).reshape(-1, 3)
 
 

@@ -15,6 +15,7 @@ Which rows of ``PredictionLog`` count, and where:
   challenger. It counts once, as an error of that challenger in the role ``challenger``, whether the champion then
   answered (``status`` ``fallback``) or failed as well. The champion's own window does not see it: those calls are not
   a sample of the champion's traffic but the calls that a challenger could not answer, and their latency is that of two.
+  One that the champion failed as well counts besides as a shared error, which tells nothing of the two apart.
 * A call whose caller gave it little time: see :mod:`understudy.core.windows.caller_deadlines`. The hurried ones are in
   ``volume``, ``hurried_calls``, ``hurried_errors`` and ``latencies``, and nowhere else.
 * Everything else is a judged call of the version and role that the row names; an error if its ``status`` is
@@ -104,6 +105,8 @@ class Window:
     """Different entities among the judged calls."""
     error_entities: int = 0
     """Those with at least one error, so that a storm of retries is one event."""
+    shared_error_entities: int = 0
+    """Those of them that the champion, asked in the challenger's place, failed each time as well."""
     new_entities: int = 0
     """Entities that this shipper had not yet met in the rollout, in either role."""
     new_in_role: int = 0
@@ -129,6 +132,8 @@ class Window:
     microseconds."""
     slices: SliceCounts = field(default_factory=dict)
     """What is counted of the judged calls of each category, and of each value of a feature that versions mark."""
+    shared_errors: Histogram = field(default_factory=Histogram)
+    """Errors of calls that the champion failed as well, by analysis bucket."""
     buckets: NDArray[np.int64] = field(default_factory=no_buckets)
     """Shape (64, 7): a row per analysis bucket, the columns of :class:`BucketColumn`."""
 
@@ -158,6 +163,7 @@ COUNTS = (
     "expired_calls",
     "entities",
     "error_entities",
+    "shared_error_entities",
     "new_entities",
     "new_in_role",
     "log_latency",
@@ -188,6 +194,7 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
         tails=merged(window.tails for window in windows),
         deadlines=merged(window.deadlines for window in windows),
         slices=merged_slices(window.slices for window in windows),
+        shared_errors=merged(window.shared_errors for window in windows),
         buckets=buckets,
     )
 
@@ -195,9 +202,9 @@ def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
 def window_to_json(window: Window) -> str:
     """Return everything but the key as JSON text; what is 0 is left out, and equal windows have equal texts.
 
-    ``latencies``, ``scores``, ``tails`` and ``deadlines`` are lists ``[cell, count, cell, count, …]``, ``buckets`` is
-    one of ``[bucket, calls, errors, …]`` per bucket with calls, ``slices`` one of ``[feature, value, bucket, calls,
-    errors, slow, log_latency, bucket, …]``. Squares are strings: they may need more than 64 bits.
+    ``latencies``, ``scores``, ``tails``, ``deadlines`` and ``shared_errors`` are lists ``[cell, count, cell, count,
+    …]``, ``buckets`` is one of ``[bucket, calls, errors, …]`` per bucket with calls, ``slices`` one of ``[feature,
+    value, bucket, calls, errors, slow, log_latency, bucket, …]``. Squares are strings: they may need more than 64 bits.
     """
     document: dict[str, Any] = {name: value for name in COUNTS if (value := getattr(window, name))}
     document |= {name: str(document[name]) for name in _MAY_BE_LONG if name in document}
@@ -245,6 +252,7 @@ _CELLS = {
     "scores": (-_MAX_CELL, _MAX_CELL),
     "tails": (0, TAIL_STEPS * ANALYSIS_BUCKETS - 1),
     "deadlines": (0, _MAX_LATENCY_CELL),
+    "shared_errors": (0, ANALYSIS_BUCKETS - 1),
 }
 """The first and the last cell of each histogram: what is computed from others would be no number."""
 _MAX_LONG = 2**127

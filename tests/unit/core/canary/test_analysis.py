@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
+from failing_calls import with_failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stats.worlds import Traffic, World
@@ -702,3 +703,72 @@ def test_a_slice_for_which_the_challenger_does_worse_does_what_the_plan_says(mod
 def test_a_plan_may_say_three_things_of_slices():
     with pytest.raises(ValueError, match="slices: expected hold, rollback, off, got 'maybe'"):
         replace(POLICY, slices="maybe")
+
+
+BAD_CALLS = list(range(0, 64, 3))
+
+
+def test_calls_that_the_champion_failed_as_well_take_nothing_back_and_a_person_is_asked():
+    strata = stratify(with_failures(traffic(), BAD_CALLS), 1)
+
+    decision = judge(strata, POLICY, STAGE, LATER)
+
+    assert decision.verdict is Verdict.HOLD
+    assert decision.has_shared_errors
+    assert row_of(decision, ERROR_RATE).state is CheckState.SHARED
+    assert re.search(
+        r"evidence .* needed, but 1,056 of 1,1\d\d failed calls also failed on the champion that stood in, and the "
+        "others are not enough; no check takes the version back: an operator decides$",
+        decision.reason,
+    )
+
+
+def test_once_an_operator_knows_of_them_the_rollout_goes_on():
+    strata = stratify(with_failures(traffic(), BAD_CALLS), 1)
+
+    decision = judge(strata, POLICY, STAGE, LATER, are_shared_errors_told=True)
+
+    assert decision.verdict is Verdict.ADVANCE
+    assert not decision.has_shared_errors
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_what_the_champion_answered_takes_the_version_back_whatever_it_failed_besides(knows):
+    strata = stratify(with_failures(traffic(error_factor=10.0), BAD_CALLS), 1)
+
+    decision = judge(strata, POLICY, STAGE, LATER, are_shared_errors_told=knows)
+
+    assert decision.verdict is Verdict.ROLL_BACK
+
+
+def test_windows_that_do_not_tell_such_calls_and_verdicts_of_rules_before_are_judged_by_all_errors():
+    untold = evaluate(with_failures(traffic(), BAD_CALLS, both=False), POLICY, STAGE, LATER)
+    before = evaluate(with_failures(traffic(), BAD_CALLS), POLICY, replace(STAGE, rules=Rules.COLD), LATER)
+
+    assert untold.verdict is before.verdict is Verdict.ROLL_BACK
+    assert untold.reason == before.reason
+
+
+def test_one_entity_that_both_versions_fail_holds_no_step():
+    told = judge(stratify(with_failures(traffic(), [5, 5, 5]), 1), POLICY, STAGE, LATER)
+    untold = judge(stratify(with_failures(traffic(), [5, 5, 5], both=False), 1), POLICY, STAGE, LATER)
+
+    assert untold.verdict is Verdict.HOLD
+    assert "across entities only" in untold.reason
+    assert told.verdict is Verdict.ADVANCE
+
+
+def test_entities_of_one_bucket_that_it_fails_alone_are_not_made_many_by_those_that_both_fail():
+    tenant = [of_one_entity(window) for window in traffic(error_factor=4.0)]
+
+    decision = judge(stratify(with_failures(tenant, BAD_CALLS), 1), POLICY, STAGE, LATER)
+
+    assert decision.verdict is Verdict.HOLD
+    assert decision.has_shared_errors
+
+
+def test_in_its_first_seconds_calls_that_both_versions_fail_take_nothing_back():
+    quiet = first_seconds(replace(WORLD, error_rate=0.0))
+
+    assert of_second(with_failures(quiet, BAD_CALLS * 9, both=False), 12.0).verdict is Verdict.ROLL_BACK
+    assert of_second(with_failures(quiet, BAD_CALLS * 9), 12.0).verdict is not Verdict.ROLL_BACK

@@ -15,7 +15,9 @@ from understudy.core.canary.score_agreement import (
     agreement_to_json,
     judge_agreement,
     pairs_from_json,
+    spread_of,
 )
+from understudy.core.windows.histogram import Histogram
 
 CHAMPION = np.random.default_rng(83).beta(2, 5, 200)
 ALIKE, DIFFERENT, UNKNOWN = AgreementState
@@ -73,12 +75,41 @@ def test_fewer_than_a_hundred_pairs_say_nothing_and_why():
     assert judged(-CHAMPION[:MIN_PAIRS], CHAMPION[:MIN_PAIRS]).state is DIFFERENT
 
 
+def test_calls_that_are_alike_for_the_champion_are_not_compared():
+    random = np.random.default_rng(1)
+    alike = np.quantile(CHAMPION, random.uniform(0.45, 0.55, 200))
+    pairs = ScorePairs(PairSource.LOG, alike.tolist(), (alike + random.normal(0, 0.1, 200)).tolist())
+    usual = spread_of(Histogram.of(CHAMPION.tolist()))
+
+    found = judge_agreement(pairs._replace(usual_spread=usual))
+
+    assert judge_agreement(pairs).state is DIFFERENT
+    assert found.state is UNKNOWN
+    assert found.words == (
+        "its scores were not compared: the middle half of the champion's scores of 200 logged calls that were sent "
+        f"again spreads over {spread_of(Histogram.of(alike.tolist())):.3g}, and over {usual:.3g} in its last day"
+    )
+
+
+@pytest.mark.parametrize("usual", [None, 0.0, 0.2])
+def test_calls_that_spread_as_the_champions_do_are_compared(usual):
+    pairs = ScorePairs(PairSource.LOG, CHAMPION.tolist(), (1 - CHAMPION).tolist(), usual_spread=usual)
+
+    assert judge_agreement(pairs).state is DIFFERENT
+
+
 scores = st.floats(-1e300, 1e300, allow_nan=False)
 
 
-@given(st.lists(st.tuples(scores, scores), max_size=200), st.sampled_from(PairSource), st.text(max_size=30))
-def test_what_is_stored_is_judged_again_to_the_same(pairs, source, why_few):
-    found = judge_agreement(ScorePairs(source, [one for one, _ in pairs], [other for _, other in pairs], why_few))
+@given(
+    st.lists(st.tuples(scores, scores), max_size=200),
+    st.sampled_from(PairSource),
+    st.text(max_size=30),
+    st.none() | st.floats(0, 1e300),
+)
+def test_what_is_stored_is_judged_again_to_the_same(pairs, source, why_few, usual):
+    sides = [one for one, _ in pairs], [other for _, other in pairs]
+    found = judge_agreement(ScorePairs(source, *sides, why_few, usual))
     stored = orjson.loads(orjson.dumps(agreement_to_json(found, is_expected=False)))
 
     assert judge_agreement(pairs_from_json(stored)) == found
@@ -86,7 +117,14 @@ def test_what_is_stored_is_judged_again_to_the_same(pairs, source, why_few):
 
 @pytest.mark.parametrize(
     "damaged",
-    [{"pairs": [[1, 2]] * 201}, {"pairs": [[1]]}, {"pairs": [[1, None]]}, {"pairs": None}, {"source": "rumour"}],
+    [
+        {"pairs": [[1, 2]] * 201},
+        {"pairs": [[1]]},
+        {"pairs": [[1, None]]},
+        {"pairs": None},
+        {"source": "rumour"},
+        {"usual_spread": "wide"},
+    ],
 )
 def test_what_another_hand_has_written_there_is_not_judged(damaged):
     stored = agreement_to_json(judged(CHAMPION), is_expected=False)

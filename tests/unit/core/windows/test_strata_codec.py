@@ -11,7 +11,7 @@ from understudy.core.prediction_log.row import COLUMNS, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
-from understudy.core.windows.strata import Side, Strata, stratify
+from understudy.core.windows.strata import Side, Strata, join_strata, stratify
 from understudy.core.windows.strata_codec import strata_digest, strata_from_text, strata_to_text
 
 
@@ -95,3 +95,27 @@ def test_strata_of_a_release_before_callers_deadlines_have_none_that_were_left_o
 
     assert found.challenger["hurried_calls"].sum() == 0
     assert all(np.array_equal(*pair) for pair in zip(arrays_of(found), arrays_of(strata), strict=True))
+
+
+def test_errors_that_the_champion_had_as_well_come_back_where_they_were_and_stay_there_when_strata_are_joined():
+    rows = [
+        a_row(number, version_id=1)._replace(
+            assigned_version_id=2, rollout_id=7, predicted_at=1_763_661_000.0 + 20 * number, status=Status.TIMEOUT
+        )
+        for number in range(5)
+    ]
+    encoded = [encode_line(row) for row in rows]
+    windows = WindowBuilder("here").stage(encoded, COLUMNS, no_threshold).windows
+    whole = stratify(windows, 7)
+
+    found = strata_from_text(strata_to_text(whole))
+    joined = join_strata([stratify(windows[:2], 7), stratify(windows[2:], 7)])
+    doubled = join_strata([whole, whole])
+
+    expected = whole.challenger.bucket_shared
+    assert (expected.sum(), whole.challenger["shared_error_entities"].sum()) == (5, 5)
+    assert np.array_equal(found.challenger.bucket_shared, expected)
+    assert np.array_equal(joined.challenger.bucket_shared, expected)
+    assert np.array_equal(doubled.challenger.bucket_shared, 2 * expected)
+    assert np.array_equal(whole.challenger.cut(1, 3).bucket_shared, expected[1:3])
+    assert not len(whole.champion.shared)

@@ -304,7 +304,7 @@ def test_a_window_is_read_back_from_its_json(rows):
         '{"score_calls": 1, "score_squares": "1000000000000000001"}',
         '{"buckets": [[1, 1, 0, 0, 0, 50000001, 0, 0]]}', '{"buckets": [[1, 0, 0, 0, 0, -9223372036854775808, 0, 0]]}',
         '{"buckets": [[1, 9, 0, 0, 0, 0, 1, 1000000000001]]}', '{"latencies": [2903, 1]}', '{"latencies": [-1, 1]}',
-        '{"deadlines": [2903, 1]}', '{"tails": [1024, 1]}', '{"tails": [-1, 1]}',
+        '{"deadlines": [2903, 1]}', '{"tails": [1024, 1]}', '{"tails": [-1, 1]}', '{"shared_errors": [64, 1]}',
     ],
 )  # fmt: skip
 def test_what_is_not_a_window_is_refused(text):
@@ -319,6 +319,39 @@ def test_a_fallback_is_an_error_of_the_challenger_and_no_call_of_the_champion(st
     assert (window.key.model_version_id, window.key.role) == (CHALLENGER, Role.CHALLENGER)
     assert (window.volume, window.calls, window.errors, window.error_entities) == (1, 1, 1, 1)
     assert (window.answered, window.score_calls, window.latencies.total) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("status", [Status.TIMEOUT, Status.UNAVAILABLE, Status.BAD_ANSWER, Status.ERROR])
+def test_a_call_that_the_champion_failed_as_well_is_counted_as_such(status):
+    (window,) = built([a_fallback("ada", status), a_fallback("ada", status), a_fallback("bob")])
+
+    assert (window.errors, window.error_entities, window.shared_error_entities) == (3, 2, 1)
+    assert window.shared_errors.counts == {analysis_hash(b"ada") % ANALYSIS_BUCKETS: 2}
+
+
+def test_an_entity_whose_call_the_champion_answered_once_is_the_challengers_failure_in_whichever_order():
+    builder = WindowBuilder("shipper-1")
+
+    (first,) = built([a_fallback("ada", Status.TIMEOUT)], builder)
+    (second,) = built([a_fallback("ada")], builder)
+    (third,) = built([a_fallback("ada", Status.TIMEOUT)], builder)
+
+    assert [window.shared_error_entities for window in (first, second, third)] == [1, 0, 0]
+    assert third.error_entities == 1
+
+
+def test_without_a_fallback_nothing_is_known_of_the_champion():
+    (window,) = built([a_challenger_call(status=Status.BAD_ANSWER, error_code="E502")])
+
+    assert (window.error_entities, window.shared_error_entities, window.shared_errors.total) == (1, 0, 0)
+
+
+def test_a_window_without_shared_errors_is_written_as_before_and_one_with_them_read_back():
+    (shared,), (plain,) = built([a_fallback(status=Status.TIMEOUT)]), built([a_fallback()])
+
+    assert "shared" not in window_to_json(plain)
+    found = window_from_json(shared.key, window_to_json(shared))
+    assert (found.shared_error_entities, found.shared_errors) == (1, shared.shared_errors)
 
 
 def test_a_champion_that_stood_in_from_its_cache_makes_the_challenger_no_better():

@@ -11,7 +11,14 @@ from understudy.core.canary.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.ports.prediction_history import LoggedCall, LoggedEntity, LoggedFailures, LoggedScores, TrialAsked
+from understudy.ports.prediction_history import (
+    Draw,
+    LoggedCall,
+    LoggedEntity,
+    LoggedFailures,
+    LoggedScores,
+    TrialAsked,
+)
 
 # The rows that core.windows.builder takes scores from, so that a baseline and the hours it is compared with are alike.
 _SCORED = """
@@ -54,30 +61,87 @@ _CALLS = """
     ORDER BY call.predicted_at DESC, call.id DESC
 """
 _MAX_ANSWER = 4_096
-# $1 champion, $2 shadow, $3 since, $4 until, $5 at most, $6 rows of the shadow, $7 seconds by which it may be later.
-# An answer with a class has a score as well, of how sure the class is, and is no order of calls.
-_IS_SCORED = (
-    "status = 'ok' AND score BETWEEN '-1e100' AND '1e100' AND prediction ? 'score' AND NOT prediction ? 'label'"
-)
-_SHADOW_SCORES = f"""
-    WITH shown AS MATERIALIZED (
-        SELECT id, prediction_id, entity_id, predicted_at, score FROM predictionlog
-        WHERE model_version_id = $2 AND role = 'shadow' AND prediction_id IS NOT NULL AND {_IS_SCORED}
-          AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
-        ORDER BY predicted_at DESC, id DESC LIMIT $6
-    ), answered AS MATERIALIZED (
-        SELECT prediction_id, score FROM predictionlog
-        WHERE model_version_id = $1 AND role = 'champion' AND {_IS_SCORED}
-          AND predicted_at >= (SELECT min(predicted_at) FROM shown) - make_interval(secs => $7)
-          AND predicted_at <= (SELECT max(predicted_at) FROM shown)
-    ), newest AS (
-        SELECT DISTINCT ON (entity_id) shown.id, predicted_at, answered.score AS champion, shown.score AS shadow
-        FROM shown JOIN answered USING (prediction_id)
-        ORDER BY entity_id, predicted_at DESC, shown.id DESC
+# $1 version, $2 since, $3 until, $4 key of the draw, $5 entities, $6 longest answer, $7 rows. Of each hour the samples
+# of some entities, in the order of their hashes from a random one on: a caller with many calls has no more of them, and
+# as few rows are read of a large log as of a small one. A caller could know the seed 30, and does not know the key.
+_DRAWN_OF_HOUR = """
+    SELECT * FROM predictionlog
+    WHERE model_version_id = $1 AND inputs IS NOT NULL
+      AND date_trunc('hour', predicted_at AT TIME ZONE 'UTC') = asked.hour
+      AND predicted_at >= to_timestamp($2) AND predicted_at < to_timestamp($3)
+"""
+_DRAWN_CALLS = f"""
+    WITH hours AS MATERIALIZED (
+        SELECT hour, hashtextextended(hour::text, $4) AS first
+        FROM generate_series(date_trunc('hour', to_timestamp($2) AT TIME ZONE 'UTC'),
+                             to_timestamp($3) AT TIME ZONE 'UTC', INTERVAL '1 hour') AS asked (hour)
+        WHERE EXISTS ({_DRAWN_OF_HOUR})
+    ), of_hour AS MATERIALIZED (SELECT ceil($7::float8 / greatest(count(*), 1))::bigint AS rows FROM hours),
+    drawn AS (
+        SELECT DISTINCT ON (entity_id) near.* FROM hours AS asked CROSS JOIN LATERAL (
+            ({_DRAWN_OF_HOUR} AND hashtextextended(entity_id, 30) >= asked.first
+             ORDER BY hashtextextended(entity_id, 30) LIMIT (SELECT rows FROM of_hour))
+            UNION ALL
+            ({_DRAWN_OF_HOUR} AND hashtextextended(entity_id, 30) < asked.first
+             ORDER BY hashtextextended(entity_id, 30) LIMIT (SELECT rows FROM of_hour))
+        ) AS near
+        WHERE status IN ('ok', 'fallback') AND prediction_id IS NOT NULL
+        ORDER BY entity_id, predicted_at DESC, id DESC
     )
-    SELECT champion, shadow FROM newest ORDER BY predicted_at DESC, id DESC LIMIT $5
+    SELECT prediction_id::text AS prediction_id, extract(epoch FROM predicted_at)::float8 AS predicted_at, entity_id,
+           model_version_id AS version_id, inputs, CASE WHEN octet_length(answer) <= $6 THEN answer END AS answer,
+           score, CASE WHEN status = 'ok' AND NOT cache_hit THEN latency_us END AS latency_us
+    FROM (SELECT * FROM drawn ORDER BY hashtextextended(entity_id, $4), entity_id LIMIT $5) AS call CROSS JOIN LATERAL (
+        SELECT CASE WHEN jsonb_typeof(prediction) = 'object' THEN (prediction - 'scores')::text END AS answer
+    ) AS kept
+    ORDER BY hashtextextended(entity_id, $4), entity_id
 """  # noqa: S608 - constants
-_SHADOW_ROWS = 1_000
+_DRAWN_ROWS = 2_000
+# $1 champion, $2 shadow, $3 since, $4 until, $5 key of the draw, $6 entities, $7 rows of the shadow that are read at
+# all, $8 seconds by which it may be later than the champion. What the shadow saw up to random moments; its newest rows
+# fill up what these lack, as in a log with gaps. There is no index by prediction, so a call of the champion is looked
+# for among the rows right before the shadow's. An answer with a class has a score as well, of how sure the class is,
+# and is no order of calls.
+_IS_SCORED = (
+    "{0}status = 'ok' AND {0}score BETWEEN '-1e100' AND '1e100' AND {0}prediction ? 'score' "
+    "AND NOT {0}prediction ? 'label'"
+)
+_SHADOW_IS_SCORED, _ANSWER_IS_SCORED = _IS_SCORED.format("near."), _IS_SCORED.format("answered.")
+_MAX_BETWEEN = 2_000
+_SHADOW_SCORES = f"""
+    WITH ends AS MATERIALIZED (
+        SELECT min(predicted_at) AS first, max(predicted_at) AS last FROM predictionlog
+        WHERE model_version_id = $2 AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
+    ), asked AS (
+        SELECT last - (last - first) * ((hashtextextended(number::text, $5) & 1048575) / 1048576.0) AS moment,
+               $7::bigint / 400 AS rows, TRUE AS is_drawn
+        FROM ends, generate_series(1, 200) AS number
+        UNION ALL SELECT last, $7::bigint / 2, FALSE FROM ends
+    ), shown AS (
+        SELECT DISTINCT ON (entity_id) id, prediction_id, entity_id, predicted_at, score, is_drawn
+        FROM asked CROSS JOIN LATERAL (
+            SELECT * FROM predictionlog
+            WHERE model_version_id = $2 AND predicted_at >= to_timestamp($3) AND predicted_at <= asked.moment
+            ORDER BY predicted_at DESC LIMIT asked.rows
+        ) AS near
+        WHERE role = 'shadow' AND prediction_id IS NOT NULL AND {_SHADOW_IS_SCORED}
+        ORDER BY entity_id, is_drawn DESC, predicted_at DESC, id DESC
+    )
+    SELECT answered.score AS champion, drawn.score AS shadow
+    FROM (
+        SELECT * FROM shown ORDER BY is_drawn DESC, hashtextextended(entity_id, $5), entity_id LIMIT 2 * $6::bigint
+    ) AS drawn CROSS JOIN LATERAL (
+        SELECT * FROM (
+            SELECT prediction_id, score, role, status, prediction FROM predictionlog
+            WHERE model_version_id = $1 AND predicted_at <= drawn.predicted_at
+              AND predicted_at >= drawn.predicted_at - make_interval(secs => $8)
+            ORDER BY predicted_at DESC LIMIT {_MAX_BETWEEN}
+        ) AS before WHERE before.prediction_id = drawn.prediction_id LIMIT 1
+    ) AS answered
+    WHERE answered.role = 'champion' AND {_ANSWER_IS_SCORED}
+    ORDER BY drawn.is_drawn DESC, hashtextextended(drawn.entity_id, $5), drawn.entity_id LIMIT $6
+"""  # noqa: S608 - constants
+_SHADOW_ROWS = 4_000
 _SHADOW_SECONDS = 30.0
 _CANDIDATES = "SELECT assigned_version_id, rollout_id, role, reason, error_code, deadline_us FROM predictionlog"
 _NEWEST = """
@@ -106,7 +170,8 @@ _FAILURES = f"""
            greatest((SELECT count(*) FROM of_champion), (SELECT count(*) FROM of_challenger)) AS looked_at
 """  # noqa: S608 - constants
 
-# As failures are, version by version from an index; those that the champion answered in its place are its rows.
+# As failures are, version by version from an index; those that the champion answered in its place are its rows. Inputs
+# that the champion failed as well each time it was asked in its place say nothing of the challenger.
 _ENTITY_CALLS = """
     SELECT start, entity_id, sum(calls)::bigint AS calls, sum(failed)::bigint AS failed, count(*) AS inputs,
            count(*) FILTER (WHERE failed = calls) AS failed_inputs,
@@ -123,6 +188,7 @@ _ENTITY_CALLS = """
           AND (error_code IS NULL OR error_code <> 'E504' OR deadline_us IS NULL)
           AND predicted_at >= to_timestamp($4) AND predicted_at < to_timestamp($5)
         GROUP BY start, entity_id, input_hash
+        HAVING NOT bool_and(model_version_id <> assigned_version_id AND status NOT IN ('ok', 'fallback'))
     ) AS asked
     GROUP BY start, entity_id ORDER BY start LIMIT $7
 """
@@ -181,13 +247,15 @@ class PostgresPredictionHistory(LongReads):
             rows = await connection.fetch(_CALLS, list(version_ids), since, until, at_most, _MAX_ANSWER)
         return [LoggedCall(*row) for row in rows]
 
-    async def shadow_scores(
-        self, champion_id: int, shadow_id: int, since: float, until: float, at_most: int
-    ) -> Sequence[tuple[float, float]]:
-        asked = (champion_id, shadow_id, since, until, at_most, _SHADOW_ROWS, _SHADOW_SECONDS)
+    async def drawn_calls(self, version_id: int, draw: Draw) -> Sequence[LoggedCall]:
+        asked = (version_id, draw.since, draw.until, draw.key, draw.entities, _MAX_ANSWER, _DRAWN_ROWS)
         async with self._reading() as connection:
-            # The planner does not know how few rows a common table expression has, and a nested loop is quadratic.
-            await connection.execute("SELECT set_config('enable_nestloop', 'off', TRUE)")
+            rows = await connection.fetch(_DRAWN_CALLS, *asked)
+        return [LoggedCall(*row) for row in rows]
+
+    async def shadow_scores(self, champion_id: int, shadow_id: int, draw: Draw) -> Sequence[tuple[float, float]]:
+        asked = (champion_id, shadow_id, *draw, _SHADOW_ROWS, _SHADOW_SECONDS)
+        async with self._reading() as connection:
             rows = await connection.fetch(_SHADOW_SCORES, *asked)
         return [(row["champion"], row["shadow"]) for row in rows]
 

@@ -29,6 +29,7 @@ _STATES = {
     CheckState.TOO_EARLY: Text("… too early", "dim"),
     CheckState.UNPROVEN: Text("… worse, not\n  proven yet", "yellow"),
     CheckState.WARMING: Text("… warming", "yellow"),
+    CheckState.SHARED: Text("! champion\n  failed too", "yellow"),
 }
 _MAX_EVIDENCE = 1_000_000
 
