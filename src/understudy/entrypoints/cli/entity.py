@@ -14,7 +14,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Reason, confirm_by_typing, required_reason
 from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
-from understudy.entrypoints.cli.shared.stopping import stopped_by_sigterm
+from understudy.entrypoints.cli.shared.stopping import stopped_by_signals
 from understudy.retention.entity_eraser import Found, Left, Result
 
 app = typer.Typer(no_args_is_help=True, help="Erase an entity from all that is kept of it.", add_completion=False)
@@ -60,7 +60,7 @@ def forget(
     if not dry_run:
         confirm_by_typing(entity_id, "the entity's id", f"{entity_id} will be erased from {of} for good", yes=yes)
     of_model = None if model == ALL else model
-    with stopped_by_sigterm():
+    with stopped_by_signals():
         came = asyncio.run(_run(of_model, entity_id, archive or [], reason, dry_run=dry_run))
     if isinstance(came, Found):
         show(_found_document(model, came), *_found_texts(entity_id, of, came), as_json=as_json)

@@ -4,16 +4,25 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 
 @contextmanager
-def stopped_by_sigterm() -> Iterator[None]:
-    """Have SIGTERM end a command as Ctrl-C does, so that it takes its files and connections with it."""
+def stopped_by_signals() -> Iterator[None]:
+    """Have SIGINT and SIGTERM end a command alike, at once, so that it takes its files and connections with it.
+
+    By itself asyncio answers SIGINT by cancelling, and what a cancelled call fails with would hide the interrupt.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may set one, and a command that runs in another is not the process
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
