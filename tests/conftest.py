@@ -102,10 +102,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = [*long[::2], *short[:middle], *long[1::2], *short[middle:]]
 
 
+def pytest_sessionstart() -> None:
+    """Look for no garbage while tests are collected: hardly any is made, and it is a seventh of that time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep the collected tests out of every later look for garbage: a twentieth of the gate's processor time."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_sessionfinish() -> None:

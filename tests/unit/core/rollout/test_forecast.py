@@ -91,6 +91,7 @@ def test_a_plan_that_is_only_timed_is_not_warned_of():
     assert not forecast(NAMED_PLANS["blue_green"], busy(10), NEEDS).warnings
 
 
+@pytest.mark.deep
 @given(st.integers(1, 5_000), st.integers(1, 5_000), st.floats(0.1, 100))
 def test_with_more_entities_no_step_takes_longer(one, other, rate):
     few, many = (forecast(LADDER, busy(count, 1_000, rate), NEEDS) for count in sorted((one, other)))
