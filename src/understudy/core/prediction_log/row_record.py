@@ -1,6 +1,6 @@
 """The record of a row: what windows need of it, as numbers in fixed places beside its COPY text in the spool.
 
-Whoever adds windows up reads the records of thousands of rows as one array, and the text goes to Postgres unread.
+The window builder reads the records of thousands of rows as one array, and the text goes to Postgres unread.
 
 A segment names the fields of its records (:data:`FIELDS`), as it names the columns of its text. A later release may add
 fields: a reader finds those that it knows by their names, and passes over the others.

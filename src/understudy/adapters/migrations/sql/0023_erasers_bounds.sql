@@ -239,7 +239,7 @@ CREATE FUNCTION understudy_names_entity(words TEXT, entity TEXT) RETURNS BOOLEAN
     END
 $$;
 
--- As before, but for texts (NULL): whoever may ask of any words how many texts have them reads those letter by letter.
+-- As before, but for texts (NULL): a login that may ask how many texts have any words reads those letter by letter.
 CREATE OR REPLACE FUNCTION understudy_count_beside_log(model TEXT, entity TEXT)
 RETURNS TABLE (outcomes BIGINT, dead_letters BIGINT, texts BIGINT) LANGUAGE sql STABLE SECURITY DEFINER AS $$
     SELECT
