@@ -323,13 +323,14 @@ class _Batch:
         if tally.is_in_rollout:
             given = given_time(rows.deadline_us[judged], rows.is_out_of_time[judged], tally.budget_ratio)
         failed = is_failed[judged] if given is None else is_failed[judged] & ~given.is_expired
-        sliced = self._sliced(rows, judged) if tally.is_in_rollout else None
+        # An error that the champion had as well is no worse for a slice either.
+        sliced = self._sliced(rows, judged, is_shared[judged]) if tally.is_in_rollout else None
         tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given, sliced=sliced)
         tally.add_shared(rows.entity[judged][failed], is_shared[judged][failed])
 
-    def _sliced(self, rows: Columns, judged: NDArray[np.intp]) -> SlicedCalls | None:
+    def _sliced(self, rows: Columns, judged: NDArray[np.intp], is_left_out: NDArray[np.bool_]) -> SlicedCalls | None:
         """Return the slices of rows, given their places; ``None`` where none of them has any."""
-        set_of = rows.slices_of[judged]
+        set_of = np.where(is_left_out, 0, rows.slices_of[judged])
         if not set_of.any():
             return None
         return SlicedCalls([slices_of(unescaped(text)) for text in rows.slices], set_of)

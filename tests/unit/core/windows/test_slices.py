@@ -59,6 +59,17 @@ def test_a_challenger_is_slow_from_a_higher_threshold_on():
     assert totals(window)[GOLD][SliceColumn.SLOW] == 1
 
 
+def test_a_call_that_the_champion_failed_as_well_counts_in_no_slice():
+    in_its_place: dict[str, Any] = {"assigned_version_id": 2, "error_code": "E503"}
+    shared = a_call(status=Status.UNAVAILABLE, **in_its_place)
+    answered = a_call(status=Status.FALLBACK, **in_its_place)
+
+    (window,) = built([shared, shared, answered])
+
+    assert totals(window)[GOLD][:2] == [1, 1]
+    assert window.errors == 3
+
+
 def test_entities_fall_into_groups():
     (window,) = built([a_call(entity=f"user-{number}") for number in range(400)])
 
