@@ -152,16 +152,20 @@ def set_model(
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
     wanted = _Asked(model, changes, weights, actor, expect_generation, dry_run, yes)
     changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
+    warnings = [line for newcomer in newcomers for line in newcomer.warnings]
+    document = _document(changed, newcomers, dry_run=dry_run)
+    show(document, *_verdict(*changed, dry_run=dry_run), *warnings, as_json=as_json)
+
+
+def _document(changed: ChangedPolicy, newcomers: Sequence[_Newcomer], *, dry_run: bool) -> dict[str, Any]:
     before, after = changed
-    document = {
+    return {
         "policy": policy_document(after),
         "changed": changed.is_changed and not dry_run,
         "moved_percent": None if before is None else moved_entities_percent(before, after),
         "input_differences": {newcomer.version: newcomer.found._asdict() for newcomer in newcomers},
         "dry_run": dry_run,
     }
-    warnings = [line for newcomer in newcomers for line in newcomer.warnings]
-    show(document, *_verdict(before, after, dry_run=dry_run), *warnings, as_json=as_json)
 
 
 async def _change(registry: Registry, asked: _Asked) -> tuple[ChangedPolicy, list[_Newcomer]]:
