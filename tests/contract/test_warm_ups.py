@@ -144,7 +144,7 @@ async def test_an_answer_that_no_proxy_can_give_is_none(world: World):
 
 
 async def test_the_inputs_of_the_calls_that_a_request_names_come_by_their_places_and_scores_go_back(world: World):
-    now = time.time() - 60
+    now = float(int(time.time()) - 60)  # times of the log are whole microseconds
     logged = [LoggedId(str(uuid4()), now + place / 1_000) for place in range(3)]
     await world.log(logged[0], '{"age": 30}')
     await world.log(logged[2], '{"age": 41}')
