@@ -57,6 +57,15 @@ ABOUT_THE_SCHEMA = {
     "test_a_model_that_never_was_and_an_id_that_is_none_are_refused[chrun-customer-42]": _NO_NAME,
     "test_looking_changes_nothing_and_counts_what_erasing_erases": _NO_NAME,
     "test_without_a_confirmation_or_a_reason_nothing_is_erased": _NO_NAME,
+    "test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it": (
+        "asks the older doctor, which rightly says that the schema is newer"
+    ),
+    "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried": (
+        "lists what each role may read: the monitor reads RegistryAudit now, and others who went on with an erasure"
+    ),
+    "test_no_role_writes_a_text_or_a_document_without_a_bound": (
+        "lists what has no bound but the spool's, and a row's slices are among it now"
+    ),
     "test_reasons_with_the_id_are_counted_and_stay": (
         "counts texts after the end, which the database does for an open erasure alone: the older command says none"
     ),
