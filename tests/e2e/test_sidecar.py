@@ -92,6 +92,14 @@ async def live(database_url: str) -> list[str]:
     return [row["instance"] for row in await sql(database_url, "SELECT instance FROM ProxyInstance ORDER BY 1")]
 
 
+async def until_seen(database_url: str, proxies: int) -> None:
+    """Wait for the first reports of so many proxies, which a loaded machine may delay by one turn: 10 seconds."""
+    give_up = time.monotonic() + 90
+    while len(await live(database_url)) < proxies:
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.2)
+
+
 async def count(database_url: str, condition: str = "TRUE") -> int:
     ((number,),) = await sql(database_url, f"SELECT count(*) FROM PredictionLog WHERE {condition}")
     return int(number)
@@ -121,6 +129,7 @@ async def test_a_version_that_only_the_proxy_reaches_is_warmed_up_through_it_tak
         for number in range(ENTITIES):
             assert (await callers.post(VISITS, body_of(number))).status == 200
         await until_logged(database_url, ENTITIES)
+        await until_seen(database_url, 1)
 
         checked = await understudy.beside("version", "check", "visits", "2", UNDERSTUDY_ENDPOINT_ALLOW=ELSEWHERE)
         doctor = await understudy.beside("doctor", UNDERSTUDY_ENDPOINT_ALLOW=ELSEWHERE)
@@ -159,6 +168,7 @@ async def test_a_proxy_whose_own_sidecar_is_dead_holds_the_rollout_is_named_and_
     with a_stack(tmp_path, database_url) as stack:
         for pod in PODS:
             start_pod(stack, pod, port)
+        await until_seen(database_url, len(PODS))
         at_first = await understudy.beside("version", "check", "visits", "2", UNDERSTUDY_ENDPOINT_ALLOW=ELSEWHERE)
         await start_rollout(understudy, tmp_path)
         stack.processes["sidecar of web-b"].stop()
