@@ -25,11 +25,11 @@ class Recipe(NamedTuple):
 
 CHECK = Recipe(
     new={
-        "core/canary/score_fall.py": '''"""A throw-away check: scores again, by another name."""
+        "core/canary/scores/score_fall.py": '''"""A throw-away check: scores again, by another name."""
 
-from understudy.core.canary.check_input import CheckInput
+from understudy.core.canary.evidence.check_input import CheckInput
 from understudy.core.canary.decision import Check, Evidence, Unit
-from understudy.core.canary.score_shift import judge_score_shift
+from understudy.core.canary.scores.score_shift import judge_score_shift
 
 SCORE_FALL = Check("score_fall", "fallen score", Unit.NUMBER)
 
@@ -41,7 +41,7 @@ def judge_score_fall(inputs: CheckInput, log_needed: float) -> Evidence:
     },
     before={
         "core/canary/checks.py": {
-            "from understudy.core.canary.score_shift": "from understudy.core.canary.score_fall "
+            "from understudy.core.canary.scores.score_shift": "from understudy.core.canary.scores.score_fall "
             "import SCORE_FALL, judge_score_fall\n",
             "    CheckSpec(OUTCOME,": "    CheckSpec(SCORE_FALL, judge_score_fall, lambda policy: 0.25),\n",
         }

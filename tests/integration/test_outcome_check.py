@@ -13,8 +13,8 @@ from rollout_world import TWINS, PastRollout
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.outcome_check import OUTCOME
 from understudy.core.canary.outcome_limits import OutcomeLimit
+from understudy.core.canary.outcomes.outcome_check import OUTCOME
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.statistics.difference import ArmEntities, Difference, compare

@@ -10,7 +10,7 @@ from logged_traffic import LoggedTraffic, register, scored_rows
 from spooled_rows import a_row
 
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
-from understudy.core.canary.entity_tally import Before, EntityCalls
+from understudy.core.canary.entities.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason

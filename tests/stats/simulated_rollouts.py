@@ -7,11 +7,11 @@ from typing import NamedTuple
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.failing_slices import UNIT_SECONDS
+from understudy.core.canary.latency.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
-from understudy.core.canary.slice_tally import SliceTally, slice_units
+from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
+from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.rollout.slice_check import SHIPPED_SECONDS

@@ -27,7 +27,7 @@ from stats.worlds import (
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.windows.histogram import Histogram, merged

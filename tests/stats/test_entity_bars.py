@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy.core.canary.entity_tally import UNIT_SECONDS, Before, EntityCalls, EntityTally
-from understudy.core.canary.worst_entities import failing_entities
+from understudy.core.canary.entities.entity_tally import UNIT_SECONDS, Before, EntityCalls, EntityTally
+from understudy.core.canary.entities.worst_entities import failing_entities
 
 pytestmark = pytest.mark.timeout(1_200)
 IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

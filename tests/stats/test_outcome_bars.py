@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.checks import needed_of
 from understudy.core.canary.decision import CheckState
-from understudy.core.canary.held_outcomes import entities_to_show, outcomes_missing
+from understudy.core.canary.evidence.check_input import CheckInput
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.outcome_check import OUTCOME, judge_of_several, judge_outcome
 from understudy.core.canary.outcome_limits import OutcomeLimit
+from understudy.core.canary.outcomes.held_outcomes import entities_to_show, outcomes_missing
+from understudy.core.canary.outcomes.outcome_check import OUTCOME, judge_of_several, judge_outcome
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 

@@ -14,8 +14,14 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.dev_server.onnx import OnnxModel
-from understudy.core.canary.constant_scores import constant_words, live_scores, varies
-from understudy.core.canary.score_agreement import AgreementState, PairSource, ScorePairs, judge_agreement, spread_of
+from understudy.core.canary.scores.constant_scores import constant_words, live_scores, varies
+from understudy.core.canary.scores.score_agreement import (
+    AgreementState,
+    PairSource,
+    ScorePairs,
+    judge_agreement,
+    spread_of,
+)
 from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.statistics.sample_size import FloatArray
 from understudy.core.windows.histogram import Histogram

@@ -12,8 +12,8 @@ import pytest
 from stats.simulated_rollouts import STEPS, roll_out
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, equal_categories, failing_category, slow_category
 
-from understudy.core.canary.failing_slices import UNIT_SECONDS, failing_slices
-from understudy.core.canary.slice_tally import SliceTally, slice_units
+from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, failing_slices
+from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 
 pytestmark = pytest.mark.timeout(3_600)
 IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"

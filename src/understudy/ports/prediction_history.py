@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.canary.entity_tally import Before, EntityCalls
+from understudy.core.canary.entities.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 

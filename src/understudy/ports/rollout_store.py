@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
-from understudy.core.canary.champion_before import ChampionBefore
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.latency.champion_before import ChampionBefore
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import DriftMode, GuardMode, RolloutState, Transition

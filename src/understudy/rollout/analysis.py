@@ -6,16 +6,16 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.analysis import evaluate, judge
-from understudy.core.canary.check_input import Outcomes
-from understudy.core.canary.constant_scores import LiveScores
 from understudy.core.canary.decision import Decision
-from understudy.core.canary.failing_slices import SliceCounts
+from understudy.core.canary.entities.worst_entities import EntityCounts
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
-from understudy.core.canary.worst_entities import EntityCounts
+from understudy.core.canary.scores.constant_scores import LiveScores
+from understudy.core.canary.slices.failing_slices import SliceCounts
 from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
-from understudy.core.canary.constant_scores import LiveScores, constant_words, live_scores, varies
+from understudy.core.canary.scores.constant_scores import LiveScores, constant_words, live_scores, varies
 from understudy.core.rollout.state import Kind, Phase
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.window_log import WindowLog

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from understudy.core.canary.entity_tally import MAX_ENTITIES, UNIT_SECONDS, Before, EntityTally
+from understudy.core.canary.entities.entity_tally import MAX_ENTITIES, UNIT_SECONDS, Before, EntityTally
+from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.canary.worst_entities import EntityCounts
 from understudy.core.rollout.state import Kind
 from understudy.ports.lease import Epoch
 from understudy.ports.prediction_history import EntityHistory, TrialAsked

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import structlog
 
-from understudy.core.canary.check_input import Outcomes
-from understudy.core.canary.constant_scores import LiveScores, constant_words
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.scores.constant_scores import LiveScores, constant_words
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.policy_conflict import at_seen_generation

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
-from understudy.core.canary.outcome_check import OUTCOME, OUTCOMES
+from understudy.core.canary.outcomes.outcome_check import OUTCOME, OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor

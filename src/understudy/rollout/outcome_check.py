@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from understudy.core.canary.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.statistics.difference import Difference

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import structlog
 
-from understudy.core.canary.score_agreement import (
+from understudy.core.canary.scores.score_agreement import (
     MAX_PAIRS,
     MIN_PAIRS,
     Agreement,

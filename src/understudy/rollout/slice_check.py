@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from understudy.core.canary.failing_slices import UNIT_SECONDS, SliceCounts
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.canary.slice_tally import SliceTally, slice_units
+from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, SliceCounts
+from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.rollout.state import Kind, RolloutState
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from understudy.core.canary.decision import Decision
-from understudy.core.canary.failing_slices import (
+from understudy.core.canary.slices.failing_slices import (
     SliceCheck,
     SliceCount,
     SliceCounts,

@@ -6,8 +6,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.decision import Decision, Evidence
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import (

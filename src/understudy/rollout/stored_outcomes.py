@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.core.canary.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.statistics.difference import Difference
 

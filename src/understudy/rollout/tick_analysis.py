@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from understudy.core.canary.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import DriftMode, Kind

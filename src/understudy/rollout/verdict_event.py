@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import structlog
 
-from understudy.core.canary.check_input import Outcomes
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutView

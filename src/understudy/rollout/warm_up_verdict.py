@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from understudy.core.canary.constant_scores import (
+from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.scores.constant_scores import (
     LiveScores,
     constant_words,
     live_scores_from_json,
     live_scores_to_json,
 )
-from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.score_agreement import (
+from understudy.core.canary.scores.score_agreement import (
     Agreement,
     AgreementState,
     agreement_to_json,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from understudy.core.canary.champion_before import ChampionBefore, champion_before
+from understudy.core.canary.latency.champion_before import ChampionBefore, champion_before
 from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window

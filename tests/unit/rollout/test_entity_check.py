@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from virtual_time import run_in_virtual_time
 
-from understudy.core.canary.entity_tally import UNIT_SECONDS, Before, EntityCalls
+from understudy.core.canary.entities.entity_tally import UNIT_SECONDS, Before, EntityCalls
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import new_rollout_state

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.worst_entities import EntityCount, EntityCounts, FailingEntity
+from understudy.core.canary.entities.worst_entities import EntityCount, EntityCounts, FailingEntity
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, new_rollout_state

@@ -8,10 +8,10 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
-from understudy.core.canary.outcome_check import OUTCOMES
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.outcomes.outcome_check import OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, new_rollout_state

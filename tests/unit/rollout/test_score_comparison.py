@@ -12,7 +12,7 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.model_servers.connect import PROTOCOLS
-from understudy.core.canary.score_agreement import Agreement, AgreementState
+from understudy.core.canary.scores.score_agreement import Agreement, AgreementState
 from understudy.core.routing.policy import Role
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.core.windows.histogram import Histogram

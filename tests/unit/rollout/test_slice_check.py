@@ -8,7 +8,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from understudy.core.canary.failing_slices import UNIT_SECONDS, failing_slices
+from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, failing_slices
 from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS

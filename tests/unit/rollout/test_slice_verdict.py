@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.failing_slices import FailingSlice, SliceCheck, SliceCount, SliceCounts
+from understudy.core.canary.slices.failing_slices import FailingSlice, SliceCheck, SliceCount, SliceCounts
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, new_rollout_state

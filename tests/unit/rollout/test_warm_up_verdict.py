@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from understudy import __version__
-from understudy.core.canary.constant_scores import LiveScores, live_scores_to_json
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.score_agreement import PairSource, ScorePairs, judge_agreement
+from understudy.core.canary.scores.constant_scores import LiveScores, live_scores_to_json
+from understudy.core.canary.scores.score_agreement import PairSource, ScorePairs, judge_agreement
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, WarmUpResult, new_rollout_state

@@ -8,7 +8,7 @@ import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
-from understudy.core.canary.champion_before import ChampionBefore, champion_before
+from understudy.core.canary.latency.champion_before import ChampionBefore, champion_before
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import new_rollout_state

@@ -1,1 +1,1 @@
-"""Canary analysis: one module a check, their limits, messages, and the decision."""
+"""Canary analysis: limits, the table of checks, messages and decision; a package for what each check compares."""

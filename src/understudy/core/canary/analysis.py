@@ -13,21 +13,21 @@ import numpy as np
 
 from understudy.core.canary import messages as words
 from understudy.core.canary.challenger_drift import drift_reason, drift_row
-from understudy.core.canary.check_input import CheckInput, Outcomes
 from understudy.core.canary.checks import judged_checks, needed_of
-from understudy.core.canary.cold_start import ColdStart, cold_start
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
-from understudy.core.canary.detectability import Detectability, detectability
-from understudy.core.canary.early_failure import early_failure
-from understudy.core.canary.error_rate import ERROR_RATE, own_error_rate
-from understudy.core.canary.failing_slices import SliceCounts, failing_slices, slices_words
-from understudy.core.canary.held_outcomes import is_held_by_outcome, outcomes_missing
+from understudy.core.canary.entities.worst_entities import EntityCounts, entities_words, failing_entities
+from understudy.core.canary.errors.early_failure import early_failure
+from understudy.core.canary.errors.error_rate import ERROR_RATE, own_error_rate
+from understudy.core.canary.evidence.check_input import CheckInput, Outcomes
+from understudy.core.canary.latency.cold_start import ColdStart, cold_start
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL, slow_tail_beside
+from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
+from understudy.core.canary.outcomes.held_outcomes import is_held_by_outcome, outcomes_missing
+from understudy.core.canary.power.detectability import Detectability, detectability
 from understudy.core.canary.recent_regression import recent_regressions
 from understudy.core.canary.sample_ratio_check import judge_sample_ratio
-from understudy.core.canary.slow_tail import SLOW_TAIL, slow_tail_beside
-from understudy.core.canary.typical_latency import TYPICAL_LATENCY
-from understudy.core.canary.worst_entities import EntityCounts, entities_words, failing_entities
+from understudy.core.canary.slices.failing_slices import SliceCounts, failing_slices, slices_words
 from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.statistics.sequential_evidence import (
     FREQUENT_RESTARTS,

@@ -6,19 +6,19 @@ from math import inf, log
 from typing import Any, NamedTuple
 
 from understudy.core.canary.challenger_drift import CHALLENGER_DRIFT
-from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
-from understudy.core.canary.error_rate import ERROR_RATE, judge_error_rate
-from understudy.core.canary.latency_change import LATENCY_CHANGE, judge_latency_change
+from understudy.core.canary.errors.error_rate import ERROR_RATE, judge_error_rate
+from understudy.core.canary.evidence.check_input import CheckInput
+from understudy.core.canary.latency.latency_change import LATENCY_CHANGE, judge_latency_change
+from understudy.core.canary.latency.slow_percentiles import SLOW_P99, SLOW_P999, judge_slow_p99, judge_slow_p999
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL, judge_slow_tail
+from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY, judge_typical_latency
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules
-from understudy.core.canary.outcome_check import OUTCOME, OUTCOMES, judge_of_several, judge_outcome
 from understudy.core.canary.outcome_limits import alpha_shares
+from understudy.core.canary.outcomes.outcome_check import OUTCOME, OUTCOMES, judge_of_several, judge_outcome
 from understudy.core.canary.reference_rule import P99_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.canary.score_shift import SCORE_SHIFT, judge_score_shift
-from understudy.core.canary.slow_percentiles import SLOW_P99, SLOW_P999, judge_slow_p99, judge_slow_p999
-from understudy.core.canary.slow_tail import SLOW_TAIL, judge_slow_tail
-from understudy.core.canary.typical_latency import TYPICAL_LATENCY, judge_typical_latency
+from understudy.core.canary.scores.score_shift import SCORE_SHIFT, judge_score_shift
 
 
 class CheckSpec(NamedTuple):

@@ -6,8 +6,8 @@ from enum import Enum, StrEnum, auto
 from math import inf
 from typing import Any, NamedTuple
 
-from understudy.core.canary.failing_slices import FailingSlice
-from understudy.core.canary.worst_entities import FailingEntity
+from understudy.core.canary.entities.worst_entities import FailingEntity
+from understudy.core.canary.slices.failing_slices import FailingSlice
 
 
 class Verdict(StrEnum):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.core.canary.check_input import CheckInput
 from understudy.core.canary.decision import Check
-from understudy.core.canary.error_rate import own_error_rate
-from understudy.core.canary.rate_checks import RateCheck
-from understudy.core.canary.slow_tail import slow_tail
+from understudy.core.canary.errors.error_rate import own_error_rate
+from understudy.core.canary.evidence.check_input import CheckInput
+from understudy.core.canary.evidence.rate_checks import RateCheck
+from understudy.core.canary.latency.slow_tail import slow_tail
 from understudy.core.statistics.cluster_test import cluster_z, expected_rates
 from understudy.core.statistics.sequential_evidence import log_rate_evidence, rate_gains
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Unit, Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.messages import comparison_of, place_of
 from understudy.core.routing.policy import Role

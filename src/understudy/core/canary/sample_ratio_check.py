@@ -2,8 +2,8 @@
 
 from math import log
 
-from understudy.core.canary.check_input import CheckInput, Comparison
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
+from understudy.core.canary.evidence.check_input import CheckInput, Comparison
 from understudy.core.statistics.sample_ratio import ratios_of, split_evidence
 from understudy.core.statistics.sequential_evidence import finite_exp
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.limits import CanaryPolicy
-from understudy.core.canary.power import (
+from understudy.core.canary.power.power import (
     minimum_detectable_error_ratio,
     minimum_detectable_latency_ratio,
     shows_error_ratio,

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from understudy.core.canary.failing_slices import SliceCount, slice_words
+from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of

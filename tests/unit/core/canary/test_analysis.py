@@ -15,12 +15,12 @@ from stats.worlds import Traffic, World
 from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import evidence_from_json, needed_of
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence, Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
-from understudy.core.canary.failing_slices import SliceCheck, SliceCount, SliceCounts
+from understudy.core.canary.entities.worst_entities import EntityCount, EntityCounts
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
-from understudy.core.canary.score_shift import SCORE_SHIFT
-from understudy.core.canary.typical_latency import TYPICAL_LATENCY
-from understudy.core.canary.worst_entities import EntityCount, EntityCounts
+from understudy.core.canary.scores.score_shift import SCORE_SHIFT
+from understudy.core.canary.slices.failing_slices import SliceCheck, SliceCount, SliceCounts
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import FREQUENT_RESTARTS
 from understudy.core.windows.strata import Side, Strata, join_strata, stratify

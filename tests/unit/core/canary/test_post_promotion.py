@@ -6,10 +6,10 @@ import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.canary.decision import CheckState
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.post_promotion import REMEMBERED_WINDOWS, judge_after_promotion, past_of
-from understudy.core.canary.slow_tail import SLOW_TAIL
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window
 

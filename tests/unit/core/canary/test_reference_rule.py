@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from understudy.core.canary.decision import CheckState, Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.limits import Stage
 from understudy.core.canary.reference_rule import P99_LATENCY, evaluate_reference_rule
 from understudy.core.routing.policy import Role

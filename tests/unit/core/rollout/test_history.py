@@ -8,9 +8,9 @@ from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.score_shift import SCORE_SHIFT
+from understudy.core.canary.scores.score_shift import SCORE_SHIFT
 from understudy.core.rollout.history import (
     MAX_DECISIONS,
     SCORE_CELLS,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.core.canary.failing_slices import FailingSlice, SliceCheck, SliceCount
-from understudy.core.canary.worst_entities import EntityCount, FailingEntity
+from understudy.core.canary.entities.worst_entities import EntityCount, FailingEntity
+from understudy.core.canary.slices.failing_slices import FailingSlice, SliceCheck, SliceCount
 from understudy.core.rollout.actions import (
     Alert,
     PolicyAction,

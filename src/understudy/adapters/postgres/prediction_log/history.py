@@ -7,7 +7,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
-from understudy.core.canary.entity_tally import Before, EntityCalls
+from understudy.core.canary.entities.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe
 from understudy.bootstrap.session import Session
-from understudy.core.canary.failing_slices import slice_words
+from understudy.core.canary.slices.failing_slices import slice_words
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
 from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities

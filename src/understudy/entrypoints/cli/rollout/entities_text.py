@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from understudy.core.canary.worst_entities import before_words
+from understudy.core.canary.entities.worst_entities import before_words
 from understudy.rollout.entity_verdict import NamedEntity
 
 MAX_NAMED = 10

@@ -7,7 +7,7 @@ from math import isfinite
 from understudy import __version__
 from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, Evidence
-from understudy.core.canary.score_agreement import pairs_from_json
+from understudy.core.canary.scores.score_agreement import pairs_from_json
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from understudy.core.canary.failing_slices import slice_words
+from understudy.core.canary.slices.failing_slices import slice_words
 from understudy.rollout.slice_verdict import NamedSlice
 
 

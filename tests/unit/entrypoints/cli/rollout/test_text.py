@@ -14,11 +14,11 @@ from stats.worlds import Traffic, World
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
-from understudy.core.canary.error_rate import ERROR_RATE
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.canary.score_shift import SCORE_SHIFT
-from understudy.core.canary.slow_tail import SLOW_TAIL
-from understudy.core.canary.typical_latency import TYPICAL_LATENCY
+from understudy.core.canary.scores.score_shift import SCORE_SHIFT
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.history import DecisionAt, LeftOut
 from understudy.core.rollout.plan import RolloutPlan, Step

@@ -1,0 +1,1 @@
+"""Entities that a challenger fails, and how their calls are counted."""

@@ -1,0 +1,1 @@
+"""Slices: categories and values of features for which a challenger does worse, and how they are added up."""
