@@ -36,9 +36,9 @@ from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log import SpooledBatch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
-from understudy.rollout.slice_check import SliceCheck
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
 MODELS = 10
 WINDOWS = 300

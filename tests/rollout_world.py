@@ -24,11 +24,11 @@ from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window,
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
-from understudy.rollout.drift_check import DriftCheck
-from understudy.rollout.entity_check import EntityCheck
+from understudy.rollout.checks.drift_check import DriftCheck
+from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.slice_check import SliceCheck
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
 LOOK_SECONDS = 60.0
 PLAN = RolloutPlan(

@@ -28,8 +28,8 @@ from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.score_comparison import ScoreComparison
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.score_comparison import ScoreComparison
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
 ROWS = example_rows()
 Scores = NDArray[np.float32]

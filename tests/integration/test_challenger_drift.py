@@ -17,7 +17,7 @@ from understudy.core.rollout.state import DriftMode, Kind, Phase
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.errors import PolicyRefused
 from understudy.ports.registry import Actor
-from understudy.rollout.replay import replayed
+from understudy.rollout.verdicts.replay import replayed
 
 HOURS = 5
 ACTOR = Actor("dana", "cli", "a drift is a reason")

@@ -9,7 +9,7 @@ from understudy.adapters.postgres.connections.checkup import examine_guards
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, WaitingFor
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)
 PLAN = RolloutPlan((Step(10, 3_000, 1_000), Step(100, 0, 0)), canary_limits={"detectable_ratio": 3})

@@ -8,7 +8,7 @@ from rollout_world import TWINS, WORSE, PastArms, PastRollout
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase, RolloutState
-from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)
 SHARE = "challenger_version = {}, challenger_weight = 10"

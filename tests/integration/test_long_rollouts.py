@@ -15,7 +15,7 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import WINDOW_SECONDS, window_to_json
-from understudy.rollout.verdict_event import MAX_STORED_WINDOWS
+from understudy.rollout.verdicts.verdict_event import MAX_STORED_WINDOWS
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.alone]
 PLAN = RolloutPlan((Step(10, 864_000, 100), Step(100, 0, 0)), maximum_seconds=864_000)

@@ -22,10 +22,10 @@ from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
+from understudy.rollout.checks.outcome_check import Measure
 from understudy.rollout.history import RolloutHistory
-from understudy.rollout.outcome_check import Measure
-from understudy.rollout.replay import replayed
 from understudy.rollout.status import StatusReader
+from understudy.rollout.verdicts.replay import replayed
 
 ENTITIES = 2_000
 PLAN = RolloutPlan(

@@ -21,9 +21,9 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.registry import Actor
 from understudy.ports.rollout_store import NewRollout, RolloutView
+from understudy.rollout.checks.outcome_check import OutcomeCheck
 from understudy.rollout.commands import apply_command
 from understudy.rollout.executor import RolloutExecutor
-from understudy.rollout.outcome_check import OutcomeCheck
 
 ACTOR = Actor("dana", "cli")
 ENOUGH_SECONDS = 60.0

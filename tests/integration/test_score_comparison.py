@@ -18,8 +18,8 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor
 from understudy.core.routing.policy import Role
-from understudy.rollout.replay import Replay, judged_again
-from understudy.rollout.warm_up import CALLS
+from understudy.rollout.verdicts.replay import Replay, judged_again
+from understudy.rollout.warm_up.warm_up import CALLS
 
 pytestmark = pytest.mark.timeout(120)
 OTHERS = np.random.default_rng(83).permutation(np.array(scores_of(2, 1_000), np.float32))

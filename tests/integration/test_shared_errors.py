@@ -13,7 +13,7 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase, WaitingFor
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)
 PLAN = RolloutPlan((Step(10, 3_000, 1_000), Step(100, 0, 0)), canary_limits={"detectable_ratio": 3})

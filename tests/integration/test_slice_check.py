@@ -19,7 +19,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(180)
 PLAN = RolloutPlan((Step(10, 3_000, 1_000), Step(100, 0, 0)), canary_limits={"detectable_ratio": 3})

@@ -8,7 +8,7 @@ from rollout_world import TWINS, PastRollout
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase
-from understudy.rollout.replay import Replay, judged_again
+from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)
 SLOW_THOUSANDTHS = replace(TWINS, name="1.5 % of the calls x20", slowest_ratio=0.015, slowest_factor=20.0)

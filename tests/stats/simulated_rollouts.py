@@ -14,7 +14,7 @@ from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
 from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.rollout.slice_check import SHIPPED_SECONDS
+from understudy.rollout.checks.slice_check import SHIPPED_SECONDS
 
 BLOCK_WINDOWS = 15 * PER_MINUTE
 LOOK_SECONDS = 60.0

@@ -14,9 +14,9 @@ from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import ScoreHistory
 from understudy.ports.warm_up import WarmUpRequests
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.proxy_warm_up import ProxyWarmUp
-from understudy.rollout.score_comparison import ScoreComparison
-from understudy.rollout.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
+from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
+from understudy.rollout.warm_up.score_comparison import ScoreComparison
+from understudy.rollout.warm_up.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
 from understudy.settings import Settings
 
 

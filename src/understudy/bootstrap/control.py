@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from understudy.bootstrap.backends import warm_up_probe
 from understudy.bootstrap.session import Session
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
 ANSWER_SECONDS = 25.0

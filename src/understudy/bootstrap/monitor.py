@@ -32,12 +32,12 @@ from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.alerts import AlertChannel
 from understudy.ports.lease import Epoch, Lease
-from understudy.rollout.drift_check import DriftCheck
-from understudy.rollout.entity_check import EntityCheck
+from understudy.rollout.checks.drift_check import DriftCheck
+from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.outcome_check import OutcomeCheck
+from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.metrics import begin_counts
-from understudy.rollout.outcome_check import OutcomeCheck
-from understudy.rollout.slice_check import SliceCheck
 from understudy.settings import Settings
 
 ROLLOUTS_SECONDS = 30.0

@@ -5,7 +5,7 @@ from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.statistics.difference import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout_store import RolloutView
-from understudy.rollout.outcome_check import Measure
+from understudy.rollout.checks.outcome_check import Measure
 
 
 def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:

@@ -29,7 +29,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.feature_store import FeatureStore
 from understudy.ports.outcome_store import OutcomeStore
 from understudy.ports.tracing import Tracer
-from understudy.rollout.warm_up_answerer import WarmUpAnswerer
+from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
 from understudy.serving.background import run_until_closed
 from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor

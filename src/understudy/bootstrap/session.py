@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from understudy.ports.rollout_store import RolloutStore
     from understudy.ports.warm_up import WarmUpRequests
     from understudy.ports.window_log import WindowLog
-    from understudy.rollout.outcome_check import Measure
+    from understudy.rollout.checks.outcome_check import Measure
 
 ANSWER_SECONDS = 60.0
 """Longest time that Postgres has for one question to the log: a person waits for the answer."""

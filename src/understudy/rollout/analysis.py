@@ -23,7 +23,7 @@ from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.rollout_store import RolloutView
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.warm_up_verdict import WarmedUp
+from understudy.rollout.warm_up.warm_up_verdict import WarmedUp
 
 DEFAULT = "default"
 POLICY_NAMES = (DEFAULT, SEED)

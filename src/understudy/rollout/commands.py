@@ -10,7 +10,7 @@ from understudy.core.rollout.state_machine import next_step
 from understudy.errors import GenerationMoved
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.status import view_of
-from understudy.rollout.warm_up_verdict import EXPECTED
+from understudy.rollout.warm_up.warm_up_verdict import EXPECTED
 
 ATTEMPTS = 5
 """The monitor may take a step in the same moment; then the command is tried again on what it left."""

@@ -5,7 +5,7 @@ from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_si
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.metrics import RolloutMetrics, Trigger
-from understudy.rollout.verdict_event import ACTOR
+from understudy.rollout.verdicts.verdict_event import ACTOR
 
 DRAIN_SECONDS = 30.0
 """How long a rollback waits for proxies and for calls in flight before it says that they did not come."""

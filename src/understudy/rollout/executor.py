@@ -25,20 +25,20 @@ from understudy.ports.window_log import WindowLog
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.analysis import Analysis
 from understudy.rollout.calm_guards import Turn
-from understudy.rollout.constant_scores import ConstantScores
-from understudy.rollout.drift_check import DriftCheck
+from understudy.rollout.checks.constant_scores import ConstantScores
+from understudy.rollout.checks.drift_check import DriftCheck
+from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.end_announcement import EndAnnouncement
-from understudy.rollout.entity_check import EntityCheck
-from understudy.rollout.entity_verdict import named_keys, stored_entities
 from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, RolloutMetrics
-from understudy.rollout.score_comparison import ScoreComparison, Through
-from understudy.rollout.shared_errors import SharedErrors, are_told_now, stored_shared_errors
-from understudy.rollout.slice_check import SliceCheck
-from understudy.rollout.slice_verdict import named_slices, stored_slices
 from understudy.rollout.tick_analysis import TickAnalysis
-from understudy.rollout.verdict_event import ACTOR, judged_event, stored_strata
-from understudy.rollout.warm_up import WarmUpProbe
-from understudy.rollout.warm_up_verdict import (
+from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
+from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors
+from understudy.rollout.verdicts.slice_verdict import named_slices, stored_slices
+from understudy.rollout.verdicts.verdict_event import ACTOR, judged_event, stored_strata
+from understudy.rollout.warm_up.score_comparison import ScoreComparison, Through
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.warm_up_verdict import (
     WarmedUp,
     are_different_scores_expected,
     constant_event,

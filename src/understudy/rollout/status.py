@@ -27,9 +27,9 @@ from understudy.ports.prediction_history import FailureHistory, LoggedFailures, 
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
+from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of
-from understudy.rollout.outcome_check import Measure, outcomes_wanted
-from understudy.rollout.replay import read_evidence
+from understudy.rollout.verdicts.replay import read_evidence
 from understudy.rollout.window_cache import WindowCache
 
 LAST_DECISIONS = 30

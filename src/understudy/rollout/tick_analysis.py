@@ -22,13 +22,13 @@ from understudy.rollout.analysis import (
     read_after_promotion,
 )
 from understudy.rollout.calm_guards import CalmGuards, Turn
-from understudy.rollout.drift_check import DriftCheck
-from understudy.rollout.entity_check import EntityCheck
+from understudy.rollout.checks.drift_check import DriftCheck
+from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.metrics import RolloutMetrics
-from understudy.rollout.shared_errors import SharedErrors
-from understudy.rollout.slice_check import SliceCheck
-from understudy.rollout.start import TRAFFIC_SECONDS
-from understudy.rollout.time_allowed import champion_p95_us
+from understudy.rollout.start.start import TRAFFIC_SECONDS
+from understudy.rollout.start.time_allowed import champion_p95_us
+from understudy.rollout.verdicts.shared_errors import SharedErrors
 from understudy.rollout.window_cache import WindowCache
 
 READ_SECONDS = 5.0

@@ -20,7 +20,7 @@ from understudy.ports.rollout_store import (
 )
 from understudy.rollout.end_announcement import DRAIN_SECONDS, EndAnnouncement
 from understudy.rollout.metrics import NO_CHECK, RolloutMetrics
-from understudy.rollout.verdict_event import ACTOR
+from understudy.rollout.verdicts.verdict_event import ACTOR
 
 EPOCH = cast("Epoch", None)
 POLICY = PolicySeen("1", None, 0, 5, 1)

@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
 )
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
-from understudy.rollout.start import ENTITIES_WAIT_SECONDS, Prepared, prepare
+from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, Prepared, prepare
 
 app = typer.Typer(add_completion=False)
 

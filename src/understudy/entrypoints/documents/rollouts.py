@@ -10,12 +10,12 @@ from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.commands import CommandResult
-from understudy.rollout.entity_verdict import failing_counts
-from understudy.rollout.replay import Damage, Replay
-from understudy.rollout.slice_verdict import worse_counts
-from understudy.rollout.start import Prepared
+from understudy.rollout.start.start import Prepared
 from understudy.rollout.status import RolloutStatus
-from understudy.rollout.warm_up_verdict import agreement_of
+from understudy.rollout.verdicts.entity_verdict import failing_counts
+from understudy.rollout.verdicts.replay import Damage, Replay
+from understudy.rollout.verdicts.slice_verdict import worse_counts
+from understudy.rollout.warm_up.warm_up_verdict import agreement_of
 
 
 def rollout_document(record: RolloutRecord) -> dict[str, Any]:

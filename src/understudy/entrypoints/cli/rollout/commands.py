@@ -59,13 +59,13 @@ from understudy.entrypoints.documents.rollouts import (
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
-from understudy.rollout.entity_verdict import failing_counts, named_entities
 from understudy.rollout.history import RolloutHistory, history_of
-from understudy.rollout.replay import judged_again
-from understudy.rollout.slice_verdict import named_with_examples, worse_counts
-from understudy.rollout.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs
+from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
-from understudy.rollout.warm_up import require_ready
+from understudy.rollout.verdicts.entity_verdict import failing_counts, named_entities
+from understudy.rollout.verdicts.replay import judged_again
+from understudy.rollout.verdicts.slice_verdict import named_with_examples, worse_counts
+from understudy.rollout.warm_up.warm_up import require_ready
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"

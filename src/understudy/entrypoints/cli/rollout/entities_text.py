@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from understudy.core.canary.entities.worst_entities import before_words
-from understudy.rollout.entity_verdict import NamedEntity
+from understudy.rollout.verdicts.entity_verdict import NamedEntity
 
 MAX_NAMED = 10
 MAX_CHARACTERS = 60

@@ -20,8 +20,8 @@ from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout_store import RolloutEventRecord
 from understudy.rollout.history import RolloutHistory
 from understudy.rollout.status import RolloutStatus, evidence_of
-from understudy.rollout.verdict_event import ACTOR as MONITOR
-from understudy.rollout.warm_up_verdict import agreement_of
+from understudy.rollout.verdicts.verdict_event import ACTOR as MONITOR
+from understudy.rollout.warm_up.warm_up_verdict import agreement_of
 
 _DRAWN = tuple(spec.check for spec in CHECKS if spec.check.is_drawn)
 _RATIO_SPAN = (0.5, 2.0)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from understudy.core.canary.slices.failing_slices import slice_words
-from understudy.rollout.slice_verdict import NamedSlice
+from understudy.rollout.verdicts.slice_verdict import NamedSlice
 
 
 def slice_lines(found: Sequence[NamedSlice]) -> list[Text]:

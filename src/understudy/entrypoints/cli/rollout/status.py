@@ -20,10 +20,10 @@ from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.lease import LEASE_SECONDS
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.entity_verdict import failing_counts
-from understudy.rollout.slice_verdict import worse_counts
 from understudy.rollout.status import RolloutStatus, evidence_of
-from understudy.rollout.warm_up_verdict import held_by_scores
+from understudy.rollout.verdicts.entity_verdict import failing_counts
+from understudy.rollout.verdicts.slice_verdict import worse_counts
+from understudy.rollout.warm_up.warm_up_verdict import held_by_scores
 
 MAX_EVENTS = 12
 SILENT_SECONDS = 2 * LEASE_SECONDS

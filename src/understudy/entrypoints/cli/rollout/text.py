@@ -13,8 +13,8 @@ from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, time_of_day
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.status import RolloutStatus
+from understudy.rollout.verdicts.replay import Damage, Replay
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
 _VERDICTS = {

@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.ports.rollout_store import RolloutRecord
-from understudy.rollout.start import Prepared
+from understudy.rollout.start.start import Prepared
 
 VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]
 PlanSource = Annotated[

@@ -11,7 +11,7 @@ from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.errors import MAX_VIOLATIONS, BodyInvalid, Violation
 from understudy.lifecycle.registry import MAX_LABEL
-from understudy.rollout.start import plan_problems
+from understudy.rollout.start.start import plan_problems
 
 MAX_BODY_BYTES = 32_768
 MAX_REASON, MAX_SALT, MAX_CATEGORIES = 1_000, 255, 1_000

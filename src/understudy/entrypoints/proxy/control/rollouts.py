@@ -33,10 +33,10 @@ from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, Polic
 from understudy.ports.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
-from understudy.rollout.replay import judged_again
-from understudy.rollout.start import ENTITIES_WAIT_SECONDS, prepare, require_same_inputs
+from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, prepare, require_same_inputs
 from understudy.rollout.status import StatusReader
-from understudy.rollout.warm_up import require_ready
+from understudy.rollout.verdicts.replay import judged_again
+from understudy.rollout.warm_up.warm_up import require_ready
 
 START_SECONDS = 45.0
 """The warm-up alone may take most of it."""

@@ -34,8 +34,8 @@ from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_l
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.history import RolloutHistory, history_of
-from understudy.rollout.replay import Damage, Replay
 from understudy.rollout.status import RolloutStatus
+from understudy.rollout.verdicts.replay import Damage, Replay
 
 BEGAN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp() - 60
 PLAN = RolloutPlan(

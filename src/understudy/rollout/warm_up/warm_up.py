@@ -20,7 +20,7 @@ from understudy.errors import (
 from understudy.ports.lease import Epoch
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.policy import PolicySource
-from understudy.rollout.proxy_warm_up import ProxyWarmUp
+from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 
 READY_SECONDS = 2.0
 CALLS = 5

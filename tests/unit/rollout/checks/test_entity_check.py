@@ -16,7 +16,7 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.prediction_history import EntityHistory, TrialAsked
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
-from understudy.rollout.entity_check import MAX_READ, READ_SECONDS, READ_UNITS, SHIPPED_SECONDS, EntityCheck
+from understudy.rollout.checks.entity_check import MAX_READ, READ_SECONDS, READ_UNITS, SHIPPED_SECONDS, EntityCheck
 
 EPOCH = cast("Epoch", None)
 NAMED_7 = RolloutEventRecord(1, 0.0, 0, "WAITING", None, "", (), {"named_entities": [7]}, {}, "1", "monitor")

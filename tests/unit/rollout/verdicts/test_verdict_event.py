@@ -8,7 +8,7 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.windows.strata import Side, Strata, stratify
 from understudy.core.windows.strata_codec import strata_digest, strata_from_text
-from understudy.rollout.verdict_event import stored_strata
+from understudy.rollout.verdicts.verdict_event import stored_strata
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from understudy.rollout.start import plan_problems
+from understudy.rollout.start.start import plan_problems
 
 HELD = {"name": "converted", "holds_step": True}
 

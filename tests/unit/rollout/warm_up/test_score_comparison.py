@@ -19,8 +19,8 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 from understudy.errors import BadAnswer, RegistryUnavailable
 from understudy.ports.prediction_history import Draw, LoggedCall
-from understudy.rollout.calls_again import CONCURRENCY
-from understudy.rollout.score_comparison import ScoreComparison
+from understudy.rollout.warm_up.calls_again import CONCURRENCY
+from understudy.rollout.warm_up.score_comparison import ScoreComparison
 
 NOW = 1.7e9
 

@@ -13,7 +13,7 @@ from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import policy_of
-from understudy.rollout.slice_verdict import told_slices
+from understudy.rollout.verdicts.slice_verdict import told_slices
 
 SHIPPED_SECONDS = 30.0
 """Windows are complete so long after their end; what comes later is not counted."""

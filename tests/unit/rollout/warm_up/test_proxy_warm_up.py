@@ -16,9 +16,9 @@ from understudy.adapters.model_servers.connect import PROTOCOLS
 from understudy.core.rollout.proxy_warm_up import LiveProxy
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
-from understudy.rollout.proxy_warm_up import ANSWER_SECONDS, ProxyWarmUp
-from understudy.rollout.warm_up import CALLS, WarmUpProbe
-from understudy.rollout.warm_up_answerer import WarmUpAnswerer
+from understudy.rollout.warm_up.proxy_warm_up import ANSWER_SECONDS, ProxyWarmUp
+from understudy.rollout.warm_up.warm_up import CALLS, WarmUpProbe
+from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
 
 HERE = "monitor-1"
 

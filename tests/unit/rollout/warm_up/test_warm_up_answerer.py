@@ -17,7 +17,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer
 from understudy.ports.warm_up import LoggedId, NewWarmUp
-from understudy.rollout.warm_up_answerer import MAX_AT_ONCE, WarmUpAnswerer
+from understudy.rollout.warm_up.warm_up_answerer import MAX_AT_ONCE, WarmUpAnswerer
 
 ME = "web-1:7"
 FEATURES = {"features": [{"name": "age", "dtype": "float32"}]}

@@ -15,8 +15,8 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable, RegistryError
 from understudy.ports.model_backend import ConnectBackend, ModelBackend
 from understudy.ports.warm_up import WarmUpAsked, WarmUpInbox
-from understudy.rollout.calls_again import SENDING_SECONDS, row_of, send_again
-from understudy.rollout.warm_up import make_example_calls
+from understudy.rollout.warm_up.calls_again import SENDING_SECONDS, row_of, send_again
+from understudy.rollout.warm_up.warm_up import make_example_calls
 
 _log = structlog.get_logger(__name__)
 

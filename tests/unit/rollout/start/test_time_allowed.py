@@ -7,7 +7,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import Window, WindowKey
 from understudy.ports.registry import VersionRecord
-from understudy.rollout.time_allowed import ENOUGH_CALLS, Allowed, champion_p95_us, deadline_warnings
+from understudy.rollout.start.time_allowed import ENOUGH_CALLS, Allowed, champion_p95_us, deadline_warnings
 
 
 def a_version(number: int, timeout_ms: int = 500) -> VersionRecord:

@@ -21,8 +21,8 @@ from understudy.ports.registry import Registry, VersionRecord
 from understudy.ports.rollout_store import NewRollout
 from understudy.ports.window_log import WindowLog
 from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
-from understudy.rollout.outcome_plan import outcome_problems
-from understudy.rollout.time_allowed import Allowed, champion_p95_us, deadline_warnings
+from understudy.rollout.start.outcome_plan import outcome_problems
+from understudy.rollout.start.time_allowed import Allowed, champion_p95_us, deadline_warnings
 
 TRAFFIC_SECONDS = 3_600.0
 """Today's traffic is the last hour's."""

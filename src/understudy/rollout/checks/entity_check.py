@@ -11,7 +11,7 @@ from understudy.core.rollout.state import Kind
 from understudy.ports.lease import Epoch
 from understudy.ports.prediction_history import EntityHistory, TrialAsked
 from understudy.ports.rollout_store import RolloutStore, RolloutView
-from understudy.rollout.entity_verdict import told_of
+from understudy.rollout.verdicts.entity_verdict import told_of
 
 SHIPPED_SECONDS = 30.0
 """Rows come to the log so long after their calls; what comes later is not counted."""

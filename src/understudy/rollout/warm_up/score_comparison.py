@@ -35,8 +35,8 @@ from understudy.ports.policy import PolicySource
 from understudy.ports.prediction_history import Draw, LoggedCall, ScoreHistory
 from understudy.ports.warm_up import LoggedId
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.calls_again import Sent, row_of, send_again
-from understudy.rollout.proxy_warm_up import ProxyWarmUp
+from understudy.rollout.warm_up.calls_again import Sent, row_of, send_again
+from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 
 _log = structlog.get_logger(__name__)
 

@@ -19,7 +19,7 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports.lease import Epoch
 from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 from understudy.ports.window_log import WindowLog
-from understudy.rollout.slice_check import READ_UNITS, SHIPPED_SECONDS, SliceCheck
+from understudy.rollout.checks.slice_check import READ_UNITS, SHIPPED_SECONDS, SliceCheck
 
 EPOCH = cast("Epoch", None)
 GOLD = Slice("category", "gold")

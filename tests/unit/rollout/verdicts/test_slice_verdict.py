@@ -12,7 +12,13 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, new_rollout_state
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.slice_verdict import named_slices, slice_counts_of, stored_slices, told_slices, worse_counts
+from understudy.rollout.verdicts.slice_verdict import (
+    named_slices,
+    slice_counts_of,
+    stored_slices,
+    told_slices,
+    worse_counts,
+)
 
 FIGURES = ((2_700.0, 24_300.0), (54.0, 580.0))
 COUNT = SliceCount("category", "gold", SliceCheck.LATENCY, 60.0, 0.1, *FIGURES, 9, 9, (1.0,) * 16)

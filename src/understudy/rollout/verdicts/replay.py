@@ -11,11 +11,11 @@ from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.drift.beside_champion import beside_from_json
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.entity_verdict import counts_of
-from understudy.rollout.shared_errors import were_told
-from understudy.rollout.slice_verdict import slice_counts_of
-from understudy.rollout.stored_outcomes import outcomes_of
-from understudy.rollout.warm_up_verdict import judged_scores, stored_scores
+from understudy.rollout.verdicts.entity_verdict import counts_of
+from understudy.rollout.verdicts.shared_errors import were_told
+from understudy.rollout.verdicts.slice_verdict import slice_counts_of
+from understudy.rollout.verdicts.stored_outcomes import outcomes_of
+from understudy.rollout.warm_up.warm_up_verdict import judged_scores, stored_scores
 
 
 class Replay(NamedTuple):

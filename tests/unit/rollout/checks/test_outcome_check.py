@@ -17,7 +17,7 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
-from understudy.rollout.outcome_check import OutcomeCheck
+from understudy.rollout.checks.outcome_check import OutcomeCheck
 
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"outcome": "converted"})
 TICK_SECONDS = 10.0

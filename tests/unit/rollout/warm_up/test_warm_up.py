@@ -8,7 +8,7 @@ from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.model_servers.connect import PROTOCOLS
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.errors import BadAnswer
-from understudy.rollout.warm_up import WarmUpProbe
+from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
 SHAPE = "input 'age' must have shape [-1, 1], has [1]"
 

@@ -16,7 +16,7 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import BucketColumn, Window, WindowKey, no_buckets
 from understudy.ports.rollout_store import RolloutRecord, RolloutView
 from understudy.ports.window_log import LatestWindows, Marks
-from understudy.rollout.constant_scores import LOOK_SECONDS, PAST_SECONDS, ConstantScores
+from understudy.rollout.checks.constant_scores import LOOK_SECONDS, PAST_SECONDS, ConstantScores
 
 POLICY = PolicySeen("6", "7", 0, 3, 1)
 STATE = replace(new_rollout_state(1, "churn", NAMED_PLANS["default"], POLICY, 100.0), step_starts=(100.0,))

@@ -18,8 +18,8 @@ from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
 from understudy.ports.rollout_store import RolloutEventRecord
-from understudy.rollout.replay import Damage, Replay, judged_again, read_evidence, replayed
-from understudy.rollout.stored_outcomes import stored_outcomes
+from understudy.rollout.verdicts.replay import Damage, Replay, judged_again, read_evidence, replayed
+from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 
 POLICY = CanaryPolicy(dwell_seconds=300, detectable_ratio=5)
 STAGE = Stage("fraud", "42", 1, (0.0,), 3, 25.0, {1: 25.0})

@@ -16,7 +16,7 @@ from understudy.core.rollout.state import DriftMode, new_rollout_state
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.ports.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricStore
 from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
-from understudy.rollout.drift_check import DriftCheck
+from understudy.rollout.checks.drift_check import DriftCheck
 
 HOURS = 12
 NOW = (HOURS + 0.5) * HOUR_SECONDS

@@ -12,7 +12,7 @@ from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.ports.rollout_store import NewRolloutEvent, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
-from understudy.rollout.stored_outcomes import stored_outcomes
+from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 
 _log = structlog.get_logger(__name__)
 

@@ -1,0 +1,1 @@
+"""Checks beside the tick, each at its own pace: drift, entities, slices, outcomes and constant scores."""
