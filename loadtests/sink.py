@@ -49,7 +49,7 @@ from understudy.core.schema.cache_mac import CacheMac
 from understudy.core.schema.outputs import Origin, Prediction, encode_cached
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 
 BATCHES = {1: 600, 20: 500, 600: 50, 2_000: 30}
 """Rows of a transaction, and how often: 100,600 rows."""

@@ -147,7 +147,7 @@ async def microseconds(mode: str) -> float:
     headers = [(b"host", b"x"), (b"content-length", b"%d" % len(BODY))]
     tracer = None
     if mode != "before":
-        from understudy.ports.tracing import CURRENT  # noqa: PLC0415  # the other checkout has none
+        from understudy.ports.telemetry.tracing import CURRENT  # noqa: PLC0415  # the other checkout has none
 
         current = CURRENT
     lane, door = a_lane(current)

@@ -12,8 +12,8 @@ from pyarrow import parquet
 
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.postgres.prediction_log.log_snapshot import log_snapshot
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import WantedRows
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.log_archive import WantedRows
 
 ALL_TIME = WantedRows(0.0, 4_102_444_800.0)
 MODELS = ("churn", "visits/ä=%")

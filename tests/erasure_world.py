@@ -21,8 +21,8 @@ from understudy.adapters.postgres.prediction_log.predictions import PostgresPred
 from understudy.core.prediction_log.archive_plan import together
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 from understudy.retention.entity_eraser import EntityEraser, Result
 
 ENTITY = "customer-42"

@@ -14,8 +14,8 @@ from understudy.core.drift.baseline import FloatArray
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
-from understudy.ports.metric_store import ActiveVersions
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.monitoring.metric_store import ActiveVersions
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 
 SPOOL = "00000000-0000-4000-8000-000000000009"
 ENTITIES = 400

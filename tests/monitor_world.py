@@ -33,9 +33,9 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
-from understudy.ports.prediction_log import SpooledBatch
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
 from understudy.rollout.warm_up.warm_up import WarmUpProbe

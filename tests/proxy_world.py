@@ -30,9 +30,9 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.api.predict_route import App
-from understudy.ports.feature_store import FeatureStore
-from understudy.ports.model_backend import ConnectBackend, ModelBackend
-from understudy.ports.tracing import Tracer
+from understudy.ports.telemetry.tracing import Tracer
+from understudy.ports.upstream.feature_store import FeatureStore
+from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 from understudy.serving.call import not_logged
 from understudy.serving.callback_predictor import open_callback_predictor
 from understudy.serving.predict import Clocks, Limits, Predictor

@@ -21,9 +21,9 @@ from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
-from understudy.ports.lease import Epoch
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutRecord, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutRecord, RolloutView
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck

@@ -24,9 +24,9 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan
 from understudy.core.routing.policy import Role
-from understudy.ports.lease import Epoch
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutEventRecord, RolloutView
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import WarmUpProbe

@@ -17,7 +17,7 @@ from understudy.bootstrap.monitor import MonitorParts, make_worker
 from understudy.entrypoints.monitor import serve
 from understudy.errors import LeadershipLost, RegistryError
 from understudy.monitoring.worker import Job
-from understudy.ports.lease import Epoch
+from understudy.ports.monitoring.lease import Epoch
 from understudy.settings import Settings
 
 INTERVAL_SECONDS = 0.2

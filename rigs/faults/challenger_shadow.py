@@ -16,8 +16,8 @@ from rigs.faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from rigs.faults.world import DEADLINE_MS, Machine, Model, World, resident_bytes
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout
 
 Run = Callable[[Machine, Span], Awaitable[Figures]]
 WEIGHT = 10

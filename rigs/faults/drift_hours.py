@@ -23,7 +23,7 @@ from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.worker import Job, MonitorWorker
-from understudy.ports.lease import Epoch
+from understudy.ports.monitoring.lease import Epoch
 
 MEAN, DEVIATION = 0.4, 0.1
 """Of the scores in the baseline."""

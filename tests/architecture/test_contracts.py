@@ -31,7 +31,7 @@ TYPES: dict[str, Any] = {
 }
 BREACHES = {
     "Imports only go down": [
-        ("core.routing.route", "ports.lease"),
+        ("core.routing.route", "ports.monitoring.lease"),
         ("serving.upstream.batching", "adapters.disk.spool"),
     ],
     "core is pure": [("core.routing.route", "time"), ("core.drift.detector", "pandas"), ("errors", "os")],

@@ -9,7 +9,7 @@ import pytest
 from understudy.adapters.memory.outbox import MemoryAlertOutbox
 from understudy.adapters.postgres.monitoring.outbox import TAKEN_SECONDS, PostgresAlertOutbox
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Link
-from understudy.ports.alerts import AlertOutbox, QueuedAlert
+from understudy.ports.monitoring.alerts import AlertOutbox, QueuedAlert
 
 Open = Callable[..., AlertOutbox]
 TRIGGER = AlertEvent(

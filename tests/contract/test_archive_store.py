@@ -10,7 +10,7 @@ from understudy.adapters.archive.open import open_archive
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.archive import MemoryArchive
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
+from understudy.ports.prediction_log.archive_store import ArchiveStore
 
 KEY = "predictionlog/model=churn/day=2026-08-01/part-1-1-00000.parquet"
 ODD_KEY = "predictionlog/model=a%2Fb ä%3D%25/day=2026-08-01/part-1-1-00000.parquet"

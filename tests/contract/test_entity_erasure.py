@@ -8,7 +8,7 @@ from erasure_world import ENTITY, erase, files_with, log_of_customers
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.open import open_archive
-from understudy.ports.archive_store import ArchiveStore
+from understudy.ports.prediction_log.archive_store import ArchiveStore
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -17,7 +17,7 @@ from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.core.upstream.circuit_breaker import FAILURES_TO_OPEN, OPEN_SECONDS
 from understudy.errors import FeaturesUnavailable
-from understudy.ports.feature_store import FeatureStore
+from understudy.ports.upstream.feature_store import FeatureStore
 
 from .servers import TcpRelay, eventually
 

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.adapters.memory.lease import MemoryLease
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
-from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
+from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch, Lease
 
 ONE, OTHER, THIRD = "a:1:x", "b:2:y", "c:3:z"
 OVER = LEASE_SECONDS + 0.01

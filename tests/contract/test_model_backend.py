@@ -39,7 +39,7 @@ from understudy.core.schema.codec import join_bytes_elements, tensor_of_content
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
-from understudy.ports.model_backend import ModelBackend
+from understudy.ports.upstream.model_backend import ModelBackend
 
 from .servers import (
     MODEL_NAME,

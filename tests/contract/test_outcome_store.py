@@ -11,7 +11,7 @@ from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, OutcomeEvent
 from understudy.errors import RegistryUnavailable
-from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
+from understudy.ports.experiments.outcome_store import OutcomeResult, OutcomeStore
 
 NEW, KNOWN = OutcomeResult.NEW, OutcomeResult.KNOWN
 PREDICTION_ID = "019a9f3e-7b1c-7d2e-8f00-0123456789ab"

@@ -19,7 +19,7 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.policy import PolicyChange, PolicySource
+from understudy.ports.registry.policy import PolicyChange, PolicySource
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 KEY = {"id": "k1", "sha256": "ab" * 32, "scopes": ["predict"]}

@@ -18,7 +18,7 @@ from understudy.adapters.local_cache import MemoryCache
 from understudy.adapters.redis.cache import RedisCache
 from understudy.core.schema.cache_mac import CacheMac, Rejected
 from understudy.core.upstream.circuit_breaker import FAILURES_TO_OPEN, OPEN_SECONDS
-from understudy.ports.prediction_cache import PredictionCache
+from understudy.ports.upstream.prediction_cache import PredictionCache
 
 TIMEOUT_SECONDS = 0.02
 ENOUGH_SECONDS = 30.0

@@ -9,7 +9,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemorySpool
-from understudy.ports.prediction_log import SpooledBatch, SpoolReader
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader
 
 LARGE = 1_048_576
 AnySpool = Spool | MemorySpool

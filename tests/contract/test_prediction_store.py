@@ -11,7 +11,7 @@ from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.prediction_log.spool_format import FRAME_BYTES
-from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 
 SPOOL = "0b0e6f4e-0000-4000-8000-000000000001"
 NUL = b'"\\u0000"'

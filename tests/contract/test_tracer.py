@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanContext
 from understudy.adapters.memory.tracing import MemoryTracer
 from understudy.adapters.telemetry.otel import OtelTracer, sampler_of
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.tracing import CURRENT, Tracer, aside, step, within
+from understudy.ports.telemetry.tracing import CURRENT, Tracer, aside, step, within
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", is_sampled=True, state="vendor=1")
 METHOD = "/inference.GRPCInferenceService/ModelInfer"

@@ -17,7 +17,7 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox, PostgresWarmUpRequests
 from understudy.core.rollout.proxy_warm_up import LiveProxy, ProxyAnswer
 from understudy.errors import RegistryUnavailable
-from understudy.ports.warm_up import LoggedId, NewWarmUp, WarmUpInbox, WarmUpRequests
+from understudy.ports.rollout.warm_up import LoggedId, NewWarmUp, WarmUpInbox, WarmUpRequests
 
 WELL = ProxyAnswer(5, (0.002,) * 5)
 LOG = """

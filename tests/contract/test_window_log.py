@@ -14,8 +14,8 @@ from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import Window, window_to_json
-from understudy.ports.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.prediction_log.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 
 BEGAN = 1_763_661_000
 

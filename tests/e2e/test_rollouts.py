@@ -14,8 +14,8 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutView
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutView
 
 pytestmark = pytest.mark.timeout(300)
 PER_SECOND = 75

@@ -25,7 +25,7 @@ from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.errors import LeadershipLost
 from understudy.monitoring.worker import STANDBY_SECONDS
-from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.monitoring.lease import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[1] / "writing_monitor.py"

@@ -14,8 +14,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import Phase
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.timed]
 DWELL_SECONDS = 3.0

@@ -20,7 +20,7 @@ from understudy.experiments.ab_plan import PlanQuestion, plan_ab
 from understudy.experiments.ab_report import NoAnswer, report_ab
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test
-from understudy.ports.experiment_log import Observed
+from understudy.ports.experiments.experiment_log import Observed
 
 ENTITIES = 1_500
 WITHIN = 2 * DAY

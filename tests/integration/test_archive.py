@@ -24,8 +24,8 @@ from understudy.core.prediction_log.archive_plan import ArchiveState
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import ArchiveBusy, ArchiveDiffers, ArchiveUnavailable, RegistryUnavailable
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 from understudy.retention.archiver import Moved
 
 ROWS = 40

@@ -16,7 +16,7 @@ from understudy.core.drift.subject_window import numeric_window
 from understudy.core.rollout.state import DriftMode, Kind, Phase
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.errors import PolicyRefused
-from understudy.ports.registry import Actor
+from understudy.ports.registry.registry import Actor
 from understudy.rollout.verdicts.replay import replayed
 
 HOURS = 5

@@ -20,7 +20,7 @@ from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.replica_set import ReplicaSet
 from understudy.core.upstream.endpoint_rules import FORBIDDEN, NO_RULES, judge_address, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
-from understudy.ports.model_backend import ModelBackend
+from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.settings import Settings
 
 INSERT = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"

@@ -8,7 +8,7 @@ from rollout_world import TWINS, PastRollout
 from understudy.adapters.postgres.connections.checkup import examine_guards
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, WaitingFor
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)

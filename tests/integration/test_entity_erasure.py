@@ -37,8 +37,8 @@ from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.errors import ArchiveBusy, LoginNotAllowed, PolicyRefused
-from understudy.ports.outcome_store import OutcomeResult
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.experiments.outcome_store import OutcomeResult
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 
 OF_ENTITY = "SELECT count(*) FROM PredictionLog WHERE entity_id = $1"
 IN_EACH_MONTH = ROWS // 4

@@ -17,8 +17,8 @@ from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, GuardMode, Kind, Observation, Phase, state_from_json
 from understudy.core.rollout.state_machine import next_step
 from understudy.errors import PolicyRefused
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.analysis import policy_of
 from understudy.rollout.commands import apply_command
 

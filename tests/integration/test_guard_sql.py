@@ -14,8 +14,8 @@ from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, GuardMode, Kind, Observation, Phase, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.commands import apply_command
 
 ACTOR = Actor("dana", "cli", "a first look")

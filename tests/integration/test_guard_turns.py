@@ -13,7 +13,7 @@ from stats.worlds import PER_MINUTE, plain
 
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.windows.window import Window
-from understudy.ports.window_log import LatestWindows
+from understudy.ports.monitoring.window_log import LatestWindows
 
 pytestmark = pytest.mark.timeout(120)
 COUNT = 8

@@ -13,7 +13,7 @@ from understudy.adapters.postgres.prediction_log.predictions import PostgresPred
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 
 SPOOLS = [f"0b0e6f4e-0000-4000-8000-00000000000{number}" for number in range(4)]
 BATCHES = 25

@@ -13,7 +13,7 @@ from understudy.adapters.postgres.prediction_log.predictions import PostgresPred
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.errors import LoginNotAllowed
-from understudy.ports.prediction_log import SpooledBatch
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 TIMEOUT_SECONDS = 20.0
 

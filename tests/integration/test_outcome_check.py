@@ -21,7 +21,7 @@ from understudy.core.statistics.difference import ArmEntities, Difference, compa
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.checks.outcome_check import Measure
 from understudy.rollout.history import RolloutHistory
 from understudy.rollout.status import StatusReader

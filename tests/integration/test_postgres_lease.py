@@ -12,7 +12,7 @@ from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS
 from understudy.adapters.postgres.monitoring.lease import FENCE_SECONDS, PostgresLease, require_epoch
 from understudy.errors import LeadershipLost, MigrationNeeded, RegistryUnavailable
 from understudy.monitoring.worker import RENEW_SECONDS
-from understudy.ports.lease import LEASE_SECONDS
+from understudy.ports.monitoring.lease import LEASE_SECONDS
 
 ONE, OTHER = "a:1:x", "b:2:y"
 EXPIRE = "UPDATE MonitorLease SET renewed_at = renewed_at - INTERVAL '1 minute'"

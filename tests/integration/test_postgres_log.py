@@ -14,7 +14,7 @@ from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 
 SPOOL = "0b0e6f4e-0000-4000-8000-000000000001"
 

@@ -15,7 +15,7 @@ from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_history import Draw, LoggedFailures, LoggedScores, TrialAsked
+from understudy.ports.prediction_log.prediction_history import Draw, LoggedFailures, LoggedScores, TrialAsked
 
 NOW = float(int(time.time())) - 3_600.0
 """A whole second: of a fraction, Postgres and Python may differ in the last microsecond, at which a time ends."""

@@ -15,7 +15,7 @@ from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import MAX_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
-from understudy.ports.metric_store import MetricValue
+from understudy.ports.monitoring.metric_store import MetricValue
 
 ROWS = 900
 DRAWN = np.random.default_rng(3).beta(2, 4, ROWS)

@@ -14,7 +14,7 @@ from understudy.core.drift.version_drift import ModelDrift
 from understudy.core.routing.policy import Role
 from understudy.errors import RegistryUnavailable
 from understudy.monitoring.drift_job import DriftJob
-from understudy.ports.metric_store import ActiveVersion
+from understudy.ports.monitoring.metric_store import ActiveVersion
 
 WINDOW = """
     INSERT INTO PredictionWindow (model_version_id, window_start, role, policy_generation, shipper, calls, errors,

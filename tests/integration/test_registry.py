@@ -23,7 +23,7 @@ from understudy.errors import (
     Unauthenticated,
 )
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports.registry import Actor, AuditSubject, NewVersion
+from understudy.ports.registry.registry import Actor, AuditSubject, NewVersion
 
 DANA = Actor("dana@", "cli", "weekly retrain")
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}

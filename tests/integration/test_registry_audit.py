@@ -10,7 +10,7 @@ from rollout_world import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.lifecycle.registry import create_key, register_version, set_policy
-from understudy.ports.registry import Actor, AuditSubject, NewVersion
+from understudy.ports.registry.registry import Actor, AuditSubject, NewVersion
 
 HASH = "0a" * 32
 DANA, KIM = Actor("dana@", "cli", "weekly retrain"), Actor("kim@", "cli")

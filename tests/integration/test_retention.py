@@ -25,7 +25,7 @@ from understudy.monitoring.retention_job import (
     POLICY_CHANGE_DAYS,
     RetentionJob,
 )
-from understudy.ports.retention_store import GrowingTable
+from understudy.ports.monitoring.retention_store import GrowingTable
 
 DAY = 86_400.0
 METRIC_DAYS = 90.0

@@ -12,7 +12,7 @@ from understudy.adapters import migrations
 from understudy.adapters.migrations.bounds import Patience
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
-from understudy.ports.experiment_store import NewExperiment
+from understudy.ports.experiments.experiment_store import NewExperiment
 
 PROXY, MONITOR, ENGINEER, RETENTION, READER, _ = migrations.ROLES
 Session = Callable[..., Awaitable[asyncpg.Connection]]

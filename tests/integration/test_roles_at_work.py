@@ -28,9 +28,9 @@ from understudy.core.rollout.state import Command, CommandKind, Observation, War
 from understudy.core.rollout.state_machine import next_step
 from understudy.entrypoints.proxy.api.app import create_app
 from understudy.lifecycle.registry import create_key
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, NewRolloutEvent
-from understudy.ports.warm_up import LoggedId, NewWarmUp
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
+from understudy.ports.rollout.warm_up import LoggedId, NewWarmUp
 from understudy.settings import Settings
 
 ACTOR = Actor("dana", "cli", "weekly retrain")

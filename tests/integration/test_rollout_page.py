@@ -20,7 +20,7 @@ from rollout_world import TWINS, WORSE, PastRollout
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.core.rollout.state import Phase
-from understudy.ports.retention_store import GrowingTable
+from understudy.ports.monitoring.retention_store import GrowingTable
 
 COMMAND = (sys.executable, "-m", "understudy.entrypoints.cli")
 

@@ -10,8 +10,8 @@ from rollout_world import insert_rollout, two_versions
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout
 from understudy.rollout.commands import apply_command
 
 ACTOR = Actor("dana", "cli")

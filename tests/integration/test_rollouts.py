@@ -24,8 +24,8 @@ from understudy.core.rollout.state import (
 from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.errors import GenerationMoved, LeadershipLost, NotRegistered, PolicyRefused
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, NewRolloutEvent, RolloutView
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent, RolloutView
 from understudy.rollout.commands import apply_command
 from understudy.rollout.propagation import wait_for_propagation
 

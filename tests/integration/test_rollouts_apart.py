@@ -18,9 +18,9 @@ from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, WarmUpResult
 from understudy.core.statistics.difference import Difference
 from understudy.errors import RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutView
 from understudy.rollout.checks.outcome_check import OutcomeCheck
 from understudy.rollout.commands import apply_command
 from understudy.rollout.executor import RolloutExecutor

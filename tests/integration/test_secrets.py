@@ -22,7 +22,7 @@ from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.lifecycle.registry import create_key
-from understudy.ports.registry import Actor
+from understudy.ports.registry.registry import Actor
 
 PASSWORD = "canary-dsn-password"
 ENTITY = "canary-entity-id"

@@ -12,7 +12,7 @@ from understudy.core.experiments.shadow_comparison import ShadowState
 from understudy.core.routing.route import bucket_of
 from understudy.errors import NotRegistered
 from understudy.experiments.shadow_report import ShadowQuestion, largest_disagreements, report_shadow
-from understudy.ports.experiment_log import ShadowQuery
+from understudy.ports.experiments.experiment_log import ShadowQuery
 
 CALLS = 1_000
 

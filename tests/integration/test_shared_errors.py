@@ -12,7 +12,7 @@ from understudy.core.canary.decision import CheckState
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase, WaitingFor
 from understudy.core.windows.window import Window
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(120)

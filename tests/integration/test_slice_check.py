@@ -17,8 +17,8 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(180)

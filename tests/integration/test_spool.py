@@ -23,7 +23,7 @@ from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.prediction_log.row_record import FIELDS, NO_FIELDS
 from understudy.core.prediction_log.spool_format import encode_row
-from understudy.ports.prediction_log import SpooledBatch, SpoolReader
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader
 
 LARGE = 1_048_576
 

@@ -15,7 +15,7 @@ from understudy.adapters.disk.spool_folder import adopt
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.prediction_log.row_record import FIELDS, RowRecords
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, encode_header, encode_row
-from understudy.ports.prediction_log import SpooledBatch
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 FRAMES = [encode_row(a_row(number)) for number in range(6)]
 HEADER = encode_header()

@@ -13,7 +13,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
-from understudy.ports.prediction_log import PredictionStore
+from understudy.ports.prediction_log.prediction_log import PredictionStore
 from understudy.serving.prediction_log.log_shipper import LogShipper
 
 DAYS_100 = 100 * 86_400

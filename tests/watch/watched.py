@@ -18,8 +18,8 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutRecord
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutRecord
 
 VISITS, STORED = "visits", "stored"
 PATIENT_MS = 2_000

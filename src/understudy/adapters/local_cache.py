@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
 
 
 class MemoryCache:
-    """A :class:`understudy.ports.prediction_cache.LocalCache`: LRU, bounded in bytes."""
+    """A :class:`understudy.ports.upstream.prediction_cache.LocalCache`: LRU, bounded in bytes."""
 
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._limit_bytes = limit_bytes

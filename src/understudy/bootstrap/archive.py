@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from understudy.adapters.archive.open import archive_extra, open_archive
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
 from understudy.errors import ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import LogFiles, WantedRows
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.log_archive import LogFiles, WantedRows
 from understudy.retention.archiver import Ages, Archiver, Progress
 from understudy.retention.log_files import gather
 from understudy.settings import Settings

@@ -9,11 +9,11 @@ from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.model_backend import ModelBackend, ServerSeen
-from understudy.ports.policy import PolicySource
-from understudy.ports.prediction_history import ScoreHistory
-from understudy.ports.warm_up import WarmUpRequests
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.prediction_log.prediction_history import ScoreHistory
+from understudy.ports.registry.policy import PolicySource
+from understudy.ports.rollout.warm_up import WarmUpRequests
+from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up

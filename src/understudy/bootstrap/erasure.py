@@ -8,7 +8,7 @@ from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
 from understudy.bootstrap.archive import open_store
 from understudy.errors import ArchiveUnavailable
-from understudy.ports.entity_erasure import FileEraser
+from understudy.ports.prediction_log.entity_erasure import FileEraser
 from understudy.retention.entity_eraser import EntityEraser, Tell
 from understudy.settings import Settings
 

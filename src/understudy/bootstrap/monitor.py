@@ -30,8 +30,8 @@ from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
 from understudy.monitoring.worker import Job, MonitorWorker
-from understudy.ports.alerts import AlertChannel
-from understudy.ports.lease import Epoch, Lease
+from understudy.ports.monitoring.alerts import AlertChannel
+from understudy.ports.monitoring.lease import Epoch, Lease
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.outcome_check import OutcomeCheck

@@ -4,7 +4,7 @@ from understudy.adapters.postgres.experiments.experiment_log import PostgresExpe
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.statistics.difference import Difference
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.checks.outcome_check import Measure
 
 

@@ -26,9 +26,9 @@ from understudy.bootstrap.prediction_log import open_log, open_shipper, open_spo
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
-from understudy.ports.feature_store import FeatureStore
-from understudy.ports.outcome_store import OutcomeStore
-from understudy.ports.tracing import Tracer
+from understudy.ports.experiments.outcome_store import OutcomeStore
+from understudy.ports.telemetry.tracing import Tracer
+from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
 from understudy.serving.background import run_until_closed
 from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor

@@ -11,16 +11,16 @@ from understudy.settings import Settings
 
 if TYPE_CHECKING:
     from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
-    from understudy.ports.change_history import ChangeHistory
-    from understudy.ports.experiment_log import ExperimentLog
-    from understudy.ports.experiment_store import ExperimentStore
-    from understudy.ports.metric_store import MetricStore
-    from understudy.ports.outcome_store import OutcomeStore
-    from understudy.ports.policy import PolicySource
-    from understudy.ports.registry import Registry
-    from understudy.ports.rollout_store import RolloutStore
-    from understudy.ports.warm_up import WarmUpRequests
-    from understudy.ports.window_log import WindowLog
+    from understudy.ports.experiments.experiment_log import ExperimentLog
+    from understudy.ports.experiments.experiment_store import ExperimentStore
+    from understudy.ports.experiments.outcome_store import OutcomeStore
+    from understudy.ports.monitoring.change_history import ChangeHistory
+    from understudy.ports.monitoring.metric_store import MetricStore
+    from understudy.ports.monitoring.window_log import WindowLog
+    from understudy.ports.registry.policy import PolicySource
+    from understudy.ports.registry.registry import Registry
+    from understudy.ports.rollout.rollout_store import RolloutStore
+    from understudy.ports.rollout.warm_up import WarmUpRequests
     from understudy.rollout.checks.outcome_check import Measure
 
 ANSWER_SECONDS = 60.0

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from understudy import __version__
 from understudy.core.connection_urls import http_problem
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.tracing import Tracer
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import Tracer
 from understudy.settings import Settings
 
 FLUSH_SECONDS = 2.0

@@ -7,7 +7,7 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
-from understudy.ports.tracing import CURRENT
+from understudy.ports.telemetry.tracing import CURRENT
 
 
 def name_trace(_logger: Any, _method: str, event: EventDict) -> EventDict:

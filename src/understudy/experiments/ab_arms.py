@@ -13,8 +13,8 @@ from understudy.experiments.attribution import Period, arms_of, epochs_of, perio
 from understudy.experiments.declared_rows import declared_test
 from understudy.experiments.declared_tests import DeclaredTest
 from understudy.experiments.declaring import Found
-from understudy.ports.experiment_log import Allocation, EntityQuery, ExperimentLog
-from understudy.ports.experiment_store import ExperimentRecord, ExperimentStore
+from understudy.ports.experiments.experiment_log import Allocation, EntityQuery, ExperimentLog
+from understudy.ports.experiments.experiment_store import ExperimentRecord, ExperimentStore
 
 MAX_COMPARED = 12
 """Arms, beyond which a report would read the log too often; then each report compares its own arm alone."""

@@ -8,7 +8,7 @@ from understudy.core.statistics.difference import Difference, compare
 from understudy.core.statistics.sample_size import Effect, always_valid_boundary, entities_per_arm
 from understudy.experiments.attribution import Period, arms_of
 from understudy.experiments.declared_tests import Wanted
-from understudy.ports.experiment_log import EntityGroup, EntityQuery
+from understudy.ports.experiments.experiment_log import EntityGroup, EntityQuery
 
 SLICES = 24
 """Points of the interval over time."""

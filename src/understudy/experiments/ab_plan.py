@@ -19,7 +19,7 @@ from understudy.errors import NotRegistered
 from understudy.experiments.attribution import Period, arms_of, shares_of
 from understudy.experiments.declared_rows import declared_plan_from_json
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
-from understudy.ports.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
+from understudy.ports.experiments.experiment_log import Allocation, EntityGroups, EntityQuery, ExperimentLog
 
 DAY_SECONDS = 86_400.0
 TRAFFIC_DAYS = 14.0

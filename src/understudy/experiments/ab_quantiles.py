@@ -7,7 +7,7 @@ import numpy as np
 
 from understudy.core.statistics.quantiles import ArmValues, QuantileDifference, compare_quantiles
 from understudy.experiments.attribution import Period
-from understudy.ports.experiment_log import EntityQuery, EntityValues, ExperimentLog, Observed
+from understudy.ports.experiments.experiment_log import EntityQuery, EntityValues, ExperimentLog, Observed
 
 _SHARE = "an outcome that happens or does not has no quantiles"
 _TOO_FEW = "fewer than 100 effective entities in an arm"

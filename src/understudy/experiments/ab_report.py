@@ -40,8 +40,8 @@ from understudy.experiments.declared_tests import (
     with_interim_analysis,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
-from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog, Observed
-from understudy.ports.experiment_store import ExperimentStore
+from understudy.ports.experiments.experiment_log import EntityGroup, EntityQuery, ExperimentLog, Observed
+from understudy.ports.experiments.experiment_store import ExperimentStore
 
 _ATTEMPTS = 3
 _NO_SHARE = "No traffic: B had no share of the calls in this time, or A had none."

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.statistics.rank_tests import RankComparison, compare_ranks
-from understudy.ports.experiment_log import EntityQuery, ExperimentLog
+from understudy.ports.experiments.experiment_log import EntityQuery, ExperimentLog
 
 SCORE_CELLS = 20
 

@@ -19,7 +19,7 @@ import numpy as np
 from understudy.core.statistics.difference import ArmEntities
 from understudy.core.statistics.sample_ratio import Epoch
 from understudy.core.statistics.sample_size import FloatArray
-from understudy.ports.experiment_log import Allocation, EntityGroup
+from understudy.ports.experiments.experiment_log import Allocation, EntityGroup
 
 _ALL_PERCENT = 100
 _ROUNDING = 1e-12
@@ -113,7 +113,7 @@ def arms_of(
     """Return the entities of A and of B whose time for outcomes is over, weighted against the ramp.
 
     Args:
-        groups: From :class:`understudy.ports.experiment_log.ExperimentLog`.
+        groups: From :class:`understudy.ports.experiments.experiment_log.ExperimentLog`.
         split: The periods that the groups' epochs are numbers of.
         last_slice: Leave out entities that came in later slices.
     """

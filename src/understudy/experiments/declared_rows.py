@@ -19,7 +19,7 @@ from understudy.experiments.declared_tests import (
     Plan,
     Wanted,
 )
-from understudy.ports.experiment_store import ExperimentRecord
+from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 MAX_LOOKS = 20
 """Interim analyses of a test: a report on one computes for less than a second."""

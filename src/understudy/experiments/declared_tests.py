@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.experiments.ab import AbPlan, AbState, AbVerdict
 from understudy.core.statistics.sample_size import ALPHA, look_fractions
-from understudy.ports.experiment_store import ExperimentRecord
+from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 DECIDED = (AbState.A_BETTER, AbState.B_BETTER, AbState.NO_DIFFERENCE)
 """States after which a test is over."""

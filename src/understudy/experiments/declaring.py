@@ -9,8 +9,8 @@ from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
 from understudy.experiments.attribution import began
 from understudy.experiments.declared_rows import declared_test
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
-from understudy.ports.experiment_log import Allocation, ExperimentLog, Observed
-from understudy.ports.experiment_store import ExperimentStore, NewExperiment
+from understudy.ports.experiments.experiment_log import Allocation, ExperimentLog, Observed
+from understudy.ports.experiments.experiment_store import ExperimentStore, NewExperiment
 
 
 class Found(NamedTuple):

@@ -27,9 +27,9 @@ from understudy.errors import (
     UnderstudyError,
     Violation,
 )
-from understudy.ports.model_backend import ConnectBackend, ModelBackend
-from understudy.ports.prediction_history import CallHistory, LoggedCall
-from understudy.ports.registry import Registry
+from understudy.ports.prediction_log.prediction_history import CallHistory, LoggedCall
+from understudy.ports.registry.registry import Registry
+from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 
 READY_SECONDS = 2.0
 _MAX_NAMED = 5

@@ -10,7 +10,7 @@ from understudy.core.experiments.outcome_events import (
     read_event,
 )
 from understudy.errors import ScopeMissing, Violation
-from understudy.ports.outcome_store import FileRow, OutcomeResult, OutcomeStore
+from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult, OutcomeStore
 
 
 class Added(NamedTuple):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from understudy.core.statistics.difference import Difference, compare
 from understudy.experiments.attribution import arms_of, counts_of, epochs_of, periods
-from understudy.ports.experiment_log import EntityGroup, EntityQuery, ExperimentLog
+from understudy.ports.experiments.experiment_log import EntityGroup, EntityQuery, ExperimentLog
 
 
 class OutcomeQuestion(NamedTuple):

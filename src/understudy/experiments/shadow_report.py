@@ -11,7 +11,7 @@ from understudy.core.experiments.shadow_comparison import DROPPED, ShadowPairs, 
 from understudy.core.routing.route import bucket_of
 from understudy.core.statistics.sample_size import FloatArray
 from understudy.errors import NotRegistered
-from understudy.ports.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
+from understudy.ports.experiments.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
 
 MAX_PAIRS = 50_000
 """Pairs that are compared at most; of more a random sample is."""

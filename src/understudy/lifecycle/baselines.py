@@ -8,8 +8,8 @@ from understudy.core.drift.logged_baseline import logged_baseline, logged_inputs
 from understudy.core.drift.training_profile import CellRefused, TrainingColumns, TrainingProfile
 from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.schema.features import Feature
-from understudy.ports.outcome_store import FileRow
-from understudy.ports.prediction_history import PredictionHistory
+from understudy.ports.experiments.outcome_store import FileRow
+from understudy.ports.prediction_log.prediction_history import PredictionHistory
 
 MAX_SCORES = 200_000
 """Scores of the log that a baseline is made of; of more a sample is taken, always the same."""

@@ -6,7 +6,7 @@ from typing import Any
 from understudy.core.routing.arms import Split, arm_percents, further_arms, moved_percent
 from understudy.core.routing.route import BUCKETS
 from understudy.errors import PolicyRefused
-from understudy.ports.registry import PolicyRecord
+from understudy.ports.registry.registry import PolicyRecord
 
 _MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles", "arms"})
 """Fields whose change sends calls elsewhere."""

@@ -10,7 +10,7 @@ from understudy.core.routing.access import Scope
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
-from understudy.ports.registry import (
+from understudy.ports.registry.registry import (
     NO_KEY_LIMITS,
     Actor,
     ChangedPolicy,

@@ -9,8 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 from understudy.core.durations import duration_words, short_duration
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_live
-from understudy.ports.lease import LEASE_SECONDS
-from understudy.ports.model_backend import ServerSeen
+from understudy.ports.monitoring.lease import LEASE_SECONDS
+from understudy.ports.upstream.model_backend import ServerSeen
 
 CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""

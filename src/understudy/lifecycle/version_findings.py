@@ -8,8 +8,8 @@ from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
 from understudy.lifecycle.server_findings import Finding, State
-from understudy.ports.model_backend import ServerSeen
-from understudy.ports.registry import RETIRED
+from understudy.ports.registry.registry import RETIRED
+from understudy.ports.upstream.model_backend import ServerSeen
 
 _INPUTS_ADVICE = "docs/how-to/connect-a-model-server.md has what to do about inputs that differ."
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 import structlog
 
 from understudy.core.alerts.alerts import Delivery, Outcome, next_attempt_seconds, with_runbook
-from understudy.ports.alerts import AlertChannel, AlertOutbox, QueuedAlert
+from understudy.ports.monitoring.alerts import AlertChannel, AlertOutbox, QueuedAlert
 
 _log = structlog.get_logger(__name__)
 

@@ -23,11 +23,11 @@ from understudy.core.drift.subject_window import PREDICTION, input_subject
 from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost, RegistryError
-from understudy.ports.change_history import ChangeHistory
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.change_history import ChangeHistory
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from understudy.core.drift.subject_window import PREDICTION, SubjectWindow
 from understudy.core.drift.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
 from understudy.core.durations import duration_words
 from understudy.core.routing.policy import Role
-from understudy.ports.metric_store import ActiveVersion, MetricStore
-from understudy.ports.registry import Registry
+from understudy.ports.monitoring.metric_store import ActiveVersion, MetricStore
+from understudy.ports.registry.registry import Registry
 
 _NO_BASELINES = Baselines(None, {})
 

@@ -5,9 +5,9 @@ from itertools import groupby
 
 from understudy.core.windows.metrics import metrics_of, version_counts
 from understudy.core.windows.window import Window
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import ActiveVersion, MetricStore, MetricValue
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import ActiveVersion, MetricStore, MetricValue
+from understudy.ports.monitoring.window_log import WindowLog
 
 MINUTE_SECONDS = 60.0
 SETTLE_SECONDS = 10.0

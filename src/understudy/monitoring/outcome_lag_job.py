@@ -1,8 +1,8 @@
 """How long ago the last outcome of each model came: an outcome that is not sent any more judges no version."""
 
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import MetricStore
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import MetricStore
+from understudy.ports.telemetry.telemetry import Telemetry
 
 
 class OutcomeLagJob:

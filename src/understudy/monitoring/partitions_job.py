@@ -1,8 +1,8 @@
 """Keeps months of the log ahead of the clock, and shows that old ones go."""
 
-from understudy.ports.lease import Epoch
-from understudy.ports.partition_keeper import PartitionKeeper
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.prediction_log.partition_keeper import PartitionKeeper
+from understudy.ports.telemetry.telemetry import Telemetry
 
 
 class PartitionsJob:

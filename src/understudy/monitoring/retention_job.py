@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 
 from understudy.core.drift.hours import KEPT_SECONDS
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import MetricStore
-from understudy.ports.retention_store import GrowingTable, RetentionStore
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import MetricStore
+from understudy.ports.monitoring.retention_store import GrowingTable, RetentionStore
+from understudy.ports.monitoring.window_log import WindowLog
 
 DAY_SECONDS = 86_400.0
 PIECE_ROWS = 1_000

@@ -11,8 +11,8 @@ import structlog
 
 from understudy.core.schedule import next_run
 from understudy.errors import LeadershipLost, RegistryError, UnderstudyError
-from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch, Lease
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

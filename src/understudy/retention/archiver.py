@@ -19,8 +19,8 @@ from understudy.core.prediction_log.archive_plan import (
     together,
 )
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import (
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.log_archive import (
     Archive,
     ArchivedFile,
     ArchiveLedger,

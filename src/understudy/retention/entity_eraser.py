@@ -9,9 +9,9 @@ from typing import NamedTuple
 from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY, ArchiveState, Fingerprint
 from understudy.core.prediction_log.erasure import EntityRows, Erased, first_key, replacing_key
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.entity_erasure import Erasure, ErasureLedger, FileEraser, Replacement
-from understudy.ports.log_archive import Archive, ArchivedFile
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.entity_erasure import Erasure, ErasureLedger, FileEraser, Replacement
+from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile
 from understudy.retention.manifest import store_manifest
 
 _IN_FILES = (ArchiveState.DETACHED, ArchiveState.ARCHIVED)

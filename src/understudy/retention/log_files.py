@@ -7,8 +7,8 @@ from pathlib import Path, PurePosixPath
 
 from understudy.core.prediction_log.archive_plan import archive_key, day_folder, fits_folder, model_folder
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import (
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.log_archive import (
     ArchivedFile,
     FilesOf,
     LogFiles,

@@ -6,8 +6,8 @@ from pathlib import Path
 import orjson
 
 from understudy.core.prediction_log.archive_plan import Fingerprint, manifest_key
-from understudy.ports.archive_store import ArchiveStore
-from understudy.ports.log_archive import Archive, ArchivedFile
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile
 
 
 async def store_manifest(

@@ -9,7 +9,7 @@ from understudy.core.canary.decision import Decision
 from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.actions import Action, Alert
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, stale_proxies_words
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 
 ROLLED_BACK = (AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED)
 """The alerts of a rollback on evidence."""

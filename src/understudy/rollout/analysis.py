@@ -21,8 +21,8 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
-from understudy.ports.rollout_store import RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.warm_up.warm_up_verdict import WarmedUp
 
 DEFAULT = "default"

@@ -15,7 +15,7 @@ from math import ceil
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import Kind, Phase
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 
 CALM_SECONDS = 1_800.0
 """So long a guard is analysed at each tick after its split began, or after its policy was changed."""

@@ -8,7 +8,7 @@ from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Command, CommandKind, Observation, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
 from understudy.errors import GenerationMoved
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.status import view_of
 from understudy.rollout.warm_up.warm_up_verdict import EXPECTED
 

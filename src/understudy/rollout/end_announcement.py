@@ -2,8 +2,8 @@
 
 from understudy.core.rollout.state import Kind, Phase
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, is_confirmed_since, stale_proxies_words
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.metrics import RolloutMetrics, Trigger
 from understudy.rollout.verdicts.verdict_event import ACTOR
 

@@ -18,10 +18,10 @@ from understudy.core.rollout.state_machine import next_step
 from understudy.core.rollout.transitions import others_resolved
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS
 from understudy.errors import LeadershipLost
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.alert_events import alert_events
 from understudy.rollout.analysis import Analysis
 from understudy.rollout.calm_guards import Turn

@@ -21,7 +21,7 @@ from understudy.core.rollout.history import (
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
 
 

@@ -9,8 +9,8 @@ from understudy.core.canary.outcomes.outcome_check import OUTCOME, OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor
-from understudy.ports.rollout_store import RolloutView
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.rollout.rollout_store import RolloutView
+from understudy.ports.telemetry.telemetry import Telemetry
 
 STATES = {
     CheckState.OK: 0,

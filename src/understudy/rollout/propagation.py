@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies, is_confirmed_since
-from understudy.ports.rollout_store import PolicyReach, RolloutStore
+from understudy.ports.rollout.rollout_store import PolicyReach, RolloutStore
 
 POLL_SECONDS = 0.1
 

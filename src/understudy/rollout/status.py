@@ -23,9 +23,9 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 from understudy.errors import NotRegistered
-from understudy.ports.prediction_history import FailureHistory, LoggedFailures, TrialAsked
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.prediction_log.prediction_history import FailureHistory, LoggedFailures, TrialAsked
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
 from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of

@@ -10,9 +10,9 @@ from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import DriftMode, Kind
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import RolloutStore, RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.analysis import (
     Analysis,
     analysis_after_promotion,

@@ -17,8 +17,8 @@ from understudy.core.canary.latency.champion_before import ChampionBefore, champ
 from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
 """Windows that start longer ago are closed at every proxy that is not behind."""

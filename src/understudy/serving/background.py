@@ -7,7 +7,7 @@ from typing import NoReturn
 
 import structlog
 
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

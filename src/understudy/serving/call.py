@@ -11,7 +11,7 @@ from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
 from understudy.core.value import Value
 from understudy.errors import FeaturesUnavailable, NotLogged, UnderstudyError
-from understudy.ports.tracing import Span
+from understudy.ports.telemetry.tracing import Span
 from understudy.serving.upstream.cached_inference import CacheResult
 
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest

@@ -17,8 +17,8 @@ from understudy.errors import (
     RequestError,
     UnderstudyError,
 )
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.tracing import Attributes, Span
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import Attributes, Span
 from understudy.serving.call import Call, Served
 from understudy.serving.upstream.cached_inference import CacheResult
 

@@ -7,9 +7,9 @@ from typing import Any
 from understudy.core.routing.policy import ServingPolicy
 from understudy.core.routing.route import Route, falls_back
 from understudy.errors import FeaturesUnavailable
-from understudy.ports.feature_store import FeatureStore
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.tracing import step
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import step
+from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.serving.call import Call
 
 

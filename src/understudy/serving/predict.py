@@ -15,9 +15,9 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.core.routing.route import Route, choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.errors import RequestError, UnknownVersion
-from understudy.ports.feature_store import FeatureStore
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.tracing import CURRENT, within
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import CURRENT, within
+from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.serving.call import Call, Outcome, Request, Served, Stages
 from understudy.serving.call_record import CallRecorder, describe_call, failure_attributes
 from understudy.serving.feature_fetch import FeatureFetch, names_for

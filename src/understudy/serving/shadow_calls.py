@@ -5,7 +5,7 @@ from collections.abc import Callable
 from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.routing.route import Reason, is_shadowed
 from understudy.errors import RequestError
-from understudy.ports.tracing import aside
+from understudy.ports.telemetry.tracing import aside
 from understudy.serving.call import Call, Served
 from understudy.serving.call_record import CallRecorder, describe_call
 from understudy.serving.feature_fetch import FeatureFetch, names_for

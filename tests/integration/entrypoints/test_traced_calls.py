@@ -27,7 +27,7 @@ from understudy.bootstrap.tracing import open_tracer
 from understudy.core.routing.policy_document import version_from_row
 from understudy.entrypoints.logs import name_trace
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
-from understudy.ports.tracing import Tracer, within
+from understudy.ports.telemetry.tracing import Tracer, within
 from understudy.serving.predict import Limits
 from understudy.settings import Settings
 

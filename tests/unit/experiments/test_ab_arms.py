@@ -11,8 +11,8 @@ from understudy.experiments.attribution import periods
 from understudy.experiments.declared_rows import declared_test
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
-from understudy.ports.experiment_log import Allocation
-from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
+from understudy.ports.experiments.experiment_log import Allocation
+from understudy.ports.experiments.experiment_store import ExperimentRecord, NewExperiment
 
 A, B, C, D = 1, 2, 8, 9
 

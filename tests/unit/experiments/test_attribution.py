@@ -20,7 +20,7 @@ from understudy.experiments.attribution import (
     shares_of,
     values_of,
 )
-from understudy.ports.experiment_log import Allocation, EntityGroup
+from understudy.ports.experiments.experiment_log import Allocation, EntityGroup
 
 A, B, OTHER = 1, 2, 3
 HALF = [Period(0.0, 0.5, (1,))]

@@ -11,7 +11,7 @@ from understudy.errors import MigrationNeeded
 from understudy.experiments.ab_plan import planned_inflation
 from understudy.experiments.declared_rows import MAX_LOOKS, declared_test
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
-from understudy.ports.experiment_store import ExperimentRecord
+from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5).to_json()
 LOOK = {"at": 2_000.0, "fraction": 0.2, "state": "undecided", "sentence": "Not yet decided."}

@@ -13,7 +13,7 @@ from understudy.experiments.declared_tests import (
     Wanted,
     with_interim_analysis,
 )
-from understudy.ports.experiment_store import ExperimentRecord
+from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 amounts = st.floats(1e-6, 1e6)
 plans = st.builds(

@@ -16,7 +16,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer
 from understudy.experiments.log_replay import ReplayFinding, ReplayQuestion, ReplayWanted, replay_calls
-from understudy.ports.prediction_history import LoggedCall
+from understudy.ports.prediction_log.prediction_history import LoggedCall
 
 SECRETIVE = an_input_schema(
     features=[{"name": "age", "dtype": "float32"}, {"name": "income", "dtype": "float32", "private": True}]

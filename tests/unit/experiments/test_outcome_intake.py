@@ -10,7 +10,7 @@ from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, read_outcome_batch
 from understudy.errors import BatchInvalid, RegistryUnavailable
 from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
-from understudy.ports.outcome_store import FileRow, OutcomeResult
+from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult
 
 
 def a_row(line: int, **changes: Any) -> FileRow:

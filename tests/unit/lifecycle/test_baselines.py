@@ -8,7 +8,7 @@ from understudy.core.drift.version_drift import MAX_INPUTS
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.schema.compile import compile_input_schema
 from understudy.lifecycle.baselines import profile_log
-from understudy.ports.prediction_history import LoggedScores
+from understudy.ports.prediction_log.prediction_history import LoggedScores
 
 NAMES = [f"f{number:03}" for number in range(MAX_INPUTS + 20)]
 

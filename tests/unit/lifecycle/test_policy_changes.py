@@ -13,7 +13,7 @@ from understudy.lifecycle.policy_changes import (
     moves_traffic,
     with_arms,
 )
-from understudy.ports.registry import PolicyRecord
+from understudy.ports.registry.registry import PolicyRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

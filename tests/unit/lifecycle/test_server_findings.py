@@ -18,7 +18,7 @@ from understudy.lifecycle.server_findings import (
     judge_rejected,
     judge_servers,
 )
-from understudy.ports.model_backend import ServerSeen
+from understudy.ports.upstream.model_backend import ServerSeen
 
 
 @pytest.mark.parametrize(

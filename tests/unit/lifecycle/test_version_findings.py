@@ -6,7 +6,7 @@ from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences
 from understudy.lifecycle.server_findings import State
 from understudy.lifecycle.version_findings import judge_each_server, judge_inputs, judge_status, judge_warm_up
-from understudy.ports.model_backend import ServerSeen
+from understudy.ports.upstream.model_backend import ServerSeen
 
 READY = ServerSeen("10.0.0.7:8001", 0.002)
 AWAY = ServerSeen("10.0.0.8:8001", 2.0, "nothing listens there")

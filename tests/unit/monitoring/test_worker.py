@@ -16,7 +16,7 @@ from understudy.adapters.memory.lease import MemoryLease
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.monitoring.worker import HELD_SECONDS, RENEW_SECONDS, STANDBY_SECONDS, Job, MonitorWorker
-from understudy.ports.lease import LEASE_SECONDS, Epoch, Lease
+from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch, Lease
 
 FINISH_SECONDS = 3.0
 WALL_SECONDS = 1_700_000_000.0

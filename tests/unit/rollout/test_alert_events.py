@@ -9,7 +9,7 @@ from understudy.core.rollout.actions import Alert, PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, NONE_STALE, StaleProxies, StaleProxy
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.alert_events import alert_events
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)

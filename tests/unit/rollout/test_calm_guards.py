@@ -11,7 +11,7 @@ from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.calm_guards import CALM_SECONDS, CalmGuards, Turn
 
 TICK_SECONDS = 5.0

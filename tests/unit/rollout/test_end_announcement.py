@@ -10,8 +10,8 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, new_rollout_state
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import (
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.rollout_store import (
     NewRolloutEvent,
     RolloutEventRecord,
     RolloutRecord,

@@ -15,7 +15,7 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, new_rollout_state
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.metrics import SCORES, STATES, RolloutMetrics, Trigger
 
 POLICY = PolicySeen("6", "7", 10, 4, 1)

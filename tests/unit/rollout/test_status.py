@@ -5,8 +5,8 @@ import pytest
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import new_rollout_state
-from understudy.ports.prediction_history import LoggedFailures, TrialAsked
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.prediction_log.prediction_history import LoggedFailures, TrialAsked
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.status import MAX_FAILURE_ROWS, failures_of
 
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)), keep_warm_seconds=1_800)

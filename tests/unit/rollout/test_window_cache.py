@@ -15,8 +15,8 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, WindowLog
+from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, WindowLog
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.window_cache import EARLY_SECONDS, SETTLED_SECONDS, WindowCache
 
 

@@ -45,8 +45,8 @@ from understudy.errors import (
     UnknownModel,
     UnknownVersion,
 )
-from understudy.ports.feature_store import FeatureStore
-from understudy.ports.tracing import Attributes, within
+from understudy.ports.telemetry.tracing import Attributes, within
+from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor
 from understudy.serving.predict import Clocks, Limits, Predictor

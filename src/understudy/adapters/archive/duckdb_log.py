@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from understudy.adapters.archive.parquet_log import write_empty
-from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
+from understudy.ports.prediction_log.log_archive import LogFiles, QueryRefused, WantedRows
 
 MEMORY = "1GB"
 """DuckDB's memory bound; the rest spills to its temporary folder."""

@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.errors import ArchiveUnavailable
-from understudy.ports.archive_store import ArchiveStore
+from understudy.ports.prediction_log.archive_store import ArchiveStore
 
 EXTRA_HINT = "Install the extra that archives: pip install 'understudy[archive]'."
 

@@ -10,7 +10,7 @@ from pyarrow import parquet
 from understudy.adapters.archive.parquet_log import GROUP_ROWS, OPTIONS, digest_of
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
 from understudy.errors import ArchiveDiffers
-from understudy.ports.entity_erasure import Erasure, RewrittenFile
+from understudy.ports.prediction_log.entity_erasure import Erasure, RewrittenFile
 
 NO_HASH = " " * 64
 """What ``CHAR(64)`` holds for an empty text, and so ``COPY`` writes."""

@@ -12,7 +12,7 @@ from pyarrow import csv, parquet
 
 from understudy.core.prediction_log.archive_plan import Fingerprint, together
 from understudy.errors import ArchiveDiffers
-from understudy.ports.log_archive import WrittenFile
+from understudy.ports.prediction_log.log_archive import WrittenFile
 
 # Types that every reader supports: Spark has neither unsigned numbers nor Parquet's UUID and JSON, so those are text.
 # Times are microseconds in UTC, which Spark and Trino read as instants and not as local times.

@@ -5,7 +5,7 @@ from bisect import bisect_right
 
 from understudy.core.prediction_log.row_record import NO_FIELDS, Fields, RowRecords
 from understudy.core.prediction_log.spool_format import Frames, SegmentHeader, is_damage, read_frames, read_header
-from understudy.ports.prediction_log import SpooledBatch
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 HEADER_READ_BYTES = 16_384
 _ROW_BYTES = 512

@@ -20,7 +20,7 @@ from understudy.adapters.disk.spool_keeper import OnSynced, SpoolKeeper
 from understudy.adapters.disk.spool_reserve import Reserve
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.spool_format import FRAME_BYTES, MAX_PAYLOAD_BYTES, encode_header, encode_row
-from understudy.ports.prediction_log import SpoolReader
+from understudy.ports.prediction_log.prediction_log import SpoolReader
 
 RESERVE_BYTES = 65_536
 RETRY_SECONDS = 0.2

@@ -18,7 +18,7 @@ from understudy.adapters.disk.segment_descriptors import SegmentDescriptors
 from understudy.adapters.disk.segment_reader import HEADER_READ_BYTES, SegmentReader
 from understudy.adapters.disk.spool_identity import IDENTITY, SPOOL_ID, keep_identity, read_identity
 from understudy.core.prediction_log.spool_format import FORMAT, read_header
-from understudy.ports.prediction_log import SpooledBatch
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 RESERVE = "reserve"
 MAX_ADOPTED = 10**12

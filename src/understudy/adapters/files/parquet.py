@@ -11,7 +11,7 @@ from uuid import UUID
 from pyarrow import ArrowException, RecordBatch, parquet, timestamp, types
 
 from understudy.adapters.files.refusal import ColumnCheck, FileRefused, unreadable
-from understudy.ports.outcome_store import FileRow
+from understudy.ports.experiments.outcome_store import FileRow
 
 _ROWS_AT_ONCE = 1_000
 

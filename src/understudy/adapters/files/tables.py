@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from understudy.adapters.files.refusal import ColumnCheck, FileRefused, unreadable
-from understudy.ports.outcome_store import FileRow
+from understudy.ports.experiments.outcome_store import FileRow
 
 PARQUET = (".parquet", ".pq")
 """Suffixes of Parquet files; everything else is CSV."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import PARQUET, TableFile, open_table
-from understudy.ports.outcome_store import FileRow
+from understudy.ports.experiments.outcome_store import FileRow
 
 
 class TrainingFile:

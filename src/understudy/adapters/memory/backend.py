@@ -8,7 +8,7 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, U
 
 
 class MemoryBackend:
-    """A :class:`understudy.ports.model_backend.ModelBackend` that is a function of the rows.
+    """A :class:`understudy.ports.upstream.model_backend.ModelBackend` that is a function of the rows.
 
     ``delay_seconds``, ``error``, ``is_ready`` and ``is_connected`` may be set at any time; ``calls`` holds the rows of
     each call.
@@ -39,7 +39,7 @@ class MemoryBackend:
         return await self._answer(rows, timeout_seconds)
 
     async def infer_block(self, block: Block, timeout_seconds: float) -> Tensor:
-        """See :class:`understudy.ports.model_backend.ModelBackend`; the function gets the rows of the block.
+        """See :class:`understudy.ports.upstream.model_backend.ModelBackend`; the function gets the rows of the block.
 
         Each tensor's first dimension must be the rows', and its elements must not be strings.
         """

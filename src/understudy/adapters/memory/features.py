@@ -8,7 +8,7 @@ from understudy.errors import FeaturesUnavailable
 
 
 class MemoryFeatureStore:
-    """A :class:`understudy.ports.feature_store.FeatureStore` over a dictionary by model name and entity id.
+    """A :class:`understudy.ports.upstream.feature_store.FeatureStore` over a dictionary by model name and entity id.
 
     ``delay_seconds`` and ``available`` may be set at any time.
     """

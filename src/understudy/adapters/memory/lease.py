@@ -3,11 +3,11 @@
 from collections.abc import Callable
 
 from understudy.errors import RegistryUnavailable
-from understudy.ports.lease import LEASE_SECONDS, Epoch
+from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch
 
 
 class MemoryLease:
-    """A :class:`understudy.ports.lease.Lease` in this process, which expires by the clock ``now``."""
+    """A :class:`understudy.ports.monitoring.lease.Lease` in this process, which expires by the clock ``now``."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.available = True

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, event_from_json, event_to_json
-from understudy.ports.alerts import QueuedAlert
+from understudy.ports.monitoring.alerts import QueuedAlert
 
 TAKEN_SECONDS = 60.0
 """How long a taken event is reserved for its sender: longer than a send may take."""

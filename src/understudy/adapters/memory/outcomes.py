@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.errors import RegistryUnavailable
-from understudy.ports.outcome_store import OutcomeResult
+from understudy.ports.experiments.outcome_store import OutcomeResult
 
 
 class MemoryOutcomeStore:

@@ -7,11 +7,11 @@ from typing import Any
 
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
-from understudy.ports.policy import PolicyChange
+from understudy.ports.registry.policy import PolicyChange
 
 
 class MemoryPolicySource:
-    """A :class:`understudy.ports.policy.PolicySource` that holds the document itself.
+    """A :class:`understudy.ports.registry.policy.PolicySource` that holds the document itself.
 
     ``available`` may be set to ``False`` at any time: every call then fails as with an unavailable Postgres, and
     each listener ends. ``reported`` and ``in_flight`` hold the last report of each instance that has not signed off.

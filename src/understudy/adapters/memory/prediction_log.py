@@ -10,8 +10,8 @@ from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.row_record import RowRecords
 from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_frames, read_header
 from understudy.core.windows.window import Window, WindowKey
-from understudy.ports.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
-from understudy.ports.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
+from understudy.ports.monitoring.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 
 
 class MemorySpool:
@@ -194,7 +194,7 @@ class MemoryPredictionStore:
         ]
 
     async def forget(self, before: float, at_most: int) -> int:
-        """See :class:`understudy.ports.window_log.WindowLog`; knows of no open rollouts."""
+        """See :class:`understudy.ports.monitoring.window_log.WindowLog`; knows of no open rollouts."""
         old = [key for key, _ in self._in_order() if key.start < before][:at_most]
         for key in old:
             del self.windows[key]

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.tracing import NO_ATTRIBUTES, Attributes, Headers, Span, Value
+from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span, Value
 
 
 @dataclass(slots=True)
 class MemorySpan:
-    """See :class:`understudy.ports.tracing.Span`."""
+    """See :class:`understudy.ports.telemetry.tracing.Span`."""
 
     tracer: "MemoryTracer"
     name: str
@@ -96,7 +96,7 @@ class MemorySpan:
 
 
 class MemoryTracer:
-    """See :class:`understudy.ports.tracing.Tracer`; records a call unless its caller says otherwise."""
+    """See :class:`understudy.ports.telemetry.tracing.Tracer`; records a call unless its caller says otherwise."""
 
     def __init__(self) -> None:
         self.ended: list[MemorySpan] = []

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from understudy.core.rollout.proxy_warm_up import LiveProxy, ProxyAnswer, is_possible
 from understudy.errors import RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.warm_up import NewWarmUp, WarmUpAsked
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.warm_up import NewWarmUp, WarmUpAsked
 
 
 class MemoryWarmUps:

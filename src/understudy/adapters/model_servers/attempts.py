@@ -15,7 +15,7 @@ from understudy.adapters.model_servers.status import NotTaken, closed, result_of
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, had_time
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
-from understudy.ports.tracing import CURRENT, Span
+from understudy.ports.telemetry.tracing import CURRENT, Span
 
 MAX_UNCANCELLED_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""

@@ -16,7 +16,7 @@ from understudy.adapters.model_servers.torchserve import TorchServeBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules, is_listed, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
-from understudy.ports.model_backend import ModelBackend, ServerSeen
+from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
 HOSTS_SUFFIX = "_HOSTS"

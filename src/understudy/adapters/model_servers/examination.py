@@ -11,7 +11,7 @@ from understudy.adapters.model_servers.probes import PROBE_SECONDS, Prober
 from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.status import said, why_no_handshake
 from understudy.errors import BackendUnavailable
-from understudy.ports.model_backend import ServerSeen
+from understudy.ports.upstream.model_backend import ServerSeen
 
 
 async def examine_replicas(

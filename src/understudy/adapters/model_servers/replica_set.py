@@ -20,7 +20,7 @@ from understudy.adapters.model_servers.status import NotTaken, closed, unavailab
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, choose_replica, choose_unsuspected
 from understudy.errors import BackendUnavailable
-from understudy.ports.model_backend import ServerSeen
+from understudy.ports.upstream.model_backend import ServerSeen
 
 MAX_ABANDONED_CALLS = 64
 """Calls of one version that may run on after their callers have gone."""

@@ -27,7 +27,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, S
 
 from understudy import __version__
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.tracing import NO_ATTRIBUTES, Attributes, Headers, Span
+from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span
 
 _log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class Collector(NamedTuple):
 
 
 class OtelSpan:
-    """See :class:`understudy.ports.tracing.Span`."""
+    """See :class:`understudy.ports.telemetry.tracing.Span`."""
 
     __slots__ = ("_caller", "_mates", "_span", "_tracer", "is_over", "is_recorded")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _MEMORY = Path("/proc/self/statm")
 _DESCRIPTORS = Path("/proc/self/fd")

@@ -12,7 +12,7 @@ from understudy.entrypoints.cli.shared.rendering import nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.documents.policies import audit_document, changes_of
-from understudy.ports.registry import AuditEntry, AuditSubject, Registry
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed what, when and why.", add_completion=False)
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)

@@ -12,7 +12,7 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.shared.times import ago
 from understudy.lifecycle.registry import NewKey, create_key
-from understudy.ports.registry import KeyLimits, KeyRecord, Registry
+from understudy.ports.registry.registry import KeyLimits, KeyRecord, Registry
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
 

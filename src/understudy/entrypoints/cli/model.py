@@ -31,8 +31,8 @@ from understudy.entrypoints.cli.shared.times import ago
 from understudy.entrypoints.documents.policies import model_document, policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry import Actor, ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
-from understudy.ports.rollout_store import RolloutRecord
+from understudy.ports.registry.registry import Actor, ChangedPolicy, ModelRecord, PolicyRecord, Registry, VersionRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord
 
 app = typer.Typer(no_args_is_help=True, help="List and show models; set who answers their calls.", add_completion=False)
 NONE = "none"

@@ -23,8 +23,8 @@ from understudy.entrypoints.cli.shared.options import (
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollbacks import rollback_document
-from understudy.ports.registry import PolicyRecord
-from understudy.ports.rollout_store import RollbackRecord
+from understudy.ports.registry.registry import PolicyRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.propagation import Drained, Propagation, wait_for_drain, wait_for_propagation
 
 app = typer.Typer(add_completion=False)

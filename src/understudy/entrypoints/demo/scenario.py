@@ -8,8 +8,8 @@ from typing import NamedTuple
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.errors import RegistryUnavailable
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutStore, RolloutView
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout, RolloutEventRecord, RolloutStore, RolloutView
 
 PLAN = RolloutPlan(
     (Step(10, 20, 100), Step(50, 20, 300), Step(100, 0, 0)),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from understudy.core.routing.arms import BucketRange, arm_percents
-from understudy.ports.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.ports.rollout_store import RollbackRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.propagation import Propagation
 
 _TOLD_APART = ("stale", "proxies_hidden")

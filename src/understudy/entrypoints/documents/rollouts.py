@@ -8,7 +8,7 @@ from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.start.start import Prepared
 from understudy.rollout.status import RolloutStatus

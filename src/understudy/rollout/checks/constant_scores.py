@@ -5,8 +5,8 @@ from collections.abc import Collection
 
 from understudy.core.canary.scores.constant_scores import LiveScores, constant_words, live_scores, varies
 from understudy.core.rollout.state import Kind, Phase
-from understudy.ports.rollout_store import RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutView
 
 LOOK_SECONDS = 60.0
 PAST_SECONDS = 600.0

@@ -16,9 +16,9 @@ from understudy.core.drift.limits import DriftPolicy
 from understudy.core.drift.subject_window import PREDICTION, input_subject
 from understudy.core.drift.version_drift import drift_rule_of, judged_inputs
 from understudy.core.rollout.state import DriftMode
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import DriftFacts, MetricStore
-from understudy.ports.rollout_store import RolloutStore, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import DriftFacts, MetricStore
+from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.analysis import policy_of
 
 SUBJECTS_AT_ONCE = 10

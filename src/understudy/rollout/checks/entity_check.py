@@ -8,9 +8,9 @@ from understudy.core.canary.entities.entity_tally import MAX_ENTITIES, UNIT_SECO
 from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import Kind
-from understudy.ports.lease import Epoch
-from understudy.ports.prediction_history import EntityHistory, TrialAsked
-from understudy.ports.rollout_store import RolloutStore, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.prediction_log.prediction_history import EntityHistory, TrialAsked
+from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.verdicts.entity_verdict import told_of
 
 SHIPPED_SECONDS = 30.0

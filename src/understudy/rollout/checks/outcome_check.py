@@ -6,9 +6,9 @@ from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.statistics.difference import Difference
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import RolloutStore, RolloutView
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
+from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_of
 
 Measure = Callable[[RolloutView, OutcomeLimit], Awaitable[Difference | None]]

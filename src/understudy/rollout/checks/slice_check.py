@@ -9,9 +9,9 @@ from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, SliceCounts
 from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.rollout.state import Kind, RolloutState
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import RolloutStore, RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.analysis import policy_of
 from understudy.rollout.verdicts.slice_verdict import told_slices
 

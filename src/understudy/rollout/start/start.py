@@ -16,10 +16,10 @@ from understudy.core.routing.policy import Role
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.core.windows.window import MICRO, Window
 from understudy.errors import NotRegistered, PolicyRefused, RegistryError, VersionNotReady, Violation
-from understudy.ports.prediction_history import CallFrequencies
-from understudy.ports.registry import Registry, VersionRecord
-from understudy.ports.rollout_store import NewRollout
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.prediction_log.prediction_history import CallFrequencies
+from understudy.ports.registry.registry import Registry, VersionRecord
+from understudy.ports.rollout.rollout_store import NewRollout
 from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
 from understudy.rollout.start.outcome_plan import outcome_problems
 from understudy.rollout.start.time_allowed import Allowed, champion_p95_us, deadline_warnings

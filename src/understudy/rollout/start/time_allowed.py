@@ -8,7 +8,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.windows.caller_deadlines import least_deadline_us
 from understudy.core.windows.histogram import merged, value_of
 from understudy.core.windows.window import Window
-from understudy.ports.registry import VersionRecord
+from understudy.ports.registry.registry import VersionRecord
 
 ENOUGH_CALLS = 200
 """Answered calls of a version that its 95th percentile is taken from."""

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.entities.worst_entities import EntityCount, EntityCounts, counts_from_json, counts_to_json
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
-from understudy.ports.prediction_history import EntityHistory
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.prediction_log.prediction_history import EntityHistory
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 
 _ENTITIES, _NAMED = "entities", "named_entities"
 

@@ -10,7 +10,7 @@ from understudy.core.canary.decision import Check, CheckState, Decision, Evidenc
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
 from understudy.core.drift.beside_champion import beside_from_json
 from understudy.core.windows.strata_codec import strata_from_text
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.entity_verdict import counts_of
 from understudy.rollout.verdicts.shared_errors import were_told
 from understudy.rollout.verdicts.slice_verdict import slice_counts_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutStore
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore
 
 _KEY, _TELLS, _TOLD = "shared_errors", "tells", "told"
 

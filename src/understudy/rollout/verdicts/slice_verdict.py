@@ -12,8 +12,8 @@ from understudy.core.canary.slices.failing_slices import (
     slice_counts_to_json,
 )
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
-from understudy.ports.prediction_history import SliceHistory, TrialAsked
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutView
+from understudy.ports.prediction_log.prediction_history import SliceHistory, TrialAsked
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 
 _SLICES, _NAMED = "slices", "named_slices"
 

@@ -10,7 +10,7 @@ from understudy.core.canary.decision import Decision
 from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutView
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 

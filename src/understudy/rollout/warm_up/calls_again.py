@@ -13,7 +13,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.tensors import Row
 from understudy.errors import InputInvalid, ServingError
-from understudy.ports.model_backend import ModelBackend
+from understudy.ports.upstream.model_backend import ModelBackend
 
 SENDING_SECONDS = 4.0
 """For all calls that are sent again: other rollouts wait as long."""

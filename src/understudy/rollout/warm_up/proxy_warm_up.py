@@ -13,8 +13,8 @@ from understudy.core.rollout.proxy_warm_up import (
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS
-from understudy.ports.lease import Epoch
-from understudy.ports.warm_up import LoggedId, NewWarmUp, WarmUpRequests
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.warm_up import LoggedId, NewWarmUp, WarmUpRequests
 
 ANSWER_SECONDS = 7.0
 """With the two seconds after which this process knows that it reaches no server, less than a warm-up has in a tick."""

@@ -29,12 +29,12 @@ from understudy.core.schema.outputs import why_no_score
 from understudy.core.schema.tensors import Row
 from understudy.core.windows.histogram import Histogram, merged
 from understudy.errors import BackendUnavailable, RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.model_backend import ConnectBackend
-from understudy.ports.policy import PolicySource
-from understudy.ports.prediction_history import Draw, LoggedCall, ScoreHistory
-from understudy.ports.warm_up import LoggedId
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.prediction_log.prediction_history import Draw, LoggedCall, ScoreHistory
+from understudy.ports.registry.policy import PolicySource
+from understudy.ports.rollout.warm_up import LoggedId
+from understudy.ports.upstream.model_backend import ConnectBackend
 from understudy.rollout.warm_up.calls_again import Sent, row_of, send_again
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 

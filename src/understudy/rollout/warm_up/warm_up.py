@@ -17,9 +17,9 @@ from understudy.errors import (
     UnderstudyError,
     VersionNotReady,
 )
-from understudy.ports.lease import Epoch
-from understudy.ports.model_backend import ConnectBackend, ModelBackend
-from understudy.ports.policy import PolicySource
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.policy import PolicySource
+from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 
 READY_SECONDS = 2.0

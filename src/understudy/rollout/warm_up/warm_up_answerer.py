@@ -13,8 +13,8 @@ import structlog
 from understudy.core.rollout.proxy_warm_up import ProxyAnswer, clipped
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable, RegistryError
-from understudy.ports.model_backend import ConnectBackend, ModelBackend
-from understudy.ports.warm_up import WarmUpAsked, WarmUpInbox
+from understudy.ports.rollout.warm_up import WarmUpAsked, WarmUpInbox
+from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 from understudy.rollout.warm_up.calls_again import SENDING_SECONDS, row_of, send_again
 from understudy.rollout.warm_up.warm_up import make_example_calls
 

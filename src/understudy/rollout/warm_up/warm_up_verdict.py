@@ -18,7 +18,7 @@ from understudy.core.canary.scores.score_agreement import (
     pairs_from_json,
 )
 from understudy.core.rollout.state import RolloutState, WaitingFor, WarmUpResult
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutEventRecord
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutEventRecord
 
 AGREEMENT = "agreement"
 """Where the event of a warm-up has what its verdict rests on."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from understudy.ports.prediction_log import DurableSpool
+from understudy.ports.prediction_log.prediction_log import DurableSpool
 from understudy.serving.prediction_log.group_commit import GroupCommit, Pending
 
 

@@ -14,7 +14,7 @@ import structlog
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.value import Value
-from understudy.ports.prediction_log import PredictionSpool
+from understudy.ports.prediction_log.prediction_log import PredictionSpool
 
 _log = structlog.get_logger(__name__)
 

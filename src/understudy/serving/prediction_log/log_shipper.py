@@ -17,8 +17,14 @@ import structlog
 from understudy.core.prediction_log.spool_format import row_starts
 from understudy.core.windows.builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.prediction_log import PredictionStore, SpooledBatch, SpoolReader, SpoolShelf, WriteOutcome
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.prediction_log.prediction_log import (
+    PredictionStore,
+    SpooledBatch,
+    SpoolReader,
+    SpoolShelf,
+    WriteOutcome,
+)
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ import structlog
 
 from understudy.core.routing.policy import PolicySnapshot, ServingPolicy
 from understudy.errors import RegistryError
-from understudy.ports.policy import PolicySource
+from understudy.ports.registry.policy import PolicySource
 from understudy.serving.background import end_tasks, in_turns
 
 _log = structlog.get_logger(__name__)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from understudy.ports.policy import PolicyChange
+from understudy.ports.registry.policy import PolicyChange
 
 
 class PendingChanges:

@@ -10,8 +10,8 @@ from typing import Any
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import Compiling
 from understudy.errors import RegistryError
-from understudy.ports.policy import PolicySource, SnapshotFile
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.registry.policy import PolicySource, SnapshotFile
+from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.serving.background import end_tasks, in_turns, run_forever
 from understudy.serving.routing.instance_report import InstanceReport
 from understudy.serving.routing.pending_changes import PendingChanges

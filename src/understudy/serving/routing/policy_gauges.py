@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 
 MODEL_GAUGES = ("policy_generation", "challenger_weight_ratio", "arms_weight_ratio", "policy_rejected")
 

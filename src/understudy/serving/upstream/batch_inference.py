@@ -8,7 +8,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
-from understudy.ports.model_backend import ModelBackend
+from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.upstream.row_deadlines import WaitingRow
 
 MAX_HALVINGS = 16

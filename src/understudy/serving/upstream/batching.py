@@ -23,8 +23,8 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.tensors import Block, Row, Tensor
 from understudy.errors import DeadlineExceeded, InternalFault, Overloaded, ServingError
-from understudy.ports.model_backend import ModelBackend
-from understudy.ports.tracing import CURRENT, Span
+from understudy.ports.telemetry.tracing import CURRENT, Span
+from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.upstream.batch_inference import BatchInference, fail
 from understudy.serving.upstream.load_shedding import LoadShedder
 from understudy.serving.upstream.row_deadlines import OnRowResult, RowDeadlines, WaitingRow

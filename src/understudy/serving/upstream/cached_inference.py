@@ -9,8 +9,8 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
 from understudy.core.schema.schema import Assembled
 from understudy.errors import DeadlineExceeded
-from understudy.ports.prediction_cache import LocalCache, PredictionCache
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.upstream.prediction_cache import LocalCache, PredictionCache
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.row_deadlines import OnRowResult
 from understudy.serving.upstream.single_flight import SingleFlight

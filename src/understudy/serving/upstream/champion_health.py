@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 

@@ -12,7 +12,7 @@ from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.tensors import Row
 from understudy.core.value import Slotted
 from understudy.errors import DeadlineExceeded, ServingError
-from understudy.ports.tracing import Span
+from understudy.ports.telemetry.tracing import Span
 
 _log = structlog.get_logger(__name__)
 

@@ -11,7 +11,7 @@ from understudy.adapters.archive.parquet_erasure import NO_HASH, ParquetEraser
 from understudy.adapters.archive.parquet_log import SCHEMA, inspect
 from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
 from understudy.errors import ArchiveDiffers
-from understudy.ports.entity_erasure import Erasure
+from understudy.ports.prediction_log.entity_erasure import Erasure
 
 ENTITY = "Zoë"
 AT = datetime(2026, 8, 1, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from pyarrow import parquet
 
 from understudy.adapters.archive.parquet_log import SCHEMA, LogFileWriter, inspect
 from understudy.errors import ArchiveDiffers
-from understudy.ports.log_archive import WrittenFile
+from understudy.ports.prediction_log.log_archive import WrittenFile
 
 
 def a_line(number: int, *, entity: str = "user", score: str = "0.5", error_code: str = "") -> bytes:

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
 from understudy.core.experiments.outcome_events import OutcomeEvent, event_of_row, read_event
-from understudy.ports.outcome_store import FileRow
+from understudy.ports.experiments.outcome_store import FileRow
 
 HEADER = "event_id,model,entity_id,name,value,occurred_at"
 ROW = "{},churn,cust-42,converted,1,2026-11-20T13:02:11Z"

@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.training import open_training_file
-from understudy.ports.outcome_store import FileRow
+from understudy.ports.experiments.outcome_store import FileRow
 
 
 def rows_of(path: Path, *columns: str) -> list[FileRow]:

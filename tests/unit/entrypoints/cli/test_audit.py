@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from understudy.entrypoints.cli.audit import change_text
-from understudy.ports.registry import AuditEntry, AuditSubject
+from understudy.ports.registry.registry import AuditEntry, AuditSubject
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ENDPOINT, KEY, VERSION = AuditSubject.ENDPOINT, AuditSubject.KEY, AuditSubject.VERSION

@@ -9,7 +9,7 @@ from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.cli.model import arm_weights_of, changes_of, difference_text
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
-from understudy.ports.registry import AuditEntry, AuditSubject, PolicyRecord
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 

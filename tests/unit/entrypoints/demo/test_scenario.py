@@ -15,8 +15,14 @@ from understudy.entrypoints.cli.demo.screen import DemoScreen
 from understudy.entrypoints.demo.scenario import PLAN, Moment, play, steps_of
 from understudy.entrypoints.demo.topology import SCENARIO, UNTOUCHED, Standing
 from understudy.errors import PolicyRefused, RegistryUnavailable
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import NewRollout, RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import (
+    NewRollout,
+    RolloutEventRecord,
+    RolloutRecord,
+    RolloutStore,
+    RolloutView,
+)
 
 BEGAN = 1_700_000_000.0
 BAD, GOOD = SCENARIO

@@ -14,8 +14,8 @@ from understudy.core.rollout.state import Kind, Phase, new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import BucketColumn, Window, WindowKey, no_buckets
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
-from understudy.ports.window_log import LatestWindows, Marks
+from understudy.ports.monitoring.window_log import LatestWindows, Marks
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.checks.constant_scores import LOOK_SECONDS, PAST_SECONDS, ConstantScores
 
 POLICY = PolicySeen("6", "7", 0, 3, 1)

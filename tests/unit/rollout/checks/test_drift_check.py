@@ -14,8 +14,8 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import DriftMode, new_rollout_state
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.ports.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricStore
-from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricStore
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.checks.drift_check import DriftCheck
 
 HOURS = 12

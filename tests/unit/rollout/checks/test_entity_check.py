@@ -13,9 +13,9 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import new_rollout_state
 from understudy.errors import RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.prediction_history import EntityHistory, TrialAsked
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.prediction_log.prediction_history import EntityHistory, TrialAsked
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.checks.entity_check import MAX_READ, READ_SECONDS, READ_UNITS, SHIPPED_SECONDS, EntityCheck
 
 EPOCH = cast("Epoch", None)

@@ -16,7 +16,7 @@ from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan
 from understudy.core.rollout.state import new_rollout_state
 from understudy.core.statistics.difference import ArmEntities, Difference, compare
 from understudy.errors import NotRegistered, RegistryUnavailable
-from understudy.ports.rollout_store import RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.checks.outcome_check import OutcomeCheck
 
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"outcome": "converted"})

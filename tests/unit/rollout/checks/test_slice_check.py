@@ -16,9 +16,9 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import MICRO, Window, WindowKey
 from understudy.errors import RegistryUnavailable
-from understudy.ports.lease import Epoch
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
-from understudy.ports.window_log import WindowLog
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.checks.slice_check import READ_UNITS, SHIPPED_SECONDS, SliceCheck
 
 EPOCH = cast("Epoch", None)

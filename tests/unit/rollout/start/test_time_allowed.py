@@ -6,7 +6,7 @@ import pytest
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import Window, WindowKey
-from understudy.ports.registry import VersionRecord
+from understudy.ports.registry.registry import VersionRecord
 from understudy.rollout.start.time_allowed import ENOUGH_CALLS, Allowed, champion_p95_us, deadline_warnings
 
 

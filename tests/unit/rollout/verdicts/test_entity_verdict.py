@@ -10,7 +10,7 @@ from understudy.core.canary.entities.worst_entities import EntityCount, EntityCo
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, new_rollout_state
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.entity_verdict import counts_of, failing_counts, named_keys, stored_entities, told_of
 
 COUNT = EntityCount(((7, 17),), 27, 27, (*(0,) * 20, 9), 120, 0)

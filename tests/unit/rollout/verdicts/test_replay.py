@@ -17,7 +17,7 @@ from understudy.core.drift.evidence import Measure
 from understudy.core.statistics.difference import Difference
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.replay import Damage, Replay, judged_again, read_evidence, replayed
 from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 

@@ -11,7 +11,7 @@ from understudy.core.canary.slices.failing_slices import FailingSlice, SliceChec
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, new_rollout_state
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.slice_verdict import (
     named_slices,
     slice_counts_of,

@@ -18,7 +18,7 @@ from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, Window, WindowKey
 from understudy.errors import BadAnswer, RegistryUnavailable
-from understudy.ports.prediction_history import Draw, LoggedCall
+from understudy.ports.prediction_log.prediction_history import Draw, LoggedCall
 from understudy.rollout.warm_up.calls_again import CONCURRENCY
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 

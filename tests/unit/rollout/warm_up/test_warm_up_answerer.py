@@ -16,7 +16,7 @@ from understudy.core.rollout.proxy_warm_up import ProxyAnswer
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer
-from understudy.ports.warm_up import LoggedId, NewWarmUp
+from understudy.ports.rollout.warm_up import LoggedId, NewWarmUp
 from understudy.rollout.warm_up.warm_up_answerer import MAX_AT_ONCE, WarmUpAnswerer
 
 ME = "web-1:7"

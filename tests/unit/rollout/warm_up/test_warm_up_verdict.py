@@ -13,7 +13,7 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor, WarmUpResult, new_rollout_state
 from understudy.core.windows.histogram import Histogram
-from understudy.ports.rollout_store import NewRolloutEvent, RolloutEventRecord
+from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutEventRecord
 from understudy.rollout.verdicts.replay import Damage, Replay, judged_again
 from understudy.rollout.warm_up.warm_up_verdict import (
     EXPECTED,

@@ -11,7 +11,7 @@ from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_thresho
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore, MemorySpool
 from understudy.core.windows.window import Window
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.prediction_log import SpooledBatch, WriteResult
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteResult
 from understudy.serving.prediction_log.log_shipper import LogShipper, halve
 
 POISON = b"poison"

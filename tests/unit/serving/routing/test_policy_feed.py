@@ -18,7 +18,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
-from understudy.ports.policy import PolicyChange
+from understudy.ports.registry.policy import PolicyChange
 from understudy.serving.routing.instance_report import SIGN_OFF_SECONDS
 from understudy.serving.routing.policy_feed import PolicyFeed
 

@@ -7,7 +7,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
-from understudy.ports.experiment_store import ExperimentRecord, NewExperiment
+from understudy.ports.experiments.experiment_store import ExperimentRecord, NewExperiment
 
 _MAX_JSON_BYTES = 65_536
 _COLUMNS = f"""

@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
-from understudy.ports.experiment_log import (
+from understudy.ports.experiments.experiment_log import (
     Allocation,
     ArmEntries,
     EntityGroup,

@@ -6,7 +6,7 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.core.experiments.outcome_events import OutcomeEvent
-from understudy.ports.outcome_store import OutcomeResult
+from understudy.ports.experiments.outcome_store import OutcomeResult
 
 # In the order of the ids: otherwise two batches with the same events could deadlock on each other's keys.
 _ADD = """

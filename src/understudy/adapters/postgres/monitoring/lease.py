@@ -15,7 +15,7 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.errors import LeadershipLost
-from understudy.ports.lease import LEASE_SECONDS, Epoch
+from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch
 
 NAME = "monitor"
 FENCE_SECONDS = 2

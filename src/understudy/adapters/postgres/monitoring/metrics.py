@@ -16,8 +16,8 @@ from understudy.core.drift.subject_window import PREDICTION, SubjectWindow
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.routing.policy import Role
 from understudy.errors import NotRegistered
-from understudy.ports.lease import Epoch
-from understudy.ports.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricValue
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricValue
 
 _NOW = "SELECT extract(epoch FROM now())::float8"
 _ACTIVE = f"""

@@ -11,7 +11,7 @@ import orjson
 
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.core.alerts.alerts import AlertEvent, event_from_json, event_to_json
-from understudy.ports.alerts import QueuedAlert
+from understudy.ports.monitoring.alerts import QueuedAlert
 
 TAKEN_SECONDS = 60.0
 """How long a taken event is reserved for its sender: longer than a send may take."""
@@ -96,7 +96,7 @@ class PostgresAlertOutbox:
             await add_alert(connection, event)
 
     async def due(self, now: float, limit: int) -> Sequence[QueuedAlert]:
-        """See :class:`understudy.ports.alerts.AlertOutbox`; a row that cannot be read is marked as failed for good."""
+        """See :class:`understudy.ports.monitoring.alerts.AlertOutbox`; an unreadable row fails for good."""
         async with self._kept.use() as connection:
             rows = await self._take(connection, now, limit)
         taken = []

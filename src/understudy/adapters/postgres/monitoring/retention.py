@@ -12,8 +12,8 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.adapters.postgres.monitoring.lease import fenced
-from understudy.ports.lease import Epoch
-from understudy.ports.retention_store import GrowingTable
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.retention_store import GrowingTable
 
 MAX_DEAD_LETTERS = 100_000
 

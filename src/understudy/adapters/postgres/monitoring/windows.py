@@ -12,7 +12,13 @@ import structlog
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window, WindowKey, window_from_json
-from understudy.ports.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, Marks, window_block_start
+from understudy.ports.monitoring.window_log import (
+    BLOCK_SECONDS,
+    MARKED_SECONDS,
+    LatestWindows,
+    Marks,
+    window_block_start,
+)
 
 _log = structlog.get_logger(__name__)
 

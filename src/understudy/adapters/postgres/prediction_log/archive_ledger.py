@@ -12,7 +12,7 @@ import asyncpg
 from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.core.prediction_log.archive_plan import ArchiveState, Fingerprint, LogPartition
 from understudy.errors import ArchiveBusy, PolicyRefused
-from understudy.ports.log_archive import Archive, ArchivedFile, FileName
+from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile, FileName
 
 T = TypeVar("T")
 ALONE_SECONDS = 10.0

@@ -10,7 +10,7 @@ import asyncpg
 
 from understudy.adapters.archive.parquet_log import LogFileWriter, inspect
 from understudy.adapters.postgres.connections.connection import connect, translated
-from understudy.ports.log_archive import ModelDay, OnFile, RowSource, WrittenFile
+from understudy.ports.prediction_log.log_archive import ModelDay, OnFile, RowSource, WrittenFile
 
 PIECE_BYTES = 4 * 1_048_576
 """Of CSV that Arrow parses at once."""

@@ -18,8 +18,8 @@ from understudy.adapters.postgres.prediction_log.archive_ledger import (
 )
 from understudy.core.prediction_log.erasure import EntityRows, Erased
 from understudy.errors import ArchiveBusy, PolicyRefused
-from understudy.ports.entity_erasure import Erasure, Replacement, RewrittenFile
-from understudy.ports.log_archive import Archive, ArchivedFile, FileName
+from understudy.ports.prediction_log.entity_erasure import Erasure, Replacement, RewrittenFile
+from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile, FileName
 
 T = TypeVar("T")
 PATIENCE_SECONDS = 60.0

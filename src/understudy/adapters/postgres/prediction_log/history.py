@@ -11,7 +11,7 @@ from understudy.core.canary.entities.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.ports.prediction_history import (
+from understudy.ports.prediction_log.prediction_history import (
     Draw,
     LoggedCall,
     LoggedEntity,
@@ -223,7 +223,7 @@ _ENTITIES_OF = """
 
 
 class PostgresPredictionHistory(LongReads):
-    """Implements the protocols of ``ports.prediction_history``."""
+    """Implements the protocols of ``ports.prediction_log.prediction_history``."""
 
     async def scores(self, version_id: int, since: float, until: float, at_most: int) -> LoggedScores:
         async with self._reading() as connection:

@@ -10,7 +10,7 @@ import asyncpg
 from understudy.adapters.postgres.connections.connection import connect, translated
 from understudy.adapters.postgres.prediction_log.archive_rows import SESSION, PostgresLogRows
 from understudy.errors import ArchiveDiffers
-from understudy.ports.log_archive import ArchivedFile, FilesOf, WantedRows
+from understudy.ports.prediction_log.log_archive import ArchivedFile, FilesOf, WantedRows
 
 _FILES = """
     SELECT location, key, file.model_name, day::text AS day, file.row_count, byte_count, sha256::text AS sha256

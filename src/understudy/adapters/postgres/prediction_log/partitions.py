@@ -1,7 +1,7 @@
 """Monthly partitions of PredictionLog, made ahead of the rows: ``PartitionKeeper``, and a command."""
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, session
-from understudy.ports.partition_keeper import PartitionsSeen
+from understudy.ports.prediction_log.partition_keeper import PartitionsSeen
 
 MAX_MONTHS_AHEAD = 24
 """The bound of the database's own function."""

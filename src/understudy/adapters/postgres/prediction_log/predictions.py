@@ -13,7 +13,7 @@ from understudy.adapters.postgres.connections.connection import connect
 from understudy.core.prediction_log.spool_format import follows
 from understudy.core.windows.window import Window, window_to_json
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable, UnderstudyError
-from understudy.ports.prediction_log import SpooledBatch, WriteOutcome, WriteResult
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome, WriteResult
 
 T = TypeVar("T")
 

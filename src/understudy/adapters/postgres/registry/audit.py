@@ -8,7 +8,7 @@ from sqlalchemy import Row, Select, Table, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.postgres.tables import POLICY_AUDIT, REGISTRY_AUDIT
-from understudy.ports.registry import Actor, AuditEntry, AuditSubject
+from understudy.ports.registry.registry import Actor, AuditEntry, AuditSubject
 
 
 async def sign(connection: AsyncConnection, actor: Actor) -> None:

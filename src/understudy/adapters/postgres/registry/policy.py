@@ -17,7 +17,7 @@ from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, c
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.core.routing.proxy_liveness import FORGOTTEN_SECONDS
 from understudy.errors import RegistryUnavailable
-from understudy.ports.policy import PolicyChange
+from understudy.ports.registry.policy import PolicyChange
 
 CHANNEL = "understudy_policy"
 KEPT_SECONDS = 1.0
@@ -141,7 +141,7 @@ class PostgresPolicySource:
         """Whether the cache's secret was to be read, and could not be."""
 
     async def load(self, model_names: Sequence[str] | None = None) -> PolicyDocument:
-        """See :meth:`understudy.ports.policy.PolicySource.load`; with the keys, if it reads them.
+        """See :meth:`understudy.ports.registry.policy.PolicySource.load`; with the keys, if it reads them.
 
         With everything, and with the keys (``""``), also the shared cache's secret, if it reads that. A
         model's rows are decoded at each access.
@@ -189,7 +189,7 @@ class PostgresPolicySource:
         return {"cache_secret": rows[0]["secret"] if rows else None}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
-        """See :meth:`understudy.ports.policy.PolicySource.changed_since_last_poll`; ``""`` stands for the keys.
+        """See :meth:`understudy.ports.registry.policy.PolicySource.changed_since_last_poll`; ``""`` stands for keys.
 
         A transaction that began before the last poll and commits after it is seen: the poll reads what was written by
         the oldest transaction that was open then, or by a later one. When the counter of transactions went back
@@ -211,7 +211,7 @@ class PostgresPolicySource:
             return sorted(self._pending)
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.listen`. Only cancelling ends it without an error."""
+        """See :meth:`understudy.ports.registry.policy.PolicySource.listen`; only cancelling ends it without error."""
         connection = await connect(
             self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
         )
@@ -228,7 +228,7 @@ class PostgresPolicySource:
             connection.terminate()
 
     async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """See :meth:`understudy.ports.policy.PolicySource.report`; instances not seen for a day are forgotten."""
+        """See :meth:`understudy.ports.registry.policy.PolicySource.report`; those unseen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
             await self._execute(
                 _REPORT,

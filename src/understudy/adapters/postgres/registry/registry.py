@@ -43,7 +43,7 @@ from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
-from understudy.ports.registry import (
+from understudy.ports.registry.registry import (
     RETIRED,
     STAGING,
     Actor,

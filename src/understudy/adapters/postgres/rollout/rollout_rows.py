@@ -18,7 +18,7 @@ from understudy.core.routing.proxy_liveness import (
     StaleProxies,
     StaleProxy,
 )
-from understudy.ports.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
+from understudy.ports.rollout.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
 
 _log = structlog.get_logger(__name__)
 

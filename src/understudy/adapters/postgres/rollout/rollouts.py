@@ -51,9 +51,9 @@ from understudy.core.rollout.state import (
     state_to_json,
 )
 from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
-from understudy.ports.lease import Epoch
-from understudy.ports.registry import Actor
-from understudy.ports.rollout_store import (
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import (
     NewRollout,
     NewRolloutEvent,
     PolicyReach,

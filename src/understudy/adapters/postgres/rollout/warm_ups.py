@@ -16,8 +16,8 @@ from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.rollout.rollout_rows import IS_USABLE_REPORT
 from understudy.core.rollout.proxy_warm_up import MAX_INSTANCES, LiveProxy, ProxyAnswer, is_possible
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
-from understudy.ports.lease import Epoch
-from understudy.ports.warm_up import NewWarmUp, WarmUpAsked
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.rollout.warm_up import NewWarmUp, WarmUpAsked
 
 _LIVE = f"""
     SELECT instance, answers_warm_ups FROM proxyinstance

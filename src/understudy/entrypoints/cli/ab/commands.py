@@ -24,7 +24,7 @@ from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_rows import MAX_AMOUNT, MAX_LOOKS, MIN_AMOUNT
 from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
-from understudy.ports.experiment_log import Observed
+from understudy.ports.experiments.experiment_log import Observed
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")

@@ -9,7 +9,7 @@ from understudy.entrypoints.cli.ab.figures import Label, decimals_for
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table
 from understudy.experiments.ab_quantiles import Quantiles
 from understudy.experiments.ab_report import AbReport
-from understudy.ports.experiment_log import Observed
+from understudy.ports.experiments.experiment_log import Observed
 
 Row = tuple[str, str, str, str, str]
 

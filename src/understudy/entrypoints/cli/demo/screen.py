@@ -32,7 +32,7 @@ from understudy.entrypoints.demo.scenario import Moment
 from understudy.entrypoints.demo.topology import SCENARIO, SCENARIO_MODEL, ScenarioStep, Standing
 from understudy.entrypoints.demo.traffic import WINDOW_SECONDS, Recent
 from understudy.errors import UnderstudyError
-from understudy.ports.rollout_store import RolloutView
+from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.settings import Settings
 
 READY_WIDTH, SECONDS_WIDTH = 80, 7

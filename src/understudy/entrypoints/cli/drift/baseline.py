@@ -33,8 +33,8 @@ from understudy.lifecycle.baselines import (
     profile_log,
     profile_training_rows,
 )
-from understudy.ports.outcome_store import FileRow
-from understudy.ports.registry import Registry, VersionChange, VersionRecord
+from understudy.ports.experiments.outcome_store import FileRow
+from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Set what drift is measured from.", add_completion=False)
 SCORE_COLUMN = "score"

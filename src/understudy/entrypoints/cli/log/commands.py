@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.shared.options import AsJson, ModelName, Version
 from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, csv_cell, nothing_as, show
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
-from understudy.ports.log_archive import LogFiles, QueryRefused, WantedRows
+from understudy.ports.prediction_log.log_archive import LogFiles, QueryRefused, WantedRows
 from understudy.settings import Settings
 
 app = typer.Typer(

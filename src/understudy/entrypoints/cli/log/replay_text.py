@@ -15,7 +15,7 @@ from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayRe
 from understudy.core.experiments.shadow_comparison import DEFAULT_THRESHOLD
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
 from understudy.experiments.log_replay import ReplayFinding
-from understudy.ports.registry import STAGING
+from understudy.ports.registry.registry import STAGING
 
 Row = tuple[str, str, str, str]
 NOTHING_WRITTEN = "Nothing was written: a replay leaves no row in the log, and nothing in cache, metrics and windows."

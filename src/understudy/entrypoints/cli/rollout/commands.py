@@ -57,7 +57,7 @@ from understudy.entrypoints.documents.rollouts import (
     status_document,
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs

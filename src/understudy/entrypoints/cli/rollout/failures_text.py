@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from understudy.errors import leaf_errors
-from understudy.ports.prediction_history import LoggedFailures
+from understudy.ports.prediction_log.prediction_history import LoggedFailures
 from understudy.rollout.status import MAX_FAILURE_ROWS
 
 MAX_CODES = 3

@@ -18,8 +18,8 @@ from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells
 from understudy.entrypoints.cli.shared.event_text import event_text
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.times import time_of_day
-from understudy.ports.lease import LEASE_SECONDS
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.monitoring.lease import LEASE_SECONDS
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.slice_verdict import worse_counts

@@ -12,7 +12,7 @@ from understudy.core.rollout.plan import Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, time_of_day
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.replay import Damage, Replay
 

@@ -19,7 +19,7 @@ from understudy.core.experiments.shadow_comparison import (
 )
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
-from understudy.ports.experiment_log import LoggedPair
+from understudy.ports.experiments.experiment_log import LoggedPair
 
 Label = Callable[[int], str]
 Row = tuple[str, str, str, str]

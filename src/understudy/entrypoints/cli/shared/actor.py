@@ -3,7 +3,7 @@
 import getpass
 import socket
 
-from understudy.ports.registry import Actor
+from understudy.ports.registry.registry import Actor
 
 
 def actor_of_command(reason: str | None) -> Actor:

@@ -13,7 +13,7 @@ from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.times import minutes_and_seconds
-from understudy.ports.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 
 WIDTH, INDENT = 78, 10
 _MARKS: Mapping[str, tuple[str, str]] = {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Kind, Phase
-from understudy.ports.rollout_store import RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord
 
 MEANINGS = {
     "rollback": "rollback: the monitor takes a share back that does worse",

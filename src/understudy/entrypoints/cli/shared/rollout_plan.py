@@ -16,7 +16,7 @@ from understudy.core.rollout.forecast import StepForecast
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.ports.rollout_store import RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord
 from understudy.rollout.start.start import Prepared
 
 VersionName = Annotated[str, typer.Argument(metavar="VERSION", help="The challenger.")]

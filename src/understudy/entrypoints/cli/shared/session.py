@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeVar
 from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.documents.policies import version_label
-from understudy.ports.experiment_log import ExperimentLog
-from understudy.ports.experiment_store import ExperimentStore
-from understudy.ports.registry import Registry
+from understudy.ports.experiments.experiment_log import ExperimentLog
+from understudy.ports.experiments.experiment_store import ExperimentStore
+from understudy.ports.registry.registry import Registry
 from understudy.settings import Settings
 
 T = TypeVar("T")

@@ -32,9 +32,9 @@ from understudy.lifecycle.version_findings import (
     judge_status,
     judge_warm_up,
 )
-from understudy.ports.model_backend import ServerSeen
-from understudy.ports.registry import ModelRecord, PolicyRecord, VersionRecord
-from understudy.ports.warm_up import WarmUpRequests
+from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.rollout.warm_up import WarmUpRequests
+from understudy.ports.upstream.model_backend import ServerSeen
 from understudy.settings import Settings
 
 Against = Annotated[

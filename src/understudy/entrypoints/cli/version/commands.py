@@ -16,7 +16,7 @@ from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.record_text import status_facts, version_document, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
-from understudy.ports.registry import Registry, VersionChange, VersionRecord
+from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(
     no_args_is_help=True, help="Register, compare, check, list, show and retire model versions.", add_completion=False

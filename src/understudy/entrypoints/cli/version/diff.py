@@ -16,7 +16,7 @@ from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.errors import NotRegistered
-from understudy.ports.registry import Registry, VersionRecord
+from understudy.ports.registry.registry import Registry, VersionRecord
 
 MAX_SHOWN = 200
 """Characters of a value that people are shown; a default may be a list of a million numbers."""

@@ -6,7 +6,7 @@ from typing import Any
 from understudy.core.routing.status_changes import status_change_of
 from understudy.entrypoints.cli.shared.rendering import nothing_as
 from understudy.entrypoints.cli.shared.times import ago
-from understudy.ports.registry import RETIRED, VersionRecord
+from understudy.ports.registry.registry import RETIRED, VersionRecord
 
 
 def version_document(record: VersionRecord) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.version.record_text import version_document, ver
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name, problems_of
-from understudy.ports.registry import NewVersion, Registry, VersionRecord
+from understudy.ports.registry.registry import NewVersion, Registry, VersionRecord
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
 

@@ -9,7 +9,7 @@ from understudy.core.schema.compile import compile_input_schema, compile_output_
 from understudy.core.schema.schema import InputSchema, OutputSchema, PackedTensor
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.errors import SchemaInvalid
-from understudy.ports.registry import VersionRecord
+from understudy.ports.registry.registry import VersionRecord
 
 MAX_TENSORS = 20
 MAX_NAMES = 8

@@ -21,8 +21,8 @@ from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
-from understudy.ports.experiment_log import Observed
-from understudy.ports.registry import AuditSubject
+from understudy.ports.experiments.experiment_log import Observed
+from understudy.ports.registry.registry import AuditSubject
 from understudy.settings import Settings
 
 MAX_LISTED = 100

@@ -8,7 +8,7 @@ from understudy.entrypoints.proxy.server.descriptors import connection_limits, d
 from understudy.entrypoints.proxy.server.heap import HeapShrinker
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.entrypoints.proxy.server.pressure import Pressure
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.settings import Settings
 
 MEMORY_RATIO = 0.95

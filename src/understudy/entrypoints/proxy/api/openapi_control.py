@@ -10,8 +10,8 @@ from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.entrypoints.proxy.api.openapi import answers, problems
 from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, Resumption, RolloutStart
-from understudy.ports.registry import AuditEntry, PolicyRecord
-from understudy.ports.rollout_store import RollbackRecord
+from understudy.ports.registry.registry import AuditEntry, PolicyRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord
 
 _READ = (400, 401, 403, 503, 504)
 _WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)

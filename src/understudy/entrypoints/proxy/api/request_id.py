@@ -13,7 +13,7 @@ from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.entrypoints.proxy.server.response_writer import IS_INCOMPLETE, IS_LOST, WRITE_WHOLE, WriteWhole
 from understudy.errors import InternalFault
-from understudy.ports.tracing import Span, within
+from understudy.ports.telemetry.tracing import Span, within
 
 _log = structlog.get_logger(__name__)
 

@@ -22,7 +22,7 @@ from understudy.entrypoints.proxy.messages.headers import RequestOptions
 from understudy.entrypoints.proxy.messages.reply import JSON, Reply
 from understudy.errors import MigrationNeeded, NotRegistered, RegistryUnavailable
 from understudy.lifecycle.registry import MAX_NAME
-from understudy.ports.registry import Actor
+from understudy.ports.registry.registry import Actor
 
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from understudy.core.requests.strict_json import parse
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.errors import RegistryError, RegistryUnavailable
 from understudy.experiments.outcome_intake import add_outcomes
-from understudy.ports.outcome_store import OutcomeResult, OutcomeStore
+from understudy.ports.experiments.outcome_store import OutcomeResult, OutcomeStore
 from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 _log = structlog.get_logger(__name__)

@@ -17,7 +17,7 @@ from understudy.entrypoints.proxy.control.handler import (
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, GenerationNotNamed, HeaderInvalid, NotRegistered
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry import AuditSubject, PolicyRecord
+from understudy.ports.registry.registry import AuditSubject, PolicyRecord
 
 
 async def show_policy(call: ControlCall) -> Reply:

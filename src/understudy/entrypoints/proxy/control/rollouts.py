@@ -30,7 +30,7 @@ from understudy.entrypoints.proxy.control.handler import (
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, PolicyRefused, RegistryError
-from understudy.ports.rollout_store import RollbackRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
 from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, prepare, require_same_inputs

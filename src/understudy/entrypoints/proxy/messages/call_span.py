@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from understudy.core.upstream.trace_context import read_trace_context
 from understudy.entrypoints.proxy.messages.headers import RawHeaders
-from understudy.ports.tracing import Attributes, Span, Tracer
+from understudy.ports.telemetry.tracing import Attributes, Span, Tracer
 
 PREDICT_ROUTE = "/v1/models/{model}/predict"
 _TRACED = re.compile(rb"/v1/models/[^/]+(/versions/[^/]+)?/(predict|predict:batch|rank)")

@@ -10,7 +10,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.upstream.trace_context import read_traceparent
 from understudy.core.value import Value
 from understudy.errors import HeaderInvalid
-from understudy.ports.tracing import Span
+from understudy.ports.telemetry.tracing import Span
 from understudy.serving.call import Outcome
 from understudy.serving.upstream.cached_inference import CacheResult
 

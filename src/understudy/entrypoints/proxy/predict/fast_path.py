@@ -24,7 +24,7 @@ from understudy.entrypoints.proxy.messages.problems import problem_body, problem
 from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
 from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
-from understudy.ports.tracing import Span, within
+from understudy.ports.telemetry.tracing import Span, within
 from understudy.serving.call import Outcome
 
 _log = structlog.get_logger(__name__)

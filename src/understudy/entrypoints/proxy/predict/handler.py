@@ -24,8 +24,8 @@ from understudy.entrypoints.proxy.messages.problems import Places, problem_body,
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
-from understudy.ports.telemetry import Telemetry
-from understudy.ports.tracing import CURRENT, Tracer, step
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Outcome
 from understudy.serving.callback_predictor import CallbackPredictor, OnResult
 from understudy.serving.predict import Predictor

@@ -16,7 +16,7 @@ from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
 from understudy.entrypoints.proxy.server.pressure import TICK_SECONDS, Pressure
 from understudy.entrypoints.proxy.server.quota import ConnectionQuota, Held
 from understudy.entrypoints.proxy.server.refusal import Lingering
-from understudy.ports.telemetry import Telemetry
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 

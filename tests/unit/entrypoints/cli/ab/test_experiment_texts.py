@@ -33,8 +33,8 @@ from understudy.experiments.attribution import ArmCounts, Period
 from understudy.experiments.declared_tests import DeclaredTest, InterimAnalysis, MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
-from understudy.ports.experiment_log import LoggedPair, Observed
-from understudy.ports.experiment_store import ExperimentRecord
+from understudy.ports.experiments.experiment_log import LoggedPair, Observed
+from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 SINCE = datetime(2026, 10, 26, tzinfo=UTC).timestamp()
 NOW = datetime(2026, 11, 20, 13, 2, tzinfo=UTC).timestamp()

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
-from understudy.ports.prediction_history import LoggedFailures
+from understudy.ports.prediction_log.prediction_history import LoggedFailures
 
 
 @pytest.mark.parametrize(

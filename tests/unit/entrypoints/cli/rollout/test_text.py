@@ -31,7 +31,7 @@ from understudy.entrypoints.cli.rollout.checks_text import check_change_words, s
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.status import RolloutStatus

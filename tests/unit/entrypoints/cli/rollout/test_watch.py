@@ -14,7 +14,7 @@ from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, new_rollout_state
 from understudy.entrypoints.cli.rollout.watch import Reminder, Screen, follow
 from understudy.errors import RegistryUnavailable
-from understudy.ports.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus, StatusReader
 
 POLICY = PolicySeen("6", "7", 0, 4, 1)

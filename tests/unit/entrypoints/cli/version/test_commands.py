@@ -10,7 +10,7 @@ from rich.console import Console
 from understudy.core.routing.status_changes import KEY
 from understudy.entrypoints.cli.version.record_text import status_facts
 from understudy.entrypoints.cli.version.tensors_text import MAX_TENSORS, tensors_text
-from understudy.ports.registry import VersionRecord
+from understudy.ports.registry.registry import VersionRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 CHURN = {

@@ -23,7 +23,7 @@ from understudy.entrypoints.cli.version.diff import (
 )
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.lifecycle.server_findings import Finding, State
-from understudy.ports.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 AGE = {"name": "age", "dtype": "float32", "min": 0, "max": 130}

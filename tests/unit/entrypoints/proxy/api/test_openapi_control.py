@@ -11,8 +11,8 @@ from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import audit_document, policy_document
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
-from understudy.ports.registry import AuditEntry, AuditSubject, PolicyRecord
-from understudy.ports.rollout_store import RollbackRecord
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 POLICY = PolicyRecord(

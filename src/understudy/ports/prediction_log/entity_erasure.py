@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from understudy.core.prediction_log.erasure import EntityRows, Erased
-from understudy.ports.log_archive import Archive, ArchivedFile, FileName
+from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile, FileName
 
 
 class Erasure(NamedTuple):

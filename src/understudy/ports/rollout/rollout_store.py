@@ -11,8 +11,8 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import DriftMode, GuardMode, RolloutState, Transition
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
-from understudy.ports.lease import Epoch
-from understudy.ports.registry import Actor
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.registry.registry import Actor
 
 
 class NewRollout(NamedTuple):

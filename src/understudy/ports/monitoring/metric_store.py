@@ -8,7 +8,7 @@ from understudy.core.alerts.alerts import AlertEvent, AlertKind
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.routing.policy import Role
-from understudy.ports.lease import Epoch
+from understudy.ports.monitoring.lease import Epoch
 
 
 class ActiveVersion(NamedTuple):

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Protocol
 
-from understudy.ports.lease import Epoch
+from understudy.ports.monitoring.lease import Epoch
 
 
 class GrowingTable(StrEnum):

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 from understudy.core.rollout.proxy_warm_up import LiveProxy, ProxyAnswer
-from understudy.ports.lease import Epoch
+from understudy.ports.monitoring.lease import Epoch
 
 
 class LoggedId(NamedTuple):

@@ -1,0 +1,1 @@
+"""A/B tests: what the arms were given, how tests were declared, and outcomes."""

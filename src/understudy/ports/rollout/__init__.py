@@ -1,0 +1,1 @@
+"""Rollouts, and warm-ups through proxies."""

@@ -1,0 +1,1 @@
+"""What a call asks on its way: model servers, stored features, and the cache of predictions."""
