@@ -2,7 +2,7 @@
 
 What changed is what git says of the work tree against ``HEAD`` (or against a commit that is named), with files that git
 does not know yet. A module's tests are its mirror: ``src/understudy/core/drift/hours.py`` is tested by
-``tests/unit/core/drift/test_hours*.py``; without a mirror, by the tests of its package.
+``tests/unit/core/drift/test_hours*.py``; without a mirror, by the tests of its package, or of the package around it.
 """
 
 import subprocess
@@ -18,6 +18,8 @@ PASSED = {0, 5}
 """Exit codes; 5 is pytest's when every test of a file runs elsewhere."""
 PURE_TESTS = ("tests/unit/", "tests/architecture/", "tests/docs/")
 """Tests that need no server; others are left to ``make test``."""
+_PARTS_OF_A_DOMAIN = 2
+"""A layer and a domain: the tests of a whole layer take too long for every change."""
 
 
 def changed_files(since: str) -> list[str]:
@@ -40,11 +42,12 @@ def _mirrors_of_one(path: str, root: Path) -> list[str]:
     if not path.startswith("src/understudy/"):
         return []
     module = Path(path).relative_to("src/understudy")
-    folder = UNIT / module.parent
-    mirrors = sorted((root / folder).glob(f"test_{module.stem}*.py"))
+    mirrors = sorted((root / UNIT / module.parent).glob(f"test_{module.stem}*.py"))
     if mirrors:
         return [mirror.relative_to(root).as_posix() for mirror in mirrors]
-    return [folder.as_posix()] if (root / folder).is_dir() and module.parent != Path() else []
+    around = [package for package in module.parent.parents if len(package.parts) >= _PARTS_OF_A_DOMAIN]
+    folders = [UNIT / package for package in (module.parent, *around) if package != Path()]
+    return [folder.as_posix() for folder in folders if (root / folder).is_dir()][:1]
 
 
 def main(since: str = "HEAD") -> int:

@@ -24,6 +24,7 @@ def checkout(tmp_path):
     [
         ("src/understudy/core/drift/hours.py", ["core/drift/test_hours.py", "core/drift/test_hours_kept.py"]),
         ("src/understudy/core/drift/limits.py", ["core/drift"]),
+        ("src/understudy/core/drift/hourly/sums.py", ["core/drift"]),
         ("src/understudy/core/schema/codec.py", []),
         ("src/understudy/settings.py", ["test_settings.py"]),
         ("src/understudy/errors.py", []),
