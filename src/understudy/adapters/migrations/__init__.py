@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import asyncpg
-from alembic import command
 from alembic.migration import MigrationContext
 from alembic.script import Script
 from sqlalchemy import Connection, text
@@ -18,7 +17,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from understudy.adapters.migrations.bounds import PATIENCE, LockWatch, Patience, Wait, set_bounds
 from understudy.adapters.migrations.losses import declared_losses, find_losses, lock_out_writers
-from understudy.adapters.migrations.script_directory import alembic_config, revisions_between, script_directory
+from understudy.adapters.migrations.script_directory import (
+    revisions_between,
+    run_downgrade,
+    run_upgrade,
+    script_directory,
+)
 from understudy.adapters.postgres.connections.connection import asyncpg_error
 from understudy.adapters.postgres.connections.engine import make_engine, translated
 from understudy.errors import DataWouldBeLost, MigrationBlocked, MigrationNeeded, RegistryUnavailable
@@ -74,7 +78,7 @@ async def upgrade(database_url: str, revision: str = "head", *, patience: Patien
         ahead = revisions_between(_known_revision_of(connection), revision)
         if ahead:
             with _naming(f"upgrading to {ahead[-1].revision}"):
-                command.upgrade(alembic_config(connection), ahead[-1].revision)
+                run_upgrade(connection, ahead[-1])
         # Roles belong to the server: some may exist now that an earlier upgrade had no right to create.
         elif connection.execute(text("SELECT to_regprocedure('understudy_grant_roles()') IS NOT NULL")).scalar():
             with _naming("granting the roles their rights"):
@@ -113,7 +117,7 @@ async def downgrade(
             if not lose_data:
                 lock_out_writers(connection, declared_losses(behind[:1]))
                 _refuse_losses(connection, behind)
-            command.downgrade(alembic_config(connection), str(behind[0].down_revision or "base"))
+            run_downgrade(connection, behind[0])
         return len(behind) > 1
 
     async with _connected(database_url) as session:

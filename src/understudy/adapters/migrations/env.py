@@ -1,4 +1,4 @@
-"""Alembic's entry point for each command: with ``migrations.upgrade``'s connection, or its own to ``DATABASE_URL``."""
+"""Alembic's entry point for its own commands, such as ``alembic revision``, on the database of ``DATABASE_URL``."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def _run(connection: Connection) -> None:
         context.run_migrations()
 
 
-async def _run_on_own_connection() -> None:
+async def _main() -> None:
     engine = make_engine(os.environ["DATABASE_URL"], timeout_seconds=60, application_name="alembic")
     try:
         async with engine.begin() as connection:
@@ -32,12 +32,4 @@ async def _run_on_own_connection() -> None:
         await engine.dispose()
 
 
-def _main() -> None:
-    connection = context.config.attributes.get("connection")
-    if isinstance(connection, Connection):
-        _run(connection)
-    else:
-        asyncio.run(_run_on_own_connection())
-
-
-_main()
+asyncio.run(_main())

@@ -1,10 +1,13 @@
-"""Alembic's script directory: the revisions that this code has, the newest first, and Alembic's configuration."""
+"""Alembic's script directory: the revisions that this code has, the newest first, and how one of them is run."""
 
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationStep
 from alembic.script import Script, ScriptDirectory
 from sqlalchemy import Connection
 
@@ -12,15 +15,26 @@ from sqlalchemy import Connection
 @cache
 def script_directory() -> ScriptDirectory:
     """Return Alembic's view of the revisions in ``versions/``, read once: each reading imports all of them anew."""
-    return ScriptDirectory.from_config(alembic_config(None))
-
-
-def alembic_config(connection: Connection | None) -> Config:
-    """Return what an Alembic command needs; ``env`` runs it on the connection."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    config.attributes["connection"] = connection
-    return config
+    return ScriptDirectory.from_config(config)
+
+
+def run_upgrade(connection: Connection, script: Script) -> None:
+    """Run the way up of one revision, the next one, in the connection's transaction."""
+    _run(connection, MigrationStep.upgrade_from_script(script_directory().revision_map, script))
+
+
+def run_downgrade(connection: Connection, script: Script) -> None:
+    """Run the way down of the revision that the schema is at, in the connection's transaction."""
+    _run(connection, MigrationStep.downgrade_from_script(script_directory().revision_map, script))
+
+
+def _run(connection: Connection, step: MigrationStep) -> None:
+    # What alembic's own command does, which reads all revisions anew for each one that it runs.
+    context = MigrationContext.configure(connection, opts={"fn": lambda _heads, _context: [step]})
+    with Operations.context(context):
+        context.run_migrations()
 
 
 def revisions_between(lower: str | None, upper: str | None) -> Sequence[Script]:
