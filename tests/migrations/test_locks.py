@@ -46,13 +46,12 @@ async def write_lock_everything(connection: asyncpg.Connection) -> None:
 
 @pytest.mark.parametrize("revision", REVISIONS[1:] if IS_RANDOM else REVISIONS[-3:])
 async def test_a_migration_gives_up_in_time_before_an_open_transaction_and_works_afterwards(
-    empty_database_url, steps: Mapping[str, Catalogue], revision
+    at_revision, steps: Mapping[str, Catalogue], revision
 ):
     below = REVISIONS[REVISIONS.index(revision) - 1]
-    await migrations.upgrade(empty_database_url, below)
     async with (
-        a_session(empty_database_url, "report of the quarter") as holder,
-        a_session(empty_database_url, "test") as seen,
+        at_revision(below) as (url, seen),
+        a_session(url, "report of the quarter") as holder,
     ):
         await insert_rows(seen, below)
         columns = await columns_of(seen)
@@ -61,13 +60,13 @@ async def test_a_migration_gives_up_in_time_before_an_open_transaction_and_works
             await write_lock_everything(holder)
             await holder.execute("SELECT 'a secret of theirs'")
             if revision in IN_NOBODYS_WAY:
-                await migrations.upgrade(empty_database_url, revision)
+                await migrations.upgrade(url, revision)
             else:
                 with pytest.raises(MigrationBlocked) as refused:
-                    await migrations.upgrade(empty_database_url, revision, patience=IMPATIENT)
+                    await migrations.upgrade(url, revision, patience=IMPATIENT)
                 assert differences(steps[below], await catalogue_of(seen)) == []
                 assert await contents_of(seen, columns) == before
-                assert await migrations.current_revision(empty_database_url) == below
+                assert await migrations.current_revision(url) == below
                 said = refused.value.detail + refused.value.next_step
                 assert f"upgrading to {revision}" in said
                 assert f"pid {holder.get_server_pid()} (application report of the quarter" in said
@@ -77,23 +76,22 @@ async def test_a_migration_gives_up_in_time_before_an_open_transaction_and_works
                 assert "Lock on " in said
                 assert "secret" not in said
 
-        await migrations.upgrade(empty_database_url, revision)
+        await migrations.upgrade(url, revision)
 
         assert differences(steps[revision], await catalogue_of(seen)) == []
         assert await contents_of(seen, columns) == before
 
 
-async def test_rows_of_the_log_queue_behind_a_waiting_migration_no_longer_than_it_waits(empty_database_url):
-    await migrations.upgrade(empty_database_url, "0002")
+async def test_rows_of_the_log_queue_behind_a_waiting_migration_no_longer_than_it_waits(at_revision):
     async with (
-        a_session(empty_database_url, "report of the quarter") as holder,
-        a_session(empty_database_url, "proxy") as proxy,
-        a_session(empty_database_url, "test") as seen,
+        at_revision("0002") as (url, seen),
+        a_session(url, "report of the quarter") as holder,
+        a_session(url, "proxy") as proxy,
     ):
         await insert_rows(seen, "0002")
         async with holder.transaction():
             await holder.execute("SELECT count(*) FROM PredictionLog")
-            upgrade = asyncio.create_task(migrations.upgrade(empty_database_url, "0003", patience=IMPATIENT))
+            upgrade = asyncio.create_task(migrations.upgrade(url, "0003", patience=IMPATIENT))
             while not await seen.fetchval(WAITING):
                 assert not upgrade.done()
                 await asyncio.sleep(0.01)
@@ -110,16 +108,16 @@ async def test_rows_of_the_log_queue_behind_a_waiting_migration_no_longer_than_i
     assert queued_seconds <= max(ended_seconds, IMPATIENT.lock_seconds) + 1
 
 
-async def test_whole_revisions_stay_when_a_later_one_gives_up_and_the_next_run_goes_on(empty_database_url):
-    await migrations.upgrade(empty_database_url, "0003")
-    async with a_session(empty_database_url, "report") as holder, holder.transaction():
-        await holder.execute("LOCK TABLE OutcomeEvent IN ROW EXCLUSIVE MODE")
+async def test_whole_revisions_stay_when_a_later_one_gives_up_and_the_next_run_goes_on(at_revision):
+    async with at_revision("0003") as (url, _):
+        async with a_session(url, "report") as holder, holder.transaction():
+            await holder.execute("LOCK TABLE OutcomeEvent IN ROW EXCLUSIVE MODE")
 
-        with pytest.raises(MigrationBlocked, match=r"upgrading to 0007.*on outcomeevent behind pid"):
-            await migrations.upgrade(empty_database_url, patience=IMPATIENT)
+            with pytest.raises(MigrationBlocked, match=r"upgrading to 0007.*on outcomeevent behind pid"):
+                await migrations.upgrade(url, patience=IMPATIENT)
 
-        assert await migrations.current_revision(empty_database_url) == "0006"
-    assert await migrations.upgrade(empty_database_url) == migrations.head()
+            assert await migrations.current_revision(url) == "0006"
+        assert await migrations.upgrade(url) == migrations.head()
 
 
 async def test_a_login_that_may_not_look_at_others_is_told_their_pid_and_application(database, database_url):
@@ -161,20 +159,19 @@ async def test_a_way_down_that_cannot_have_its_lock_keeps_whole_revisions_and_is
 
 
 async def test_a_statement_that_takes_too_long_is_broken_off_and_nothing_of_its_revision_is_left(
-    empty_database_url, steps: Mapping[str, Catalogue]
+    at_revision, steps: Mapping[str, Catalogue]
 ):
-    await migrations.upgrade(empty_database_url, "0002")
     async with (
-        a_session(empty_database_url, "report") as holder,
-        a_session(empty_database_url, "test") as seen,
+        at_revision("0002") as (url, seen),
+        a_session(url, "report") as holder,
     ):
         await insert_rows(seen, "0002")
         async with holder.transaction():
             await holder.execute("SELECT count(*) FROM PredictionLog")
 
             with pytest.raises(RegistryUnavailable, match=r"upgrading to 0003: .* longer than 0.5 s") as said:
-                await migrations.upgrade(empty_database_url, patience=Patience(lock_seconds=60, statement_seconds=0.5))
+                await migrations.upgrade(url, patience=Patience(lock_seconds=60, statement_seconds=0.5))
 
         assert "run the command again" in said.value.next_step
         assert differences(steps["0002"], await catalogue_of(seen)) == []
-    assert await migrations.upgrade(empty_database_url) == migrations.head()
+        assert await migrations.upgrade(url) == migrations.head()

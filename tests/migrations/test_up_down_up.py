@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-import asyncpg
 import pytest
 from catalogue import Catalogue, catalogue_of, differences
 from chance import IS_RANDOM
-from migration_rows import columns_of, contents_of, insert_rows
+from migration_rows import Columns, columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
 from understudy.adapters.migrations.losses import declared_losses
@@ -19,108 +18,101 @@ STARTS = REVISIONS if IS_RANDOM else (REVISIONS[0], "0007", *REVISIONS[-3:])
 ALEMBICS_OWN = ("alembic_version", "schema")
 
 
-@pytest.fixture
-async def connection(empty_database_url):
-    connection = await asyncpg.connect(empty_database_url, timeout=10, command_timeout=60)
-    yield connection
-    connection.terminate()
-
-
 def above(revision: str) -> list[str]:
     return [one for one in REVISIONS if one > revision]
 
 
+@pytest.fixture
+def columns_at(climb) -> Mapping[str, Columns]:
+    columns: Mapping[str, Columns] = climb.columns
+    return columns
+
+
 @pytest.mark.parametrize("start", STARTS)
 async def test_rows_of_a_revision_outlive_every_later_one_and_the_way_back(
-    empty_database_url, connection, steps: Mapping[str, Catalogue], start
+    at_revision, steps: Mapping[str, Catalogue], start
 ):
-    await migrations.upgrade(empty_database_url, start)
-    await insert_rows(connection, start)
-    columns = await columns_of(connection)
-    before = await contents_of(connection, columns)
-    assert [table for table, (count, _) in before.items() if count == 0] == []
+    async with at_revision(start) as (url, connection):
+        await insert_rows(connection, start)
+        columns = await columns_of(connection)
+        before = await contents_of(connection, columns)
+        assert [table for table, (count, _) in before.items() if count == 0] == []
 
-    for revision in above(start):
-        await migrations.upgrade(empty_database_url, revision)
-        assert differences(steps[revision], await catalogue_of(connection)) == []
-        assert await contents_of(connection, columns) == before
-    for revision in [start, *above(start)][-2::-1]:
-        await migrations.downgrade(empty_database_url, revision, lose_data=True)
-        assert differences(steps[revision], await catalogue_of(connection)) == []
-        assert await contents_of(connection, columns) == before
-    await migrations.upgrade(empty_database_url)
+        for revision in above(start):
+            await migrations.upgrade(url, revision)
+            assert differences(steps[revision], await catalogue_of(connection)) == []
+            assert await contents_of(connection, columns) == before
+        for revision in [start, *above(start)][-2::-1]:
+            await migrations.downgrade(url, revision, lose_data=True)
+            assert differences(steps[revision], await catalogue_of(connection)) == []
+            assert await contents_of(connection, columns) == before
+        await migrations.upgrade(url)
 
-    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
-    assert await contents_of(connection, columns) == before
+        assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+        assert await contents_of(connection, columns) == before
 
 
 async def test_rows_of_the_newest_schema_keep_on_the_way_down_what_each_revision_has_a_place_for(
-    empty_database_url, connection, steps: Mapping[str, Catalogue]
+    database, database_url, steps: Mapping[str, Catalogue], columns_at: Mapping[str, Columns]
 ):
-    columns = {}
-    for revision in REVISIONS:
-        await migrations.upgrade(empty_database_url, revision)
-        columns[revision] = await columns_of(connection)
-    await insert_rows(connection, migrations.head())
+    await insert_rows(database, migrations.head())
     # The model with further arms is what changes, on the way to 0003: its buckets go back to its champion.
     before = {
-        revision: await contents_of(connection, names, without_model="armed") for revision, names in columns.items()
+        revision: await contents_of(database, columns, without_model="armed")
+        for revision, columns in columns_at.items()
     }
 
     for revision in REVISIONS[-2::-1]:
-        await migrations.downgrade(empty_database_url, revision, lose_data=True)
-        assert await contents_of(connection, columns[revision], without_model="armed") == before[revision]
-        assert differences(steps[revision], await catalogue_of(connection)) == []
-    at_the_bottom = await contents_of(connection, columns["0001"])
-    await migrations.upgrade(empty_database_url)
+        await migrations.downgrade(database_url, revision, lose_data=True)
+        assert await contents_of(database, columns_at[revision], without_model="armed") == before[revision]
+        assert differences(steps[revision], await catalogue_of(database)) == []
+    at_the_bottom = await contents_of(database, columns_at["0001"])
+    await migrations.upgrade(database_url)
 
-    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
-    assert await contents_of(connection, columns["0001"]) == at_the_bottom
+    assert before.keys() == set(REVISIONS)
+    assert differences(steps[migrations.head()], await catalogue_of(database)) == []
+    assert await contents_of(database, columns_at["0001"]) == at_the_bottom
 
 
 async def test_to_the_ground_and_up_again_nothing_is_left_and_then_all_is_as_it_was(
-    empty_database_url, connection, steps: Mapping[str, Catalogue]
+    database, database_url, steps: Mapping[str, Catalogue]
 ):
-    await migrations.upgrade(empty_database_url)
-    await insert_rows(connection, migrations.head())
+    await insert_rows(database, migrations.head())
 
-    await migrations.downgrade(empty_database_url, lose_data=True)
-    left = await catalogue_of(connection)
-    await migrations.upgrade(empty_database_url)
+    await migrations.downgrade(database_url, lose_data=True)
+    left = await catalogue_of(database)
+    await migrations.upgrade(database_url)
 
     assert {name for name in left if not any(own in name for own in ALEMBICS_OWN)} == set()
-    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+    assert differences(steps[migrations.head()], await catalogue_of(database)) == []
 
 
 async def test_a_month_that_was_taken_out_and_not_dropped_yet_keeps_its_rows_and_goes_only_with_everything(
-    empty_database_url, connection, steps: Mapping[str, Catalogue]
+    database, database_url, steps: Mapping[str, Catalogue]
 ):
-    await migrations.upgrade(empty_database_url)
-    await insert_rows(connection, migrations.head())
-    month = await connection.fetchval("SELECT tableoid::regclass::text FROM PredictionLog LIMIT 1")
-    await connection.execute(
+    await insert_rows(database, migrations.head())
+    month = await database.fetchval("SELECT tableoid::regclass::text FROM PredictionLog LIMIT 1")
+    await database.execute(
         f"ALTER TABLE PredictionLog DETACH PARTITION {month}; ALTER TABLE {month} RENAME TO {month}_archived_1"
     )
-    rows = await connection.fetchval(f"SELECT count(*) FROM {month}_archived_1")
+    rows = await database.fetchval(f"SELECT count(*) FROM {month}_archived_1")
 
-    await migrations.downgrade(empty_database_url, "0001", lose_data=True)
-    kept = await connection.fetchval(f"SELECT count(*) FROM {month}_archived_1")
+    await migrations.downgrade(database_url, "0001", lose_data=True)
+    kept = await database.fetchval(f"SELECT count(*) FROM {month}_archived_1")
     with pytest.raises(DataWouldBeLost, match="1 tables of months that were taken out"):
-        await migrations.downgrade(empty_database_url)
-    await migrations.downgrade(empty_database_url, lose_data=True)
-    await migrations.upgrade(empty_database_url)
+        await migrations.downgrade(database_url)
+    await migrations.downgrade(database_url, lose_data=True)
+    await migrations.upgrade(database_url)
 
     assert kept == rows > 0
-    assert differences(steps[migrations.head()], await catalogue_of(connection)) == []
+    assert differences(steps[migrations.head()], await catalogue_of(database)) == []
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_what_a_way_down_deletes_is_declared_and_is_not_deleted_unasked(
-    empty_database_url, connection, revision, steps: Mapping[str, Catalogue]
+    at_revision, revision, steps: Mapping[str, Catalogue]
 ):
     below = ([None, *REVISIONS])[REVISIONS.index(revision)]
-    await migrations.upgrade(empty_database_url, revision)
-    await insert_rows(connection, revision)
     declared = {loss.table.lower() for loss in declared_losses([script_directory().get_revision(revision)])}
     gone = {name for name in steps[revision] if below is None or name not in steps[below]}
     tables_that_lose = {
@@ -128,32 +120,31 @@ async def test_what_a_way_down_deletes_is_declared_and_is_not_deleted_unasked(
         for name in gone
         if name.startswith("column ") and f"relation {name.split()[1].partition('.')[0]}" in steps[revision]
     }
-    with_rows = {table for table in await columns_of(connection) if table in tables_that_lose}
+    async with at_revision(revision) as (url, connection):
+        await insert_rows(connection, revision)
+        with_rows = {table for table in await columns_of(connection) if table in tables_that_lose}
 
-    # These are filled by the way up itself; of Installation only what its owner changed is lost.
-    asked_for = with_rows - {"installation", "cachesecret"}
-    if asked_for:
-        with pytest.raises(DataWouldBeLost) as refused:
-            await migrations.downgrade(empty_database_url, below or "base")
-        assert "lose-data" in refused.value.next_step
-    else:
-        await migrations.downgrade(empty_database_url, below or "base")
+        # These are filled by the way up itself; of Installation only what its owner changed is lost.
+        asked_for = with_rows - {"installation", "cachesecret"}
+        if asked_for:
+            with pytest.raises(DataWouldBeLost) as refused:
+                await migrations.downgrade(url, below or "base")
+            assert "lose-data" in refused.value.next_step
+        else:
+            await migrations.downgrade(url, below or "base")
 
-    assert with_rows <= declared
-    expected = revision if asked_for else below
-    assert await migrations.current_revision(empty_database_url) == expected
+        assert with_rows <= declared
+        expected = revision if asked_for else below
+        assert await migrations.current_revision(url) == expected
 
 
-async def test_a_way_down_that_would_delete_says_what_and_how_much_and_leaves_every_revision(
-    empty_database_url, connection
-):
-    await migrations.upgrade(empty_database_url)
-    await insert_rows(connection, migrations.head())
-    columns = await columns_of(connection)
-    before = await contents_of(connection, columns)
+async def test_a_way_down_that_would_delete_says_what_and_how_much_and_leaves_every_revision(database, database_url):
+    await insert_rows(database, migrations.head())
+    columns = await columns_of(database)
+    before = await contents_of(database, columns)
 
     with pytest.raises(DataWouldBeLost) as refused:
-        await migrations.downgrade(empty_database_url, "0002")
+        await migrations.downgrade(database_url, "0002")
 
     for words in (
         "the schema at 0002 cannot hold",
@@ -163,26 +154,21 @@ async def test_a_way_down_that_would_delete_says_what_and_how_much_and_leaves_ev
         "30 rows of PredictionLog with inputs",
     ):
         assert words in refused.value.detail, words
-    assert await contents_of(connection, columns) == before
-    assert await migrations.current_revision(empty_database_url) == migrations.head()
+    assert await contents_of(database, columns) == before
+    assert await migrations.current_revision(database_url) == migrations.head()
 
 
-async def test_without_such_rows_nobody_has_to_be_asked(empty_database_url):
-    await migrations.upgrade(empty_database_url)
+async def test_without_such_rows_nobody_has_to_be_asked(database_url):
+    await migrations.downgrade(database_url, "0001")
 
-    await migrations.downgrade(empty_database_url, "0001")
-
-    assert await migrations.current_revision(empty_database_url) == "0001"
+    assert await migrations.current_revision(database_url) == "0001"
 
 
-async def test_what_an_owner_said_of_endpoints_on_this_machine_is_not_taken_back_unasked(
-    empty_database_url, connection
-):
-    await migrations.upgrade(empty_database_url)
-    await connection.execute("UPDATE Installation SET loopback_endpoints = NOT loopback_endpoints")
+async def test_what_an_owner_said_of_endpoints_on_this_machine_is_not_taken_back_unasked(database, database_url):
+    await database.execute("UPDATE Installation SET loopback_endpoints = NOT loopback_endpoints")
 
     with pytest.raises(DataWouldBeLost, match="1 words of the owner on endpoints"):
-        await migrations.downgrade(empty_database_url, "0007")
+        await migrations.downgrade(database_url, "0007")
 
 
 async def test_a_revision_that_is_not_there_is_named_with_those_that_are(empty_database_url):
