@@ -136,9 +136,9 @@ async def test_an_archiver_that_dies_at_any_call_loses_and_doubles_nothing_and_t
     name = database_url.rpartition("/")[2]
     database.terminate()
     admin = await asyncpg.connect(postgres.url, timeout=10)
-    lived = 0
+    lived = -1
     async for url in copies_of(admin, postgres, name):
-        lived += 1
+        lived += 2  # the moment after a call is the one before the next
         store = FolderArchive(tmp_path / f"archive-{lived}")
         moments = Moments(lived, die)
         try:
