@@ -20,6 +20,7 @@ import structlog
 from chance import IS_RANDOM
 from command import CommandLine
 from e2e.stack import shared_models
+from made_clusters import TEMPLATE, choose_folder, delete_folder, put_migrated_cluster
 from pytest_rerunfailures import StatusDB
 from server_folder import server_folder
 from server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements, server_statements
@@ -67,10 +68,12 @@ class PostgresServer(NamedTuple):
     """A server that tests make databases on.
 
     ``url`` names the database to connect to for that; ``copied`` is how its databases are copied most cheaply.
+    ``template`` is a migrated database, where there is one.
     """
 
     url: str
     copied: str = ""
+    template: str | None = None
 
     def url_of(self, database: str) -> str:
         return urlsplit(self.url)._replace(path=f"/{database}").geturl()
@@ -86,6 +89,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.failures_db.sock.close()  # type: ignore[attr-defined]  # as below
         config.failures_db = StatusDB()  # type: ignore[attr-defined]  # the plugin's own
+    else:
+        choose_folder()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Delete what the workers shared, which have ended."""
+    if not hasattr(config, "workerinput"):
+        delete_folder()
 
 
 @pytest.hookimpl(trylast=True)
@@ -152,11 +163,12 @@ def postgres() -> Iterator[PostgresServer]:
     wanted = os.environ.get("UNDERSTUDY_TEST_POSTGRES")
     installations = [found for found in find_installations() if wanted in (None, str(found.major))]
     with server_folder() as folder:
+        put_migrated_cluster(folder / "pg", installations, FAST)
         server = EmbeddedPostgres(folder / "pg", parameters=FAST, installations=installations)
         try:
             # File by file: half the processor time of copying through the write-ahead log, and without fsync the
             # checkpoints that it needs cost next to nothing.
-            yield PostgresServer(server.start(), copied="STRATEGY FILE_COPY")
+            yield PostgresServer(server.start(), copied="STRATEGY FILE_COPY", template=TEMPLATE)
         finally:
             server.remove()
 
@@ -177,6 +189,9 @@ def statements(postgres: PostgresServer) -> Iterator[ServerStatements]:
 @pytest.fixture(scope="session")
 def migrated_template(postgres: PostgresServer, statements: ServerStatements) -> Iterator[str]:
     """The name of a migrated database that others are copied from, which is faster than migrating each."""
+    if postgres.template is not None:
+        yield postgres.template
+        return
     name = f"understudy_template_{uuid4().hex[:12]}"
     statements.execute(f"CREATE DATABASE {name}")
     asyncio.run(upgrade(postgres.url_of(name)))

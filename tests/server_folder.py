@@ -25,13 +25,17 @@ ABANDONED_SECONDS = 3600.0
 def server_folder(memory: Path = MEMORY, disk: Path = DISK, room_bytes: int = ROOM_BYTES) -> Iterator[Path]:
     """Give a new folder that an unprivileged account can reach, and delete it with all that is in it."""
     _delete_abandoned(memory)
-    is_in_memory = memory.is_dir() and is_fit(os.statvfs(memory), room_bytes)
-    folder = Path(tempfile.mkdtemp(prefix="us-pg-", dir=memory if is_in_memory else disk))
+    folder = Path(tempfile.mkdtemp(prefix="us-pg-", dir=chosen_disk(memory, disk, room_bytes)))
     folder.chmod(0o755)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def chosen_disk(memory: Path = MEMORY, disk: Path = DISK, room_bytes: int = ROOM_BYTES) -> Path:
+    """Return in which of the two folders databases are kept."""
+    return memory if memory.is_dir() and is_fit(os.statvfs(memory), room_bytes) else disk
 
 
 def is_fit(found: os.statvfs_result, room_bytes: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import asyncpg
 import orjson
 import pytest
+from made_clusters import put_new_cluster
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.memory.policy import MemoryPolicySource
@@ -579,6 +580,7 @@ async def test_four_thousand_models_take_as_long_as_ten_times_four_hundred(sourc
 
 @pytest.mark.alone
 async def test_a_listener_whose_server_freezes_says_so_within_two_heartbeats(short_path: Path):
+    put_new_cluster(short_path / "pg")
     with EmbeddedPostgres(short_path / "pg") as server:
         source = PostgresPolicySource(server.url, timeout_seconds=1, heartbeat_seconds=0.3)
         loop = asyncio.get_running_loop()
@@ -611,6 +613,7 @@ async def _backends_of(server: EmbeddedPostgres) -> list[int]:
 
 
 async def test_a_killed_postgres_is_read_again_once_it_is_back(short_path: Path):
+    put_new_cluster(short_path / "pg")
     with EmbeddedPostgres(short_path / "pg") as server:
         source = PostgresPolicySource(server.url, timeout_seconds=2)
         with pytest.raises(MigrationNeeded):

@@ -14,6 +14,7 @@ import orjson
 import pytest
 from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, register, sql
+from made_clusters import put_new_cluster
 from redis.asyncio import Redis
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
@@ -32,6 +33,7 @@ def body_of(number: int) -> bytes:
 @pytest.fixture
 def own_postgres(short_path: Path) -> Iterator[EmbeddedPostgres]:
     """A server of the test's own, durable as in production, that the test may kill."""
+    put_new_cluster(short_path / "pg")
     server = EmbeddedPostgres(short_path / "pg")
     server.start()
     yield server

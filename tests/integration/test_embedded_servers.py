@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import asyncpg
 import pytest
+from made_clusters import put_new_cluster
 from redis import AuthenticationError, Redis
 
 from understudy.adapters.embedded.child_process import end, is_alive
@@ -36,13 +38,23 @@ def ask(url: str, question: str) -> object:
 
 
 @pytest.fixture
-def server(short_path: Path):
+def first_server(short_path: Path) -> Iterator[EmbeddedPostgres]:
+    """One that has no cluster yet."""
     embedded = EmbeddedPostgres(short_path / "pg")
     yield embedded
     embedded.remove()
 
 
-def test_a_first_start_gives_a_postgres_that_answers_on_loopback(server):
+@pytest.fixture
+def server(first_server: EmbeddedPostgres, short_path: Path) -> EmbeddedPostgres:
+    """One whose cluster an earlier start made."""
+    put_new_cluster(short_path / "pg")
+    return first_server
+
+
+def test_a_first_start_gives_a_postgres_that_answers_on_loopback(first_server):
+    server = first_server
+
     url = server.start()
 
     assert ask(url, "SELECT current_database()") == "understudy"
@@ -157,6 +169,7 @@ def test_a_pid_file_of_a_crash_whose_number_is_somebody_else_s_now_does_not_hind
 
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error_that_says_so(server, short_path):
     server.start()
+    put_new_cluster(short_path / "other")
     other = EmbeddedPostgres(short_path / "other", port=int(server.url.split(":")[-1].split("/")[0]))
 
     with pytest.raises(RegistryUnavailable, match="could not create any TCP/IP sockets"):
@@ -237,6 +250,7 @@ def refused_by(server: EmbeddedPostgres) -> bool:
 
 
 def test_a_server_with_a_password_lets_nobody_in_without_it(short_path):
+    put_new_cluster(short_path / "pg")
     with EmbeddedPostgres(short_path / "pg", password=PASSWORD) as server:
         answer, refused = ask(server.url, "SELECT 1"), refused_by(server)
         arguments = Path(f"/proc/{server.pid}/cmdline").read_bytes()
@@ -282,7 +296,8 @@ def test_a_password_that_would_have_to_be_quoted_is_refused_before_anything_star
 
 
 @pytest.mark.timed
-def test_a_first_start_takes_seconds_and_a_later_one_moments(server):
+def test_a_first_start_takes_seconds_and_a_later_one_moments(first_server):
+    server = first_server
     started = time.monotonic()
     server.start()
     first = time.monotonic() - started

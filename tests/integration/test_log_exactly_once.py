@@ -14,6 +14,7 @@ from pathlib import Path
 import asyncpg
 import chance
 from integration.log_worker import Silent
+from made_clusters import put_new_cluster
 from spooled_rows import new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
@@ -122,6 +123,7 @@ async def ship_what_is_left(folder: Path, dsn: str) -> None:
 async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_killed(short_path):
     seed = chance.seed()
     dice = random.Random(seed)
+    put_new_cluster(short_path / "pg")
     with EmbeddedPostgres(short_path / "pg", parameters={"fsync": "off"}) as server:
         await upgrade(server.url)
         database = await asyncpg.connect(server.url, timeout=10)

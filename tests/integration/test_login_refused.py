@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from command import CommandLine
+from made_clusters import put_new_cluster
 from server_folder import server_folder
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
@@ -25,6 +26,7 @@ def place() -> Iterator[str]:
     with server_folder() as folder:
         rules = folder / "hba.conf"
         rules.write_text(HBA)
+        put_new_cluster(folder / "pg")
         with EmbeddedPostgres(folder / "pg", parameters={"fsync": "off", "hba_file": str(rules)}) as server:
             asyncio.run(make_login(server.url))
             yield server.url.rpartition("@")[2]

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+from made_clusters import put_new_cluster
 
 from understudy.adapters import migrations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
@@ -169,6 +170,7 @@ async def login(database: asyncpg.Connection, database_url: str) -> AsyncIterato
 @pytest.fixture
 def own_server_url(short_path: Path) -> Iterator[str]:
     """A server that has none of our roles yet."""
+    put_new_cluster(short_path / "pg")
     with EmbeddedPostgres(short_path / "pg", parameters={"fsync": "off"}) as server:
         yield server.url
 
@@ -387,13 +389,12 @@ async def test_the_way_down_takes_the_rights_and_leaves_the_roles(database, data
 
 
 async def test_two_databases_of_one_server_make_the_roles_at_once(own_server_url):
-    async with session_of(own_server_url) as admin:
-        for name in ("one", "two"):
-            await admin.execute(f"CREATE DATABASE {name}")
     urls = [own_server_url.rpartition("/")[0] + f"/{name}" for name in ("one", "two")]
+    async with session_of(own_server_url) as admin:
+        await admin.execute("CREATE DATABASE one")
+        await migrations.upgrade(urls[0])
+        await admin.execute("CREATE DATABASE two TEMPLATE one")
 
-    for url in urls:
-        await migrations.upgrade(url)
     async with session_of(urls[0]) as one, session_of(urls[1]) as two:
         for session in (one, two):
             await session.execute("SELECT understudy_revoke_role(role) FROM understudy_rights()")

@@ -17,6 +17,7 @@ import pytest
 from builders import a_version
 from certificates import Authority, Certificate
 from e2e.stack import a_stack
+from made_clusters import put_new_cluster
 
 from understudy.adapters import migrations
 from understudy.adapters.embedded.installations import Installation, find_installations
@@ -59,6 +60,7 @@ def tls_postgres(authority: Authority, short_path: Path) -> Iterator[str]:
     installations = [found for found in find_installations() if speaks_tls(found)]
     if not installations:
         pytest.skip("no Postgres on this machine speaks TLS")
+    put_new_cluster(short_path / "pg", installations)
     server = EmbeddedPostgres(short_path / "pg", installations=installations)
     server.start()
     folder = short_path / "pg"
