@@ -29,6 +29,7 @@ from loadtests.wrk import Load as WrkLoad
 from rigs.faults.callers import half_open
 from rigs.faults.held_connections import held_connections
 from rigs.faults.inputs import body_of, inputs_of
+from rigs.faults.loop_watch import watched
 from rigs.faults.measure import NOTHING, Measured, max_ms, measured, p99_ms, standard
 from rigs.faults.not_here import NotHere
 from rigs.faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
@@ -46,6 +47,8 @@ HALF_OPEN = 1_200
 PEAK_CONNECTIONS, TOO_MANY, PROBES = 64, 800, 24
 STUB_INPUTS = {f"feature_{number:02d}": number / 16 for number in range(1, 14)}
 MODELS = 10_000
+BIG_PAGE_SECONDS = 30.0
+"""For the metrics of all of them, on a machine that is busy."""
 ENTITIES, ENTITIES_QUICK = 1_000_000, 50_000
 BATCH = 250
 KILLS, KILLS_QUICK = 200, 10
@@ -327,6 +330,11 @@ async def preloaded(machine: Machine, span: Span) -> Figures:
 
 
 async def ten_thousand_models(machine: Machine, span: Span) -> Figures:
+    """Change all models under load, and scrape the metrics of all; a program beside the load asks for the loop.
+
+    ``longest_ms`` is the longest answer of a caller: it has the model server, the links and the load's own process in
+    it, which the event loop's longest block has not.
+    """
     async with machine.world() as world:
         await world.champion("a")
         await world.sql(_MANY_VERSIONS, MODELS)
@@ -335,18 +343,24 @@ async def ten_thousand_models(machine: Machine, span: Span) -> Figures:
             "INSERT INTO ServingPolicy (model_name, champion_version) "
             "SELECT model_name, id FROM ModelVersion WHERE model_name <> 'visits'"
         )
-        began = time.monotonic()
+        began, scrape_s = time.monotonic(), 0.0
         await world.start_proxy()
         ready_s = time.monotonic() - began
 
         @asynccontextmanager
         async def all_change() -> AsyncIterator[None]:
+            nonlocal scrape_s
             await world.sql("UPDATE ServingPolicy SET shadow_percent = 50")
-            await asyncio.to_thread(world.metric, "policy_generation")
+            began = time.monotonic()
+            await asyncio.to_thread(world.scrape, seconds=BIG_PAGE_SECONDS)
+            scrape_s = time.monotonic() - began
             yield
 
-        seen = await measured(world, all_change(), span)
-        return {**seen.figures(), "ready_s": ready_s, "loop_block_ms_max": max_ms(seen.during())}
+        with watched(world.port, world.proxy.pid) as watch:
+            seen = await measured(world, all_change(), span)
+        blocked = watch.figures(seen.broken_at, seen.mended_at)
+        longest_ms = max_ms(seen.during())
+        return {**seen.figures(), **blocked, "ready_s": ready_s, "scrape_s": scrape_s, "longest_ms": longest_ms}
 
 
 async def many_entities(machine: Machine, span: Span) -> Figures:

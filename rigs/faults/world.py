@@ -32,6 +32,7 @@ from understudy.adapters.migrations import upgrade
 DEADLINE_MS = 300
 LOGGED_SECONDS = 10.0
 """How long after a fault a row may take to be in the log."""
+SCRAPE_SECONDS = 5.0
 STATE = "state"
 """Folder of a row's proxy, in the row's own."""
 _TEMPLATE = "migrated"
@@ -311,9 +312,14 @@ class World:
 
     def metric(self, *prefixes: str, port: int | None = None) -> float:
         """Return the sum of a process's samples whose line begins so; its proxy's by default."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.metrics_port}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = self.scrape(port).decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(prefixes))
+
+    def scrape(self, port: int | None = None, seconds: float = SCRAPE_SECONDS) -> bytes:
+        """Return a process's page of metrics, its proxy's by default, if it comes in time."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{port or self.metrics_port}/metrics", timeout=seconds) as answer:
+            page: bytes = answer.read()
+        return page
 
     async def lost_and_doubled(self, *loads: Load) -> dict[str, float]:
         """Return how many answered predictions the log lacks at last, and how many it has twice."""

@@ -201,7 +201,7 @@ def test_a_page_of_many_series_is_made_with_pauses_for_whoever_else_computes():
 
     rested = time.monotonic() - began - (time.thread_time() - computed)
     assert page.count(b"policy_generation{") == 2_000
-    assert rested >= 2_000 // 50 * 0.001
+    assert rested >= (2_000 // 50 + 2_000 // 150) * 0.001  # while series are gathered, and while they are rendered
 
 
 def test_a_counter_cannot_go_down():
