@@ -27,10 +27,9 @@ from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.entrypoints.proxy.predict.fast_path import FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference
@@ -134,9 +133,8 @@ def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
         shadows=ShadowPool(1, lambda _name: None), telemetry=telemetry, limits=Limits(0.05, 0.4, 0.5),
         clocks=Clocks(time.monotonic, time.time, lambda: 1),
     )  # fmt: skip
-    express = CallbackPredictor(predictor, inference, log)
     door = PredictHandler(
-        predictor, express, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
+        predictor, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=time.monotonic
     )
     return FastPath(door, lambda: "0" * 32, 1_000_000), door
 

@@ -34,12 +34,11 @@ from understudy.ports.telemetry.tracing import Tracer
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 from understudy.serving.call import not_logged
-from understudy.serving.callback_predictor import open_callback_predictor
-from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference
@@ -203,7 +202,6 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 champions = ChampionWatch(pool, time.monotonic)
                 yield Parts(
                     predictor,
-                    open_callback_predictor(predictor, inference, log),
                     feed,
                     pool,
                     champions,

@@ -359,7 +359,7 @@ def cannot_write(containers: Containers) -> None:
         "        sys.exit(f'{place} can be written to')\n"
         "for place in ('/tmp', '/var/lib/understudy'):\n"
         "    pathlib.Path(place, 'written').write_text('x')\n"
-        "import understudy.serving.predict as module\n"
+        "import understudy.serving.turn as module\n"
         "assert pathlib.Path(module.__cached__).is_file(), 'no bytecode'\n"
     )
     container = containers.start("writer", "-c", script, entrypoint=["python"])

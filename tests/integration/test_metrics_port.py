@@ -21,7 +21,7 @@ async def fetch(port: int, request: bytes) -> bytes:
 
 async def test_a_scrape_sees_what_was_counted():
     telemetry = PrometheusTelemetry()
-    telemetry.predicted(a_version("6"), "champion", "ok", 0.004, 0.31)
+    telemetry.predicted(a_version("6"), "champion", "ok", [0.004], [0.31])
     telemetry.count("fallbacks_total", "visits", "E503")
     telemetry.set("policy_generation", 41, "visits")
 

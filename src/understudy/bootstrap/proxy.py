@@ -31,10 +31,9 @@ from understudy.ports.telemetry.tracing import Tracer
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
 from understudy.serving.background import run_until_closed
-from understudy.serving.callback_predictor import CallbackPredictor, open_callback_predictor
-from understudy.serving.predict import Clocks, Limits, Predictor
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference
@@ -53,7 +52,6 @@ class Parts:
     """What a proxy process has open."""
 
     predictor: Predictor
-    callback_predictor: CallbackPredictor
     feed: PolicyFeed
     backends: BackendPool
     champions: ChampionWatch
@@ -118,7 +116,6 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         )
         parts = Parts(
             predictor,
-            open_callback_predictor(predictor, inference, log),
             feed,
             backends,
             ChampionWatch(backends, time.monotonic),

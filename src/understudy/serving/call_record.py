@@ -1,11 +1,14 @@
 """What a call leaves behind: its counts, its row of the prediction log, and the attributes of its span."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+import structlog
 
 from understudy.core.prediction_log.call_slices import call_slices
 from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
 from understudy.core.prediction_log.row import PredictionRow, Status
-from understudy.core.routing.policy import Role
+from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.routing.route import Reason
 from understudy.errors import (
     BackendUnavailable,
@@ -19,8 +22,13 @@ from understudy.errors import (
 )
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Attributes, Span
-from understudy.serving.call import Call, Served
+from understudy.serving.call import Call, Ended, Outcome, Served
 from understudy.serving.upstream.cached_inference import CacheResult
+
+_log = structlog.get_logger(__name__)
+
+_Counts: TypeAlias = dict[tuple[ModelVersion, Role, str], tuple[list[float], list[float]]]
+"""Seconds and scores by version, role and how the calls ended."""
 
 _STATUS: Mapping[type[UnderstudyError], Status] = {
     DeadlineExceeded: Status.TIMEOUT,
@@ -48,33 +56,45 @@ class CallRecorder:
         self._telemetry = telemetry
         self._unix = unix
 
-    def count(self, call: Call, role: Role, served: Served, failed: Served | None, seconds: float) -> None:
-        """Count the call under its answering version, and a failed challenger under itself, each with its own time."""
+    def report(self, ended: Iterable[Ended]) -> None:
+        """Count calls that have ended, and describe them in their spans; raises nothing.
+
+        It comes after the rows: a defect in here is logged, and costs neither the rows nor the answers.
+        """
+        counts: _Counts = {}
+        for one in ended:
+            span, outcome = one.call.span, one.outcome
+            try:
+                if span is not None and span.is_recorded:
+                    describe_call(span, one.call, outcome.role, outcome.served)
+                self._add(counts, one.call, outcome)
+            except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
+                _log.exception("call.not_reported", model=one.call.policy.model_name)
+        for (version, role, word), (seconds, scores) in counts.items():
+            try:
+                self._telemetry.predicted(version, role, word, seconds, scores)
+            except Exception:  # noqa: BLE001 - as above
+                _log.exception("call.not_reported", model=version.model_name)
+
+    def _add(self, counts: "_Counts", call: Call, outcome: Outcome) -> None:
+        """Add a call under its answering version, and a failed challenger under itself, each with its own time."""
+        served, failed, stages = outcome.served, call.failed, outcome.seconds
+        seconds = stages.route + stages.features + stages.upstream
         if failed is None:
-            self._count_served(served, role, seconds, _outcome_word(served.error))
+            word = Status.OK if served.error is None else _outcome_word(served.error)
+            _add_served(counts, served, outcome.role, word, seconds)
             return
-        self._count_served(failed, Role.CHALLENGER, failed.seconds, _outcome_word(failed.error))
+        _add_served(counts, failed, Role.CHALLENGER, _outcome_word(failed.error), failed.seconds)
         word = "fallback" if served.error is None else _outcome_word(served.error)
-        self._count_served(served, role, seconds - failed.seconds, word)
+        _add_served(counts, served, outcome.role, word, seconds - failed.seconds)
         if failed.error is not None:
             self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
 
-    def _count_served(self, served: Served, role: Role, seconds: float, word: str) -> None:
-        """Count one version's part in a call."""
-        score = served.prediction.score if served.prediction is not None else None
-        self._telemetry.predicted(served.version, role, word, seconds, score)
-
-    def count_shadow(self, served: Served, seconds: float) -> None:
-        """Count a shadow's call."""
-        self._count_served(served, Role.SHADOW, seconds, _outcome_word(served.error))
-
-    def row(
-        self, call: Call, role: Role, served: Served, fallback_from: UnderstudyError | None, seconds: float
-    ) -> PredictionRow:
+    def row(self, call: Call, served: Served, fallback_from: UnderstudyError | None, seconds: float) -> PredictionRow:
         """Return the row of one version's answer, by places: its columns by their names take three times as long."""
         prediction, assembled = served.prediction, served.assembled
         error = served.error or fallback_from
-        route, policy = call.route, call.policy
+        role, route, policy = call.role, call.route, call.policy
         return PredictionRow(
             call.prediction_id,
             self._unix(),
@@ -91,22 +111,22 @@ class CallRecorder:
             policy.generation,
             policy.rollout_id,
             served.cache is CacheResult.HIT,
-            _status(served.error, fallback_from),
+            Status.OK if error is None else _status(served.error, fallback_from),
             error.code if error is not None else None,
             assembled.defaulted if assembled is not None else (),
-            None if call.caller_seconds is None else _deadline_us(call, role, call.caller_seconds),
-            None if call.request.category is None and not policy.slices else _slices(call, role),
-            self._logged_inputs(call, role, served) if policy.input_sample_percent else None,
+            None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
+            None if call.request.category is None and not policy.slices else _slices(call),
+            self._logged_inputs(call, served) if policy.input_sample_percent else None,
         )
 
-    def _logged_inputs(self, call: Call, role: Role, served: Served) -> bytes | None:
+    def _logged_inputs(self, call: Call, served: Served) -> bytes | None:
         """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
 
         A shadow's inputs are copies, and a forced call is a test, not traffic.
         """
         policy, request = call.policy, call.request
         if (
-            role is Role.SHADOW
+            call.role is Role.SHADOW
             or call.route.reason is Reason.FORCED
             or served.assembled is None
             or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
@@ -149,9 +169,9 @@ def failure_attributes(failed: Served) -> Attributes:
     return {"understudy.version": failed.version.version, "error.type": code}
 
 
-def _slices(call: Call, role: Role) -> bytes | None:
+def _slices(call: Call) -> bytes | None:
     """Return what versions are compared by beside the whole; a shadow's calls are copies, and a forced one a test."""
-    if role is Role.SHADOW or call.route.reason is Reason.FORCED:
+    if call.role is Role.SHADOW or call.route.reason is Reason.FORCED:
         return None
     request, features = call.request, call.policy.slices
     return call_slices(request.entity_id, request.category, features, request.inputs if features else {}, call.stored)
@@ -163,16 +183,27 @@ def _status(error: UnderstudyError | None, fallback_from: UnderstudyError | None
     return _STATUS.get(type(error), Status.ERROR)
 
 
-def _deadline_us(call: Call, role: Role, caller_seconds: float) -> int | None:
+def _deadline_us(call: Call, caller_seconds: float) -> int | None:
     """Return the caller's own deadline where it is shorter than the champion's time-out, whichever version is asked.
 
     The version that a call happens to get must not decide whether its deadline counts (ADR 75). A shadow has its own.
     ``caller_seconds`` is what is left when the request has been read, so that a slow body is no way around this.
     """
-    if role is Role.SHADOW or caller_seconds >= _AS_LONG_RATIO * call.policy.champion.timeout_seconds:
+    if call.role is Role.SHADOW or caller_seconds >= _AS_LONG_RATIO * call.policy.champion.timeout_seconds:
         return None
     # A limit of some nanoseconds, which gRPC can write, is one too: 0 would be none.
     return max(1, int(caller_seconds * 1_000_000))
+
+
+def _add_served(counts: _Counts, served: Served, role: Role, word: str, seconds: float) -> None:
+    """Add one version's part in a call."""
+    key = served.version, role, word
+    found = counts.get(key)
+    if found is None:
+        found = counts[key] = ([], [])
+    found[0].append(seconds)
+    if served.prediction is not None and served.prediction.score is not None:
+        found[1].append(served.prediction.score)
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:

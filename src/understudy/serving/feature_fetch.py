@@ -31,33 +31,32 @@ class FeatureFetch:
         self._timeout_seconds = timeout_seconds
         self._now = now
 
-    async def fetch(self, call: Call, wanted: Sequence[str]) -> Call:
-        """Return the call with what the store has of those features that the request leaves out."""
-        if not wanted:
-            return call
+    async def fetch(self, call: Call) -> None:
+        """Give the call what the store has of those of the wanted features that the request leaves out."""
         inputs = call.request.inputs
-        names = [name for name in wanted if name not in inputs]
+        names = [name for name in call.wanted if name not in inputs]
         if not names:
-            return call
+            return
         if self._store is None:
-            return call.but(feature_error=FeaturesUnavailable("no feature store is set up"))
+            call.feature_error = FeaturesUnavailable("no feature store is set up")
+            return
         budget = min(self._timeout_seconds, call.deadline - self._now())
         try:
             with step("features"):
                 async with asyncio.timeout(budget):
                     found = await self._store.fetch(call.policy.model_name, call.request.entity_id, names, budget)
         except TimeoutError:
-            error = FeaturesUnavailable(f"the feature store did not answer within {budget * 1000:.0f} ms")
+            call.feature_error = FeaturesUnavailable(f"the feature store did not answer within {budget * 1000:.0f} ms")
         except FeaturesUnavailable as problem:
-            error = problem
+            call.feature_error = problem
         else:
             self._telemetry.count("feature_fetch_total", "ok")
             for name in names:
                 if name not in found:
                     self._telemetry.count("feature_missing_total", call.policy.model_name, name)
-            return call.but(stored=found)
+            call.stored = found
+            return
         self._telemetry.count("feature_fetch_total", "error")
-        return call.but(feature_error=error)
 
     def count_unfit(self, model_name: str, stored: Mapping[str, Any], defaulted: Sequence[str]) -> None:
         """Count the features that the store has, and whose default was taken because the stored value does not fit."""

@@ -1,84 +1,75 @@
-"""Shadow calls: a copy of live traffic for the shadow version, answered after the caller and logged under its own."""
+"""Shadow calls: a copy of live traffic for the shadow version, asked after the caller's answer and logged under its own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import structlog
 
 from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.routing.route import Reason, is_shadowed
 from understudy.errors import RequestError
-from understudy.ports.telemetry.tracing import aside
-from understudy.serving.call import Call, Served
-from understudy.serving.call_record import CallRecorder, describe_call
-from understudy.serving.feature_fetch import FeatureFetch, names_for
-from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.ports.telemetry.tracing import Span
+from understudy.serving.call import Call, Ended, Outcome
+from understudy.serving.feature_fetch import names_for
 from understudy.serving.shadow_pool import ShadowPool
-from understudy.serving.version_calls import VersionCalls
+
+_log = structlog.get_logger(__name__)
 
 
 class ShadowCalls:
-    """Shows calls to the shadow of their policy.
+    """Makes the calls that the shadow of their policy sees.
 
     Args:
         pool: Bounds the calls in flight.
-        features: Fetches what only the shadow wants.
-        versions: Asks the shadow.
-        recorder: Counts the shadow's call and makes its row.
-        log: Where the row goes.
         timeout_seconds: Longest time of a shadow call.
         now: The monotonic clock, in seconds.
     """
 
-    def __init__(
-        self,
-        *,
-        pool: ShadowPool,
-        features: FeatureFetch,
-        versions: VersionCalls,
-        recorder: CallRecorder,
-        log: GroupCommit,
-        timeout_seconds: float,
-        now: Callable[[], float],
-    ) -> None:
+    def __init__(self, pool: ShadowPool, timeout_seconds: float, now: Callable[[], float]) -> None:
         self._pool = pool
-        self._features = features
-        self._versions = versions
-        self._recorder = recorder
-        self._log = log
         self._timeout_seconds = timeout_seconds
         self._now = now
 
-    def wants(self, call: Call, served: Served) -> bool:
+    def of(self, ended: Iterable[Ended]) -> list[Call]:
+        """Return the shadows' calls after some that are answered; of those that find the pool full there are none."""
+        found = []
+        for one in ended:
+            shadow = one.call.policy.shadow
+            if shadow is None:
+                continue
+            try:
+                if self._sees(one.call, one.outcome) and self._pool.enter(one.call.policy.model_name):
+                    found.append(self._shadow_of(one.call, shadow))
+            except Exception:  # whatever the defect is, the answer is good and its row is written
+                _log.exception("call.not_shadowed", model=one.call.policy.model_name)
+        return found
+
+    def _sees(self, call: Call, outcome: Outcome) -> bool:
         """Whether the shadow gets the call: a forced call is a test, and a call refused with 422 compares nothing."""
-        if call.route.reason is Reason.FORCED or isinstance(served.error, RequestError):
+        if call.role is Role.SHADOW or call.route.reason is Reason.FORCED:
             return False
-        return is_shadowed(call.policy, call.request.entity_id)
+        return not isinstance(outcome.served.error, RequestError) and is_shadowed(call.policy, call.request.entity_id)
 
-    def start(self, call: Call) -> None:
-        """Start the shadow's call as a task of its own, unless the pool is full."""
-        self._pool.offer(call.policy.model_name, lambda: self._shadow(call))
-
-    async def _shadow(self, call: Call) -> None:
-        """Ask the shadow what it would have answered, and log that under its own version; its trace is its own."""
-        version = call.policy.shadow
-        if version is None:
-            return
-        if call.span is None:
-            await self._ask(call, version)
-            return
-        with aside(call.span, "understudy.shadow") as span:
-            await self._ask(call.but(span=span), version)
-
-    async def _ask(self, call: Call, version: ModelVersion) -> None:
+    def _shadow_of(self, call: Call, version: ModelVersion) -> Call:
+        """Return a call that asks what the shadow would have answered; its trace, if there is one, is its own."""
+        span = None if call.span is None else call.span.aside("understudy.shadow")
         started = self._now()
         budget = min(version.timeout_seconds, self._timeout_seconds)
-        shadow_call = call.but(deadline=started + budget, budget_seconds=budget)
+        ends = started + budget
         own_names = version.input_schema.stored_names
-        if own_names and own_names != names_for(call.policy, call.route):
-            # Fetched here and not with the caller's: a feature that only the shadow wants must delay no caller.
-            without_stored = shadow_call.but(stored=None, feature_error=None)
-            shadow_call = await self._features.fetch(without_stored, own_names)
-        served = await self._versions.serve(shadow_call, version, shadow_call.deadline)
-        seconds = self._now() - started
-        self._recorder.count_shadow(served, seconds)
-        self._log.append(self._recorder.row(shadow_call, Role.SHADOW, served, None, seconds))
-        if call.span is not None:
-            describe_call(call.span, call, Role.SHADOW, served)
+        # Fetched for itself and not with the caller's: a feature that only the shadow wants must delay no caller.
+        fetches = bool(own_names) and own_names != names_for(call.policy, call.route)
+        return Call(
+            call.prediction_id, call.policy, call.route, call.request, partial(self._over, span), started, started,
+            ends, budget, call.caller_seconds, span, version, ends, started, Role.SHADOW, False,
+            own_names if fetches else (),
+            None if fetches else call.stored,
+            None if fetches else call.feature_error,
+        )  # fmt: skip
+
+    def _over(self, span: Span | None, found: Outcome | Exception) -> None:
+        self._pool.leave()
+        if span is not None:
+            if isinstance(found, Exception):
+                span.fail(type(found).__name__)
+            span.end()

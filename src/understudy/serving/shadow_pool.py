@@ -1,8 +1,8 @@
 """Shadow calls: after the answer, bounded, never awaited by a request."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 
 class ShadowPool:
@@ -11,26 +11,32 @@ class ShadowPool:
     def __init__(self, limit: int, on_drop: Callable[[str], None]) -> None:
         self._limit = limit
         self._on_drop = on_drop
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._in_flight = 0
+        self._drained: asyncio.Event | None = None
+        """While the end of the last call is waited for."""
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        return self._in_flight
 
-    def offer(self, model_name: str, call: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Start ``call`` unless the pool is full; it must bound its own time."""
-        if len(self._tasks) >= self._limit:
+    def enter(self, model_name: str) -> bool:
+        """Count a call that begins, unless the pool is full; it must bound its own time, and end with :meth:`leave`."""
+        if self._in_flight >= self._limit:
             self._on_drop(model_name)
             return False
-        task = asyncio.get_running_loop().create_task(call())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._in_flight += 1
         return True
 
+    def leave(self) -> None:
+        """Count a call that has ended."""
+        self._in_flight -= 1
+        if self._drained is not None and not self._in_flight:
+            self._drained.set()
+
     async def drain(self, timeout_seconds: float) -> None:
-        """Wait for the calls in flight, then cancel what is left."""
-        if not self._tasks:
+        """Wait for the calls in flight, at most ``timeout_seconds``."""
+        if not self._in_flight:
             return
-        _, late = await asyncio.wait(tuple(self._tasks), timeout=timeout_seconds)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
+        self._drained = asyncio.Event()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await self._drained.wait()

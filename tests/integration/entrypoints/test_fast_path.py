@@ -26,7 +26,7 @@ from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, 
 from understudy.entrypoints.proxy.processes.uvicorn_process import uvicorn_options
 from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.errors import BadAnswer, Overloaded
-from understudy.serving.predict import Limits
+from understudy.serving.turn import Limits
 from understudy.settings import Settings
 
 ROUNDS, REQUESTS = 320 if IS_RANDOM else 128, 16

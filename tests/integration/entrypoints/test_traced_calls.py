@@ -28,7 +28,7 @@ from understudy.core.routing.policy_document import version_from_row
 from understudy.entrypoints.logs import name_trace
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.ports.telemetry.tracing import Tracer, within
-from understudy.serving.predict import Limits
+from understudy.serving.turn import Limits
 from understudy.settings import Settings
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

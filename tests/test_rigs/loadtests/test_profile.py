@@ -16,7 +16,7 @@ SVG = "{http://www.w3.org/2000/svg}"
         ([f"{SRC}/core/requests/strict_json.py", f"{SRC}/entrypoints/proxy/predict/handler.py"], "parse the body"),
         ([f"{SRC}/entrypoints/proxy/server/connection.py"], "HTTP: read and write"),
         ([f"{SRC}/entrypoints/proxy/predict/handler.py"], "headers, receipt, answer"),
-        (["/usr/lib/python3.11/enum.py", f"{SRC}/serving/predict.py"], "route, ids, the request's story"),
+        (["/usr/lib/python3.11/enum.py", f"{SRC}/serving/turn.py"], "route, ids, the request's story"),
         (["/usr/lib/python3.11/queue.py"], OTHER),
         ([], OTHER),
     ],
@@ -27,7 +27,7 @@ def test_a_sample_belongs_to_its_innermost_function_that_has_a_stage(stack, stag
 
 def test_the_stages_together_are_the_whole_request_and_the_dearest_comes_first():
     samples = {
-        f"{SRC}/adapters/disk/spool.py;{SRC}/serving/predict.py": 30,
+        f"{SRC}/adapters/disk/spool.py;{SRC}/serving/turn.py": 30,
         f"{SRC}/core/schema/schema.py": 60,
         "/x/other.py": 10,
     }

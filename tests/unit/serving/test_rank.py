@@ -22,7 +22,7 @@ from understudy.errors import (
 from understudy.serving.call import Outcome
 from understudy.serving.upstream.cached_inference import CacheResult
 
-from .test_predict import Stage, Stored, entity_in, sums
+from .test_turn import Stage, Stored, entity_in, sums
 
 SCHEMA: dict[str, Any] = {
     "features": [

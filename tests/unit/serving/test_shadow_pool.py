@@ -3,30 +3,40 @@ import asyncio
 from understudy.serving.shadow_pool import ShadowPool
 
 
-async def test_what_does_not_fit_is_dropped_and_named():
+def test_what_does_not_fit_is_dropped_and_named_until_a_call_has_ended():
     dropped: list[str] = []
     shadows = ShadowPool(2, dropped.append)
 
-    taken = [shadows.offer("visits", lambda: asyncio.sleep(0.01)) for _ in range(3)]
+    taken = [shadows.enter("visits") for _ in range(3)]
+    shadows.leave()
 
     assert taken == [True, True, False]
     assert dropped == ["visits"]
-    await shadows.drain(1)
-    assert shadows.offer("visits", lambda: asyncio.sleep(0))
-    await shadows.drain(1)
+    assert shadows.enter("visits")
 
 
-async def test_a_drain_waits_for_what_ends_in_time_and_cancels_the_rest():
-    ended: list[str] = []
+async def test_a_drain_waits_for_the_calls_in_flight():
     shadows = ShadowPool(2, lambda _: None)
+    shadows.enter("visits")
+    shadows.enter("visits")
 
-    async def call(name: str, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-        ended.append(name)
+    draining = asyncio.create_task(shadows.drain(60))
+    await asyncio.sleep(0)
+    shadows.leave()
+    await asyncio.sleep(0)
+    is_over_early = draining.done()
+    shadows.leave()
+    await draining
 
-    shadows.offer("visits", lambda: call("quick", 0.01))
-    shadows.offer("visits", lambda: call("slow", 60))
-    await shadows.drain(0.1)
-
-    assert ended == ["quick"]
+    assert not is_over_early
     assert len(shadows) == 0
+
+
+async def test_a_drain_waits_no_longer_than_it_may_and_not_at_all_for_none():
+    shadows = ShadowPool(2, lambda _: None)
+    await shadows.drain(60)
+    shadows.enter("visits")
+
+    await shadows.drain(0.02)
+
+    assert len(shadows) == 1

@@ -1,6 +1,7 @@
 """The in-memory twin of ``ports.Telemetry``: its counts, for tests to read."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 from understudy.core.routing.policy import ModelVersion
 
@@ -13,11 +14,14 @@ class MemoryTelemetry:
         self.gauges: dict[tuple[str, ...], float] = {}
         self.observed: dict[tuple[str, ...], list[float]] = {}
 
-    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
+    def predicted(
+        self, version: ModelVersion, role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
+    ) -> None:
         labels = (version.model_name, version.version, role)
-        self.count("predict_requests_total", *labels, outcome)
-        self.observe("predict_duration_seconds", seconds, *labels)
-        if score is not None:
+        self.count("predict_requests_total", *labels, outcome, by=len(seconds))
+        for one in seconds:
+            self.observe("predict_duration_seconds", one, *labels)
+        for score in scores:
             self.observe("prediction_score", score, *labels)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:

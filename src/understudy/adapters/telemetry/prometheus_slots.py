@@ -9,7 +9,7 @@ once.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar, cast
 
 from prometheus_client import Counter, Histogram
@@ -65,6 +65,15 @@ class HistogramSlot:
         self.total += value
         if value == value:  # noqa: PLR0124 - as isnan(), at half its cost
             self.counts[bisect_left(self.edges, value)] += 1
+
+    def observe_all(self, values: Iterable[float]) -> None:
+        """Add several values."""
+        counts, edges, total = self.counts, self.edges, self.total
+        for value in values:
+            total += value
+            if value == value:  # noqa: PLR0124 - as above
+                counts[bisect_left(edges, value)] += 1
+        self.total = total
 
     def share(self) -> None:
         """Bring the library's child up to date."""

@@ -58,7 +58,9 @@ class Frames(NamedTuple):
 
 def encode_row(row: PredictionRow) -> bytes:
     """Return the frame of one row."""
-    return _frame(encode_payload(row))
+    payload = encode_payload(row)
+    length = len(payload)
+    return _pack_frame(length, crc32(payload, length)) + payload  # as _frame() does
 
 
 def encode_header(columns: Sequence[str] = COLUMNS) -> bytes:

@@ -1,11 +1,15 @@
 """Who answers: the bucket of an entity, and the route that a policy gives it."""
 
 from enum import StrEnum
-from hashlib import md5
 from typing import NamedTuple
 
 from understudy.core.routing.policy import LAST_BUCKET, ModelVersion, Role, ServingPolicy
 from understudy.core.value import Value
+
+try:
+    from _md5 import md5  # type: ignore[import-not-found]  # CPython's own, of which the type checker has no types
+except ImportError:  # a build without it: OpenSSL's, whose look-up of the algorithm takes twice as long as the hash
+    from hashlib import md5
 
 BUCKETS = LAST_BUCKET + 1
 

@@ -63,7 +63,8 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
         orjson.dumps(np.ascontiguousarray(activated), option=orjson.OPT_SERIALIZE_NUMPY)
     )
     if defects is None:
-        return [_of_numbers(schema, row) for row in values]
+        index = 0 if schema.score_index is None and matrix.shape[1] == 1 else schema.score_index
+        return [_of_numbers(schema, row) for row in values] if index is None else _all_scored(values, index)
     return [defect or _of_numbers(schema, row) for defect, row in zip(defects, values, strict=True)]
 
 
@@ -160,6 +161,13 @@ def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
     best = max(range(len(values)), key=values.__getitem__)
     label = schema.labels[best] if schema.labels else best
     return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
+
+
+def _all_scored(rows: list[list[Any]], index: int) -> list[Prediction | BadAnswer]:
+    """Do what :func:`_scored` does for the value of each row at a place, with one text of all of them."""
+    values = [row[index] for row in rows]
+    texts = orjson.dumps(values)[1:-1].split(b",")
+    return [Prediction(b'{"score":%b}' % text, float(value)) for text, value in zip(texts, values, strict=True)]
 
 
 def _scored(value: float) -> Prediction:

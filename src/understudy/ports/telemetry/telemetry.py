@@ -1,5 +1,6 @@
 """What is counted and measured of ourselves."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from understudy.core.routing.policy import ModelVersion
@@ -8,8 +9,10 @@ from understudy.core.routing.policy import ModelVersion
 class Telemetry(Protocol):
     """Metrics. Label values come from the registry or from enums, never from a request."""
 
-    def predicted(self, version: ModelVersion, role: str, outcome: str, seconds: float, score: float | None) -> None:
-        """Count one call of a version, its duration and its score."""
+    def predicted(
+        self, version: ModelVersion, role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
+    ) -> None:
+        """Count calls of a version that ended alike: the duration of each, and the scores of those that have one."""
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to the counter ``name`` (docs/reference/metrics.md lists them with their labels, in order)."""

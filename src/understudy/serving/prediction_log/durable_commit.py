@@ -4,16 +4,17 @@ While the disk syncs one group, the rows of the next turns gather, and the next 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
+from understudy.core.routing.policy import Role
 from understudy.ports.prediction_log.prediction_log import DurableSpool
-from understudy.serving.prediction_log.group_commit import GroupCommit, Pending
+from understudy.serving.call import Ended, Outcome
+from understudy.serving.prediction_log.group_commit import GroupCommit, Settle
 
 
 class DurableCommit(GroupCommit):
-    """Writes the rows of a turn, has them synced, and gives the answers then.
+    """Writes the rows of calls that ended together, has them synced, and has the calls answered then.
 
     Args:
         spool: Where the rows go.
@@ -25,7 +26,7 @@ class DurableCommit(GroupCommit):
     def __init__(
         self,
         spool: DurableSpool,
-        refused: Callable[[Any], Any] | None = None,
+        refused: Callable[[Outcome], Outcome] | None = None,
         *,
         wait_seconds: float,
         on_late: Callable[[], None] = lambda: None,
@@ -34,26 +35,25 @@ class DurableCommit(GroupCommit):
         self._durable = spool
         self._wait_seconds = wait_seconds
         self._on_late = on_late
-        self.decides = True
 
-    def flush(self) -> None:
-        """Write the rows that are pending, and give the answers when they are synced."""
-        held: list[Pending] = []
-        for one in self._write_pending():
-            if one.row is None:
-                one.answer()
-            else:
-                held.append(one)
+    def commit(self, ended: Sequence[Ended], settle: Settle) -> None:
+        """Write the rows of calls at once, and have the calls answered when they are synced."""
+        self._write(ended)
+        held, others = [], []
+        for one in ended:
+            # No caller waits for a shadow's row.
+            (others if one.row is None or one.call.role is Role.SHADOW else held).append(one)
+        settle(others)
         if held:
-            self._hold(held)
+            self._hold(held, settle)
 
-    def _hold(self, held: list[Pending]) -> None:
+    def _hold(self, held: list[Ended], settle: Settle) -> None:
         loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._wait_seconds, self._give_late, held)
+        timer = loop.call_later(self._wait_seconds, self._give_late, held, settle)
 
         def give(is_synced: bool) -> None:  # noqa: FBT001 - the port's callback
             timer.cancel()
-            self._give(held, is_synced=is_synced)
+            self._give(held, settle, is_synced=is_synced)
 
         def tell(is_synced: bool) -> None:  # noqa: FBT001 - as above
             with suppress(RuntimeError):  # the event loop has ended, and with it the connections
@@ -61,13 +61,15 @@ class DurableCommit(GroupCommit):
 
         self._durable.sync(tell)
 
-    def _give_late(self, held: list[Pending]) -> None:
+    def _give_late(self, held: list[Ended], settle: Settle) -> None:
         self._on_late()
-        self._give(held, is_synced=False)
+        self._give(held, settle, is_synced=False)
 
-    def _give(self, held: list[Pending], *, is_synced: bool) -> None:
+    def _give(self, held: list[Ended], settle: Settle, *, is_synced: bool) -> None:
         """Answer those that were not answered yet."""
         group = held.copy()
         held.clear()
-        for one in group:
-            (one if is_synced else self._without_row(one)).answer()
+        if not is_synced:
+            for one in group:
+                self._without_row(one)
+        settle(group)

@@ -56,6 +56,10 @@ class RateLimiter:
         if wait > 0:
             raise _refused(caller, wait)
 
+    def limits(self, key: ApiKey | None) -> bool:
+        """Whether a caller's calls are limited."""
+        return self._allowance_of(key) is not None
+
     def charge_members(self, key: ApiKey | None, more: int, now: float) -> None:
         """Charge the members of a batch beside its first one, which :meth:`charge` charged with the body.
 

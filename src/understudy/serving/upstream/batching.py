@@ -12,7 +12,7 @@ When ``max_calls`` are in flight rows wait (backpressure), and are shed after a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -128,24 +128,44 @@ class BatchingCaller:
         """
         self._enqueue(row, deadline, on_result)
 
+    def submit_turn(self, rows: Iterable[WaitingRow]) -> None:
+        """Have rows answered that are all that a turn of the event loop has for the version: what is due leaves now.
+
+        A row without time left ends at once.
+        """
+        now, queue, watch, limit = self._now(), self._queue, self._deadlines.watch, self._queue_rows
+        for waiting in rows:
+            remaining = waiting.deadline - now
+            if remaining <= 0:
+                waiting.end(DeadlineExceeded("queue"))
+            elif len(queue) < limit or self._has_room():
+                watch(waiting, remaining)
+                queue.append(waiting)
+            else:
+                self._shedder.reject(waiting, remaining)
+        self._dispatch_if_due()
+
     def _enqueue(self, row: Row, deadline: float, on_result: OnRowResult) -> WaitingRow:
         since = self._now()
         remaining = deadline - since
         if remaining <= 0:
             raise DeadlineExceeded("queue")
-        loop = asyncio.get_running_loop()
         waiting = WaitingRow(row, deadline, since, on_result, CURRENT.get())
-        if len(self._queue) >= self._queue_rows:
-            self._dispatch_if_due()  # a turn may bring more rows than may wait, of which none has to
-        if len(self._queue) >= self._queue_rows:
+        if not self._has_room():
             self._shedder.reject(waiting, remaining)
             return waiting
         self._deadlines.watch(waiting, remaining)
         self._queue.append(waiting)
         if not self._is_turn_planned:
             self._is_turn_planned = True
-            loop.call_soon(self._end_turn)
+            asyncio.get_running_loop().call_soon(self._end_turn)
         return waiting
+
+    def _has_room(self) -> bool:
+        """Whether one more row may wait; a turn may bring more rows than may wait, of which none has to."""
+        if len(self._queue) >= self._queue_rows:
+            self._dispatch_if_due()
+        return len(self._queue) < self._queue_rows
 
     def _end_turn(self) -> None:
         """Send what is due, once every request that the event loop found ready has had its row queued."""

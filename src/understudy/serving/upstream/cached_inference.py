@@ -1,7 +1,7 @@
 """A version's predictions for assembled inputs: from a cache, or from its model servers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 
 from understudy.core.requests.rank import AssembledTreatments, Ranking
@@ -12,7 +12,7 @@ from understudy.errors import DeadlineExceeded
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.upstream.prediction_cache import LocalCache, PredictionCache
 from understudy.serving.upstream.backend_pool import BackendPool
-from understudy.serving.upstream.row_deadlines import OnRowResult
+from understudy.serving.upstream.row_deadlines import WaitingRow
 from understudy.serving.upstream.single_flight import SingleFlight
 
 SHARED_HIT_TTL_SECONDS = 5
@@ -73,13 +73,13 @@ class CachedInference:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
         return found
 
-    def submit(self, version: ModelVersion, assembled: Assembled, deadline: float, on_result: OnRowResult) -> None:
-        """Have ``on_result`` called with what :meth:`infer` returns or raises, for a version that is not looked up.
+    def submit(self, version: ModelVersion, rows: Sequence[WaitingRow]) -> None:
+        """Have rows answered by a version that is not looked up: all that a turn of the event loop has for it.
 
         Raises:
-            DeadlineExceeded: There is no time left; ``on_result`` is not called then.
+            BackendUnavailable: As :meth:`.BackendPool.of`; no row has ended.
         """
-        self._backends.of(version).submit(assembled.row, deadline, on_result)
+        self._backends.of(version).submit_turn(rows)
 
     async def infer(
         self, version: ModelVersion, assembled: Assembled | AssembledTreatments, deadline: float

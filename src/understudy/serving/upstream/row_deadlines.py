@@ -36,7 +36,8 @@ class WaitingRow(Slotted):
     row: Row
     deadline: float
     since: float
-    _on_result: OnRowResult | None
+    on_result: OnRowResult | None
+    """``None`` once it is over."""
     span: Span | None = None
     """Its call's, where that is traced."""
     timer: asyncio.TimerHandle | None = None
@@ -44,14 +45,16 @@ class WaitingRow(Slotted):
     @property
     def is_over(self) -> bool:
         """Whether the row takes no answer any more."""
-        return self._on_result is None
+        return self.on_result is None
 
     def end(self, outcome: Prediction | ServingError) -> None:
         """Give the row its answer or its error, unless it is over."""
-        on_result = self._on_result
+        on_result = self.on_result
         if on_result is None:
             return
-        self.leave()
+        self.on_result = None
+        if self.timer is not None:
+            self.timer.cancel()
         try:
             on_result(outcome)
         except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
@@ -63,7 +66,7 @@ class WaitingRow(Slotted):
 
     def leave(self) -> None:
         """Want no answer any more."""
-        self._on_result = None
+        self.on_result = None
         if self.timer is not None:
             self.timer.cancel()
 
@@ -93,7 +96,7 @@ class RowDeadlines:
     def watch(self, waiting: WaitingRow, remaining: float) -> None:
         """End a row at its deadline, ``remaining`` seconds from now."""
         rows = self._rows
-        while rows and rows[0].is_over:
+        while rows and rows[0].on_result is None:
             rows.popleft()
         if len(rows) >= self._sweep_rows:  # one slow row stands before many that are over
             self._rows = rows = deque(one for one in rows if not one.is_over)

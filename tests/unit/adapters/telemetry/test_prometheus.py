@@ -37,7 +37,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 telemetry = PrometheusTelemetry()
 for _ in range(2):
     for seconds in (0.004, 0.1, 9.0):
-        telemetry.predicted(a_version("6"), "champion", "ok", seconds, 0.31)
+        telemetry.predicted(a_version("6"), "champion", "ok", [seconds], [0.31])
     telemetry.count("cache_requests_total", "visits", "hit")
     telemetry.observe("monitor_tick_duration_seconds", 0.2, "drift")
     telemetry.share()
@@ -48,7 +48,7 @@ A_WORKER_THAT_IS_SCRAPED = """
 from builders import a_version
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 telemetry = PrometheusTelemetry()
-telemetry.predicted(a_version("6"), "champion", "ok", 0.003, 0.31)
+telemetry.predicted(a_version("6"), "champion", "ok", [0.003], [0.31])
 print(telemetry.exposition()[0].decode())
 """
 TESTS = Path(__file__).parents[3]
@@ -170,7 +170,8 @@ def test_a_page_says_what_the_library_alone_would_say(pages: Sequence[Sequence[C
     for page in pages:
         for call in page:
             version = a_version(VERSIONS[call.version_id], id=call.version_id)
-            telemetry.predicted(version, call.role, call.outcome, call.seconds, call.score)
+            scores = [] if call.score is None else [call.score]
+            telemetry.predicted(version, call.role, call.outcome, [call.seconds], scores)
             plain.predicted(call)
 
         assert numbers(telemetry.exposition()[0]) == numbers(generate_latest(plain.registry))

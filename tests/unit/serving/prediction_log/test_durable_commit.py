@@ -3,14 +3,17 @@
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from builders import KeptRows
-from spooled_rows import a_row
+from ended_calls import an_ended, number_of
 
 from understudy.core.prediction_log.row import PredictionRow
+from understudy.core.routing.policy import Role
+from understudy.errors import NotLogged
+from understudy.serving.call import Ended, not_logged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 
 LONG = 60.0
@@ -37,84 +40,100 @@ class Synced(KeptRows):
         thread.join(10)
 
 
+class Answers:
+    """What was answered: the numbers of the calls, those that were refused as negative ones."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+        self.all_given = asyncio.Event()
+
+    def settle(self, ended: Sequence[Ended]) -> None:
+        self.given += [
+            -number_of(one) if isinstance(one.outcome.served.error, NotLogged) else number_of(one) for one in ended
+        ]
+        self.all_given.set()
+
+
 async def turns() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
 
 
-def refuse(outcome: Any) -> str:
-    return f"no {outcome}"
-
-
-async def test_no_call_is_answered_before_its_row_is_synced_and_a_turn_has_one_sync():
-    spool, answered = Synced(), list[Any]()
+async def test_no_call_is_answered_before_its_row_is_synced_and_a_group_has_one_sync():
+    spool, answers = Synced(), Answers()
     log = DurableCommit(spool, wait_seconds=LONG)
 
-    for number in (1, 2, 3):
-        log.commit(a_row(number), answered.append, number)
-    log.commit(None, answered.append, "an answer without a row")
-    await turns()
-    before = answered.copy()
+    log.commit([an_ended(1), an_ended(2), an_ended(3), an_ended(4, has_row=False)], answers.settle)
+    before = answers.given.copy()
     syncs = len(spool.waiting)
     spool.end_sync()
     await turns()
 
-    assert before == ["an answer without a row"]
+    assert before == [4]
     assert syncs == 1
-    assert answered == ["an answer without a row", 1, 2, 3]
+    assert answers.given == [4, 1, 2, 3]
 
 
-async def test_rows_of_the_next_turns_do_not_wait_for_each_other():
-    spool, answered = Synced(), list[Any]()
+async def test_rows_of_the_next_groups_do_not_wait_for_each_other():
+    spool, answers = Synced(), Answers()
     log = DurableCommit(spool, wait_seconds=LONG)
 
     for number in (1, 2):
-        log.commit(a_row(number), answered.append, number)
-        await turns()
+        log.commit([an_ended(number)], answers.settle)
     spool.end_sync()
     await turns()
-    first = answered.copy()
+    first = answers.given.copy()
     spool.end_sync()
     await turns()
 
     assert first == [1]
-    assert answered == [1, 2]
+    assert answers.given == [1, 2]
 
 
-@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (refuse, ["no 1"])])
+@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (not_logged, [-1])])
 async def test_a_call_whose_sync_fails_is_answered_or_refused(refused, expected):
-    spool, answered = Synced(), list[Any]()
+    spool, answers = Synced(), Answers()
     log = DurableCommit(spool, refused, wait_seconds=LONG)
 
-    log.commit(a_row(1), answered.append, 1)
-    await turns()
+    log.commit([an_ended(1)], answers.settle)
     spool.end_sync(is_synced=False)
     await turns()
 
-    assert answered == expected
+    assert answers.given == expected
 
 
-@pytest.mark.parametrize(("refused", "expected"), [(None, 1), (refuse, "no 1")])
+@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (not_logged, [-1])])
 async def test_a_disk_that_hangs_holds_an_answer_no_longer_than_it_may_and_is_counted(refused, expected):
-    spool, late = Synced(), []
+    spool, answers, late = Synced(), Answers(), list[Any]()
     log = DurableCommit(spool, refused, wait_seconds=0.02, on_late=lambda: late.append(1))
 
+    log.commit([an_ended(1)], answers.settle)
+    answers.all_given.clear()
     async with asyncio.timeout(10):
-        outcome = await log.logged(a_row(1), 1)
+        await answers.all_given.wait()
     spool.end_sync()
     await turns()
 
-    assert outcome == expected
+    assert answers.given == expected
     assert late == [1]
 
 
 async def test_a_row_that_is_dropped_waits_for_no_sync():
-    spool, answered = Synced(), list[Any]()
-    log = DurableCommit(spool, refuse, wait_seconds=LONG)
+    spool, answers = Synced(), Answers()
+    log = DurableCommit(spool, not_logged, wait_seconds=LONG)
     spool.is_full = True
 
-    log.commit(a_row(1), answered.append, 1)
-    await turns()
+    log.commit([an_ended(1)], answers.settle)
 
-    assert answered == ["no 1"]
+    assert answers.given == [-1]
     assert not spool.waiting
+
+
+async def test_a_shadow_waits_for_no_sync():
+    spool, answers = Synced(), Answers()
+
+    DurableCommit(spool, not_logged, wait_seconds=LONG).commit([an_ended(1, role=Role.SHADOW)], answers.settle)
+
+    assert answers.given == [1]
+    assert not spool.waiting
+    assert len(spool.rows) == 1

@@ -23,7 +23,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.call import Outcome
-from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.upstream.backend_pool import BackendPool

@@ -87,7 +87,6 @@ class Proxy:
         ):
             handler = PredictHandler(
                 parts.predictor,
-                parts.callback_predictor,
                 snapshot=self.snapshot,
                 telemetry=parts.telemetry,
                 needs_key=settings.needs_key,

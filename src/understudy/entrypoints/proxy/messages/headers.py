@@ -25,6 +25,7 @@ DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-r
 """Headers of callers' deadlines; a head with two of one name is refused where it is parsed."""
 OPTION_HEADERS = DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
 """Headers that :class:`RequestOptions` is made of."""
+_WISHES = OPTION_HEADERS - {b"content-length"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -76,8 +77,8 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
     Raises:
         HeaderInvalid: A deadline that is no number above 0, or a compressed body.
     """
-    if OPTION_HEADERS.isdisjoint(fields):
-        return RequestOptions()
+    if _WISHES.isdisjoint(fields):
+        return RequestOptions(None, None, content_length(fields.get(b"content-length")))
     if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")
     authorization = fields.get(b"authorization")
@@ -93,7 +94,11 @@ def content_length(value: bytes | None) -> int | None:
 
     The HTTP parser lets zeros lead and blanks follow (RFC 9110 §8.6, RFC 9112 §5.1), so neither makes a body shorter.
     """
-    digits = value.strip() if value is not None else b""
+    if value is None:
+        return None
+    if len(value) <= _MAX_DIGITS and value.isdigit():
+        return int(value)
+    digits = value.strip()
     return int(digits.lstrip(b"0")[:_MAX_DIGITS] or b"0") if digits.isdigit() else None
 
 

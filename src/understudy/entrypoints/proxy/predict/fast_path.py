@@ -1,11 +1,14 @@
 """Fast path: a plain predict call goes from its connection to the handler without ASGI in between.
 
-It answers what the predict route would, byte for byte but for ids and times; a test compares the two. It declines a
-request that is unusual in any way, and the connection then hands that to ASGI.
+What a turn of the event loop brings goes to the handler together, at the end of the turn. It answers what the predict
+route would, byte for byte but for ids and times; a test compares the two. It declines a request that is unusual in any
+way, and the connection then hands that to ASGI.
 """
 
+import asyncio
 import re
 from collections.abc import Callable
+from contextvars import Context
 from functools import lru_cache
 from typing import Protocol
 
@@ -14,16 +17,16 @@ import structlog
 from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
 from understudy.entrypoints.proxy.messages.headers import (
+    HeaderFields,
     RawHeaders,
-    RequestOptions,
     header_lines,
     identify,
-    read_headers,
+    receipt_lines,
 )
 from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
-from understudy.errors import HeaderInvalid, InternalFault, UnderstudyError
+from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import Span, within
 from understudy.serving.call import Outcome
 
@@ -58,6 +61,8 @@ class FastPath:
         self.handler = handler
         self._new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
+        self._turn: list[_Call] = []
+        """What this turn of the event loop brought so far."""
 
     def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter) -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
@@ -68,72 +73,67 @@ class FastPath:
             body: All of it.
             writer: Takes the answer.
         """
-        model_name = model_of(target)
+        model_name = _model_of(target) if len(target) <= _MAX_TARGET else None
         if model_name is None or len(body) > self._max_body_bytes:
             return False
-        fields = dict(headers)
-        span = begin_span(self.handler.tracer, PREDICT_ROUTE, headers) if self.handler.tracer is not None else None
-        request_id, identity_lines = identify(fields, self._new_id, span)
-        call = _Call(self.handler, target.decode(), request_id, identity_lines, writer, span)
-        self.handler.in_flight += 1
-        try:
-            options = read_headers(fields)
-        except HeaderInvalid as problem:
-            call.on_result(problem)
-            return True
-        call.predict(options, model_name, body)
+        handler = self.handler
+        span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
+        if not self._turn:
+            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
+        self._turn.append(_Call(model_name, dict(headers), body, span, target, handler, self._new_id, writer))
+        handler.in_flight += 1
         return True
+
+    def _end_turn(self) -> None:
+        calls, self._turn = self._turn, []
+        self.handler.begin(calls)
 
 
 class _Call(Slotted):
     """A call on the fast path: makes its answer, and gives that to its writer."""
 
+    model_name: str
+    fields: HeaderFields
+    body: bytes
+    span: Span | None
+    _target: bytes
     _handler: PredictHandler
-    _path: str
-    _request_id: str
-    _identity_lines: bytes
+    _new_id: Callable[[], str]
     _writer: ResponseWriter
-    _span: Span | None
-
-    def predict(self, options: RequestOptions, model_name: str, body: bytes) -> None:
-        """Give the call to the handler."""
-        if self._span is None:
-            self._handler.predict_by_callback(options, model_name, body, self.on_result)
-        else:
-            with within(self._span):
-                self._handler.predict_by_callback(options, model_name, body, self.on_result)
 
     def on_result(self, found: Outcome | Exception) -> None:
         """Answer with the call's outcome; a defect is answered E500."""
         self._handler.in_flight -= 1
-        make_answer = self._make_answer if self._span is None else self._traced_answer
+        make_answer = self._make_answer if self.span is None else self._traced_answer
         try:
             answer = make_answer(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
             answer = make_answer(defect)
         self._writer.answer(*answer)
-        if self._span is not None:
-            end_span(self._span, answer[0])
+        if self.span is not None:
+            end_span(self.span, answer[0])
 
     def _traced_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
-        with within(self._span):  # the result may come in another call's turn of the event loop
+        with within(self.span):  # the result may come in another call's turn of the event loop
             return self._make_answer(found)
 
     def _make_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
         """Return status, header lines and body, as the handler's own replies have them."""
         handler = self._handler
+        request_id, identity_lines = identify(self.fields, self._new_id, self.span)
         if type(found) is Outcome:
             error = found.served.error
-            lines = handler.receipt_lines(found) + self._identity_lines
+            lines = receipt_lines(found, name_version=handler.version_headers) + identity_lines
             if error is None:
                 return 200, _JSON_LINE + lines, answer_body(found)
-            return status_of(error), problem_lines(error) + lines, problem_body(error, self._path)
+            return status_of(error), problem_lines(error) + lines, problem_body(error, self._target.decode())
+        path = self._target.decode()
         if isinstance(found, UnderstudyError):
-            reply = handler.refuse(found, self._path)
+            reply = handler.refuse(found, path)
         else:
-            _log.error("request.failed", request_id=self._request_id, path=self._path, exc_info=found)
-            reply = handler.refuse(InternalFault(), self._path)
-        return reply.status, header_lines(reply.headers) + self._identity_lines, reply.body
+            _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
+            reply = handler.refuse(InternalFault(), path)
+        return reply.status, header_lines(reply.headers) + identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:

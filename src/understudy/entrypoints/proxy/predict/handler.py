@@ -5,31 +5,38 @@ same.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
-from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch
+from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch, read_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
-from understudy.core.routing.policy import PolicySnapshot, Role
+from understudy.core.routing.policy import ApiKey, PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, headers_of_lines, read_headers, receipt_lines
+from understudy.core.schema.typed_decoder import TypedDecoder
+from understudy.core.value import Value
+from understudy.entrypoints.proxy.messages.headers import (
+    HeaderFields,
+    RequestOptions,
+    headers_of_lines,
+    read_headers,
+    receipt_lines,
+)
 from understudy.entrypoints.proxy.messages.problems import Places, problem_body, problem_headers, problem_of, status_of
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
-from understudy.serving.call import Outcome
-from understudy.serving.callback_predictor import CallbackPredictor, OnResult
-from understudy.serving.predict import Predictor
+from understudy.ports.telemetry.tracing import CURRENT, Span, Tracer, step
+from understudy.serving.call import Asked, Outcome
 from understudy.serving.routing.rate_limits import RateLimiter
+from understudy.serving.turn import Predictor
 
 INLINE_BYTES = 32_768
 """A longer body that is suspect is parsed in a thread: a hostile one may take half a second, and would block the event
@@ -41,12 +48,32 @@ Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
 
 
+class WholeCall(Protocol):
+    """A predict call of which all has come, and who takes its outcome."""
+
+    model_name: str
+    fields: HeaderFields
+    body: bytes
+    span: Span | None
+
+    def on_result(self, found: Outcome | Exception) -> None:
+        """Answer with the outcome; a defect is answered E500."""
+
+
+class _Admitted(Value, frozen=True):
+    """A caller that may call a model, in one turn of the event loop."""
+
+    key: ApiKey | None
+    decoder: TypedDecoder | None
+    """The model's."""
+    is_limited: bool
+
+
 class PredictHandler:
     """Answers predict calls over HTTP.
 
     Args:
-        predictor: Serves a call in a coroutine.
-        by_callback: Serves a call of the fast path.
+        predictor: Serves calls.
         snapshot: Returns the policy snapshot, which has the keys.
         telemetry: Counts calls that are refused before their route is known.
         needs_key: Whether callers must send a key.
@@ -59,7 +86,6 @@ class PredictHandler:
     def __init__(
         self,
         predictor: Predictor,
-        by_callback: CallbackPredictor,
         *,
         snapshot: Callable[[], PolicySnapshot | None],
         telemetry: Telemetry,
@@ -70,13 +96,12 @@ class PredictHandler:
         tracer: Tracer | None = None,
     ) -> None:
         self._predictor = predictor
-        self._by_callback = by_callback
         self._snapshot = snapshot
         self._telemetry = telemetry
         self._needs_key = needs_key
         self._now = now
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
-        self._version_headers = version_headers
+        self.version_headers = version_headers
         self.tracer = tracer
         self.body_pool = body_parser_pool()
         self.in_flight = 0
@@ -109,19 +134,29 @@ class PredictHandler:
             self.in_flight -= 1
         return self.reply(outcome, call.path)
 
-    def predict_by_callback(self, options: RequestOptions, model_name: str, body: bytes, on_result: OnResult) -> None:
-        """Do what :meth:`predict` does with a request that came as a whole, and call ``on_result`` with the outcome.
+    def begin(self, calls: Iterable[WholeCall]) -> None:
+        """Do what :meth:`predict` does with calls that came as a whole, all in one turn of the event loop.
 
-        Raises nothing; ``on_result`` is called once, also with what :meth:`predict` would refuse.
+        Raises nothing; each call's ``on_result`` is called once, also with what :meth:`predict` would refuse.
         """
         arrived = self._now()
-        try:
-            self.admit(options, Scope.PREDICT, model_name)
-            self._by_callback.predict(
-                model_name, self._by_callback.read(model_name, body), self._left(options, arrived), on_result
-            )
-        except Exception as problem:  # noqa: BLE001 - ``on_result`` answers E500 and logs it
-            on_result(problem)
+        admitted: dict[tuple[str | None, str], _Admitted] = {}
+        asked = []
+        for call in calls:
+            try:
+                options, model_name = read_headers(call.fields), call.model_name
+                caller = admitted.get((options.authorization, model_name))
+                if caller is None:
+                    caller = self._admitted(options, model_name)
+                    admitted[options.authorization, model_name] = caller
+                if caller.is_limited:
+                    self._rate_limiter.charge(caller.key, options.content_length, arrived)
+                request = read_predict(call.body, caller.decoder)
+                left = None if options.timeout_seconds is None else self._left(options, arrived)
+                asked.append(Asked(model_name, request, call.on_result, left, None, call.span))
+            except Exception as problem:  # noqa: BLE001 - it is answered E500, and logged
+                call.on_result(problem)
+        self._predictor.begin(asked)
 
     def reply(self, outcome: Outcome, path: str) -> Reply:
         """Answer a call that had a route."""
@@ -133,7 +168,7 @@ class PredictHandler:
 
     def receipt_lines(self, outcome: Outcome) -> bytes:
         """Return a reply's header lines that are its receipt."""
-        return receipt_lines(outcome, name_version=self._version_headers)
+        return receipt_lines(outcome, name_version=self.version_headers)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
         """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
@@ -176,6 +211,12 @@ class PredictHandler:
         admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
             self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
+
+    def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
+        """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
+        self.admit(options, Scope.PREDICT, model_name, charges=False)
+        key = key_of(self._snapshot(), options.authorization)
+        return _Admitted(key, self._predictor.decoder_of(model_name), self._rate_limiter.limits(key))
 
     def permitted_models(self, options: RequestOptions, needed: Scope) -> frozenset[str] | None:
         """Return the models for which a caller has a scope; ``None``: all of them.

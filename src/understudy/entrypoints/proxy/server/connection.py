@@ -70,7 +70,7 @@ class Connection(ParserCallbacks):
         if self._backlog.unparsed:
             self._backlog.add(data)
             return
-        self._keep_alive.pause()
+        self._keep_alive.idle_since = None
         if self._state is _IDLE and self._fast_path.offer_whole(self, data, self._head_rules):
             self._read_timeout.stop()  # empty lines may have come before it
         else:
@@ -170,7 +170,8 @@ class Connection(ParserCallbacks):
                 self._backlog.plan_turn(self.data_received)
             return
         self.server_state.total_requests += 1
-        self.flow.resume_reading()  # unless there is a backlog
+        if self.flow.read_paused:
+            self.flow.resume_reading()  # unless there is a backlog
         if self._backlog.unparsed:
             self._backlog.plan_turn(self.data_received)
         elif self._state is _IDLE:

@@ -56,7 +56,10 @@ class FastPathRequests:
 
     def offer_whole(self, connection: HttpToolsProtocol, data: bytes, head_rules: HeadRules) -> bool:
         """Offer the bytes of one read if they are a plain predict call; then the HTTP parser never sees them."""
-        if self.fast_path is None or not is_free(connection) or connection.transport.is_closing():
+        cycle = connection.cycle
+        if cycle is not None and not cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
+            return False
+        if self.fast_path is None or connection.flow.write_paused or connection.transport.is_closing():
             return False
         request = read_whole(data)
         if request is None or b"host" not in request.fields:

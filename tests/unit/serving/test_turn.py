@@ -45,17 +45,16 @@ from understudy.errors import (
     UnknownModel,
     UnknownVersion,
 )
-from understudy.ports.telemetry.tracing import Attributes, within
+from understudy.ports.telemetry.tracing import CURRENT, Attributes, within
 from understudy.ports.upstream.feature_store import FeatureStore
-from understudy.serving.call import Outcome
-from understudy.serving.callback_predictor import CallbackPredictor
-from understudy.serving.predict import Clocks, Limits, Predictor
+from understudy.serving.call import Asked, Outcome
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.version_calls import MAX_LARGE
+from understudy.serving.version_inputs import MAX_LARGE
 
 INPUTS = {"age": 41.0, "income": 2.0}
 
@@ -92,7 +91,7 @@ class Stage:
     """A predictor with in-memory parts around it, and a backend for each version."""
 
     by_callback = False
-    """Whether calls are made by callback, where they can be."""
+    """Whether calls are begun as a turn of their own, as those of the fast path, and answered by callback."""
 
     def __init__(
         self,
@@ -135,7 +134,6 @@ class Stage:
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
             clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
         )
-        self.callback_predictor = CallbackPredictor(self.predictor, inference, log)
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
         return BatchingCaller(
@@ -151,11 +149,15 @@ class Stage:
     async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
         category = options.pop("category", None)
         request = PredictRequest(entity_id, INPUTS if inputs is None else inputs, category)
-        if self.by_callback and "forced_version" not in options:
+        if self.by_callback:
             answered: asyncio.Future[Outcome | Exception] = asyncio.get_running_loop().create_future()
-            self.callback_predictor.predict("visits", request, options.get("timeout_seconds"), answered.set_result)
+            timeout_seconds, forced_version = options.get("timeout_seconds"), options.get("forced_version")
+            self.predictor.begin(
+                [Asked("visits", request, answered.set_result, timeout_seconds, forced_version, CURRENT.get())]
+            )
             outcome = await answered
-            assert isinstance(outcome, Outcome)
+            if isinstance(outcome, Exception):
+                raise outcome
             return outcome
         return await self.predictor.predict("visits", request, **options)
 
@@ -164,9 +166,9 @@ class Stage:
         return self.spool.rows
 
 
-@pytest.fixture(autouse=True, params=["by tasks", "by callbacks"])
+@pytest.fixture(autouse=True, params=["awaited", "by callback"])
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Stage, "by_callback", request.param == "by callbacks")
+    monkeypatch.setattr(Stage, "by_callback", request.param == "by callback")
 
 
 def entity_in(low: int, high: int) -> str:
@@ -906,10 +908,9 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     answered: dict[str, Outcome | Exception] = {}
     entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
 
-    for entity in entities:
-        stage.callback_predictor.predict(
-            "visits", PredictRequest(entity, INPUTS), None, partial(answered.__setitem__, entity)
-        )
+    stage.predictor.begin(
+        Asked("visits", PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities
+    )
     async with asyncio.timeout(5):
         while len(answered) < len(entities):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)

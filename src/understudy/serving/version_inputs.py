@@ -1,4 +1,4 @@
-"""One version's part in a call: assemble its inputs, ask it, and say what came of it."""
+"""A version's inputs of a call: assembled, in a thread where that takes long, or what is wrong with them."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,14 +6,12 @@ from functools import partial
 from typing import Any
 
 from understudy.core.requests.rank import AssembledTreatments
-from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.schema.schema import Assembled
 from understudy.core.schema.stored_features import assemble_without_unfit
 from understudy.errors import DeadlineExceeded, FeaturesUnavailable, InputInvalid, ServingError, UnderstudyError
 from understudy.serving.call import Call, Served
-from understudy.serving.feature_fetch import FeatureFetch
 from understudy.serving.thread_bulkhead import ThreadBulkhead
-from understudy.serving.upstream.cached_inference import CachedInference
 
 MAX_LARGE = 2
 """Large inputs of callers that are assembled at once: more threads would only take the interpreter from the event loop.
@@ -22,47 +20,26 @@ MAX_LARGE_SHADOWS = 1
 """Those of shadows, which have a place of their own: no caller waits behind one."""
 
 
-class VersionCalls:
-    """Asks versions for their predictions.
+class LargeInputs:
+    """Assembles large inputs in threads."""
 
-    Args:
-        inference: Answers from a cache, or from the version's model servers.
-        features: Counts stored values that did not fit.
-        max_large: Large inputs that are assembled at once, in threads.
-    """
+    def __init__(self) -> None:
+        self._callers = ThreadBulkhead(MAX_LARGE)
+        self._shadows = ThreadBulkhead(MAX_LARGE_SHADOWS)
 
-    def __init__(self, inference: CachedInference, features: FeatureFetch, max_large: int = MAX_LARGE) -> None:
-        self._inference = inference
-        self._features = features
-        self._large = ThreadBulkhead(max_large)
-
-    async def serve(self, call: Call, version: ModelVersion, deadline: float) -> Served:
-        """Return the version's prediction, or its failure; large inputs are assembled in a thread."""
-        is_large = call.request.is_large(version)
-        assembled = await self._assembled_aside(call, version, deadline) if is_large else assembled_for(call, version)
-        if isinstance(assembled, Served):
-            return assembled
-        if call.stored and assembled.defaulted:
-            self._features.count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
+    async def assembled(self, call: Call) -> Assembled | AssembledTreatments | Served:
+        """Return what :func:`assembled_for` returns, from a thread, until the version's time is over."""
+        places = self._shadows if call.role is Role.SHADOW else self._callers
         try:
-            prediction, cache = await self._inference.infer(version, assembled, deadline)
-        except ServingError as problem:
-            return failure_of(call, version, assembled, problem)
-        return Served(version, assembled, prediction, None, cache)
-
-    async def _assembled_aside(
-        self, call: Call, version: ModelVersion, deadline: float
-    ) -> Assembled | AssembledTreatments | Served:
-        """Return what :func:`assembled_for` returns, from a thread, until the deadline."""
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await self._large.run(assembled_for, call, version)
+            async with asyncio.timeout_at(call.until):
+                return await places.run(assembled_for, call)
         except TimeoutError:
-            return Served(version, None, None, DeadlineExceeded("queue", call.budget_seconds))
+            return Served(call.version, None, None, DeadlineExceeded("queue", call.budget_seconds))
 
 
-def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTreatments | Served:
-    """Return the version's inputs, or what it makes of a call without them."""
+def assembled_for(call: Call) -> Assembled | AssembledTreatments | Served:
+    """Return the inputs of the version that is asked, or what it makes of a call without them."""
+    version = call.version
     try:
         return call.request.assemble(version, call.stored)
     except InputInvalid as problem:
@@ -71,14 +48,12 @@ def assembled_for(call: Call, version: ModelVersion) -> Assembled | AssembledTre
         return Served(version, None, None, _blame(problem, version, call.feature_error).as_value())
 
 
-def failure_of(
-    call: Call, version: ModelVersion, assembled: Assembled | AssembledTreatments | None, problem: ServingError
-) -> Served:
+def failure_of(call: Call, problem: ServingError) -> Served:
     """Return what a version made of a call when asking it ended in ``problem``."""
     error = problem.as_value()
     if isinstance(error, DeadlineExceeded):
         error = DeadlineExceeded(error.stage, call.budget_seconds)
-    return Served(version, assembled, None, error)
+    return Served(call.version, call.assembled, None, error)
 
 
 def _without_unfit(

@@ -1,0 +1,360 @@
+"""THE request: from a parsed predict or rank call to a logged answer, top to bottom, for all calls of a turn together.
+
+1. policy snapshot   2. route   3. features   4. validate and assemble   5. cache, then the version's model servers
+6. a failing challenger's call goes to the champion   7. log row, before the answer   8. shadow, after it
+
+What a turn of the event loop brings goes through these steps as one list, and leaves as one batch for each version;
+what ends in a turn is one write to the log. A call that waits for something else (stored features, a thread, a shared
+cache, a call of its own) does that in a task, and comes back to the next step. A lone call is a turn of one.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.core.requests.rank import AssembledTreatments
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
+from understudy.core.routing.route import choose_route, falls_back
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.typed_decoder import TypedDecoder
+from understudy.errors import RequestError, ServingError, UnknownVersion
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import CURRENT, within
+from understudy.ports.upstream.feature_store import FeatureStore
+from understudy.serving.call import Asked, Call, Ended, Outcome, Request, Served, Stages
+from understudy.serving.call_record import CallRecorder, failure_attributes
+from understudy.serving.feature_fetch import FeatureFetch, names_for
+from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.shadow_calls import ShadowCalls
+from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
+from understudy.serving.upstream.row_deadlines import WaitingRow
+from understudy.serving.version_inputs import LargeInputs, assembled_for, failure_of
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a request, in seconds where not said otherwise."""
+
+    feature_timeout_seconds: float
+    challenger_budget_ratio: float
+    shadow_timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """Time and randomness as values that are passed in."""
+
+    monotonic: Callable[[], float]
+    unix: Callable[[], float]
+    random_bits: Callable[[], int]
+    """74 fresh random bits."""
+
+
+class Predictor:
+    """Answers predict calls from the parts it is given; owns none of them."""
+
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], PolicySnapshot | None],
+        inference: CachedInference,
+        features: FeatureStore | None,
+        log: GroupCommit,
+        shadows: ShadowPool,
+        telemetry: Telemetry,
+        limits: Limits,
+        clocks: Clocks,
+    ) -> None:
+        self._snapshot = snapshot
+        self._inference = inference
+        self._limits = limits
+        self._clocks = clocks
+        self._log = log
+        self._features = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
+        self._large = LargeInputs()
+        self._recorder = CallRecorder(telemetry, clocks.unix)
+        self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
+        self._asked: list[Asked] = []
+        """Calls of this turn whose callers wait in a task."""
+        self._ended: list[tuple[Call, Served, float]] = []
+        """Calls that ended in this turn: what came of each, and when."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def predict(
+        self,
+        model_name: str,
+        request: Request,
+        *,
+        timeout_seconds: float | None = None,
+        forced_version: str | None = None,
+    ) -> Outcome:
+        """Answer one call; whatever goes wrong once a route is known is in the outcome, with its receipt.
+
+        Args:
+            model_name: Its policy decides.
+            request: The parsed body: it knows what to ask of a version. All else is the same for both kinds.
+            timeout_seconds: As of :class:`Asked`.
+            forced_version: As of :class:`Asked`.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
+        """
+        # The future has no name here: an error that is raised would lead to itself by this frame.
+        return await self._answer_to(model_name, request, timeout_seconds, forced_version)
+
+    def decoder_of(self, model_name: str) -> TypedDecoder | None:
+        """Return what reads most bodies of a model's calls in one pass, if there is such a thing."""
+        snapshot = self._snapshot()
+        policy = snapshot.policies.get(model_name) if snapshot is not None else None
+        return policy.champion.input_schema.decoder if policy is not None else None
+
+    # -- from the route to the model servers ---------------------------------------------------------------------------
+
+    def begin(self, asked: Iterable[Asked]) -> None:
+        """Take the calls that a turn of the event loop brought from their routes to their versions."""
+        snapshot = self._snapshot()
+        unix_ms = int(self._clocks.unix() * 1000)
+        calls = []
+        for one in asked:
+            try:
+                calls.append(self._routed(one, snapshot, unix_ms))
+            except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
+                one.on_result(problem)
+        self._serve(calls)
+
+    def _answer_to(
+        self, model_name: str, request: Request, timeout_seconds: float | None, forced_version: str | None
+    ) -> asyncio.Future[Outcome]:
+        """Have a call begun with all that are asked in this turn, and return what its outcome will be given to."""
+        loop = asyncio.get_running_loop()
+        if not self._asked:
+            loop.call_soon(self._begin_asked, context=Context())
+        answer: asyncio.Future[Outcome] = loop.create_future()
+        on_result = partial(_give, answer)
+        self._asked.append(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
+        return answer
+
+    def _begin_asked(self) -> None:
+        asked, self._asked = self._asked, []
+        self.begin(asked)
+
+    def _routed(self, one: Asked, snapshot: PolicySnapshot | None, unix_ms: int) -> Call:
+        """Choose the route and the deadline; raises as :meth:`predict`."""
+        monotonic, request, own_limit = self._clocks.monotonic, one.request, one.timeout_seconds
+        started = monotonic()
+        policy = serving_policy_of(snapshot, one.model_name)
+        forced = None if one.forced_version is None else _version_named(policy, one.forced_version)
+        route = choose_route(policy, request.entity_id, request.category, forced)
+        # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
+        may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
+        version = route.version
+        budget = (policy.champion if may_fall_back else version).timeout_seconds
+        wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
+        if own_limit is not None and own_limit < budget:
+            budget = own_limit
+        call_id = prediction_id(unix_ms, self._clocks.random_bits())
+        routed, ends = monotonic(), started + budget
+        until = self._challengers_deadline(ends, routed) if may_fall_back else ends
+        # By their places: names would cost every call a tenth of a microsecond.
+        return Call(
+            call_id, policy, route, request, one.on_result, started, routed, ends, budget, own_limit, one.span,
+            version, until, routed, route.role, may_fall_back, wanted,
+        )  # fmt: skip
+
+    def _serve(self, calls: Iterable[Call]) -> None:
+        """Let the versions of calls answer, once the stored features are there of those that need some."""
+        ready = []
+        for call in calls:
+            if call.wanted:
+                self._start(call, self._serve_with_features(call))
+            else:
+                ready.append(call)
+        self._ask(ready)
+
+    async def _serve_with_features(self, call: Call) -> None:
+        await self._features.fetch(call)
+        call.asked = now = self._clocks.monotonic()
+        if call.may_fall_back:
+            call.until = self._challengers_deadline(call.deadline, now)
+        self._ask([call])
+
+    def _ask(self, calls: Iterable[Call]) -> None:
+        """Assemble the inputs of calls, and send each version what is for it."""
+        groups: dict[ModelVersion, list[Call]] = {}
+        for call in calls:
+            version = call.version
+            try:
+                if call.request.is_large(version):
+                    self._start(call, self._ask_with_large(call))
+                elif self._takes(call, assembled_for(call)):
+                    groups.setdefault(version, []).append(call)
+            except Exception as defect:
+                self._fail(call, defect)
+        for version, group in groups.items():
+            self._send(version, group)
+
+    async def _ask_with_large(self, call: Call) -> None:
+        """Do the same for a call whose inputs take long: they are assembled in a thread."""
+        if self._takes(call, await self._large.assembled(call)):
+            self._send(call.version, [call])
+
+    def _takes(self, call: Call, assembled: Any) -> bool:
+        """Note a call's assembled inputs, or end it with what is wrong with them."""
+        if type(assembled) is Served:
+            self._end(call, assembled)
+            return False
+        call.assembled = assembled
+        if call.stored and assembled.defaulted:
+            self._features.count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
+        return True
+
+    def _send(self, version: ModelVersion, calls: Sequence[Call]) -> None:
+        """Ask a version for the answers to calls whose inputs are assembled: all of them are one batch."""
+        now, looks_up = self._clocks.monotonic(), self._inference.looks_up(version)
+        rows: list[WaitingRow] = []
+        for call in calls:
+            assembled = call.assembled
+            if looks_up or isinstance(assembled, AssembledTreatments):
+                self._send_alone(call)
+            else:
+                rows.append(WaitingRow(assembled.row, call.until, now, partial(self._answered, call), call.span))
+        if not rows:
+            return
+        try:
+            self._inference.submit(version, rows)
+        except ServingError as problem:
+            for row in rows:
+                row.end(problem)
+
+    def _send_alone(self, call: Call) -> None:
+        """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
+        assembled = call.assembled
+        found = None
+        if not isinstance(assembled, AssembledTreatments):
+            found = self._inference.hit(call.version, assembled)
+        if found is None:
+            self._start(call, self._infer(call))
+        else:
+            self._end(call, Served(call.version, assembled, found, None, CacheResult.HIT))
+
+    async def _infer(self, call: Call) -> None:
+        try:
+            prediction, cache = await self._inference.infer(call.version, call.assembled, call.until)
+        except ServingError as problem:
+            self._end(call, failure_of(call, problem))
+        else:
+            self._end(call, Served(call.version, call.assembled, prediction, None, cache))
+
+    # -- from the model servers to the answer --------------------------------------------------------------------------
+
+    def _answered(self, call: Call, found: Prediction | ServingError) -> None:
+        """Take a version's answer, or its error."""
+        if type(found) is Prediction:
+            self._end(call, Served(call.version, call.assembled, found, None))
+        else:
+            self._end(call, failure_of(call, found))
+
+    def _end(self, call: Call, served: Served) -> None:
+        """Have a call ended with all that end in this turn."""
+        if not self._ended:
+            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
+        self._ended.append((call, served, self._clocks.monotonic()))
+
+    def _end_turn(self) -> None:
+        """Write the rows of the calls that ended, and then answer them; the champion answers for failed challengers."""
+        turn, self._ended = self._ended, []
+        ended, again = [], []
+        for call, served, at in turn:
+            try:
+                if served.error is not None and self._falls_back(call, served, at):
+                    again.append(call)
+                else:
+                    ended.append(self._outcome(call, served, at))
+            except Exception as defect:
+                self._fail(call, defect)
+        self._ask(again)
+        self._log.commit(ended, self._settle)
+
+    def _falls_back(self, call: Call, served: Served, at: float) -> bool:
+        """Let the champion answer for a challenger that failed, if it may."""
+        if not call.may_fall_back:
+            return False
+        call.may_fall_back = False
+        call.failed = served.but(seconds=at - call.asked)
+        call.version, call.until, call.role = call.policy.champion, call.deadline, Role.CHAMPION
+        if call.span is not None:
+            call.span.note("understudy.fallback", failure_attributes(served))
+        return True
+
+    def _outcome(self, call: Call, served: Served, at: float) -> Ended:
+        """Return what a call's handler answers, and its row.
+
+        There is no row for a call that its caller must correct: it is counted, but is no exposure.
+        """
+        failed, role = call.failed, call.role
+        fallback_from = failed.error if failed is not None else None
+        row = None
+        if role is Role.SHADOW or not isinstance(served.error, RequestError):
+            row = self._recorder.row(call, served, fallback_from, at - call.started)
+        seconds = Stages(call.routed - call.started, call.asked - call.routed, at - call.asked)
+        generation = call.policy.generation
+        outcome = Outcome(call.prediction_id, call.route, served, role, generation, fallback_from, seconds)
+        return Ended(call, outcome, row)
+
+    def _settle(self, ended: Sequence[Ended]) -> None:
+        """Count calls whose rows are written and describe them in their spans, answer them, and show them to shadows."""
+        self._recorder.report(ended)
+        for one in ended:
+            try:
+                one.call.on_result(one.outcome if one.defect is None else one.defect)
+            except Exception:  # a defect of ours: it must not cost the others their answers
+                _log.exception("answer.failed")
+        self._serve(self._shadows.of(ended))
+
+    # -- beside the turns ----------------------------------------------------------------------------------------------
+
+    def _start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        """Do for a call what has to wait, in a task."""
+        with within(call.span):
+            task = asyncio.get_running_loop().create_task(self._guarded(call, work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _guarded(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as defect:
+            self._fail(call, defect)
+
+    def _fail(self, call: Call, defect: Exception) -> None:
+        """Tell a caller of a defect of ours, which must not cost the others of the turn their answers."""
+        call.on_result(defect)
+
+    def _challengers_deadline(self, deadline: float, now: float) -> float:
+        """Return until when a challenger may try that the champion can still stand in for."""
+        return now + (deadline - now) * self._limits.challenger_budget_ratio
+
+
+def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
+    version = policy.versions.get(label)
+    if version is None:
+        raise UnknownVersion
+    return version
+
+
+def _give(answer: asyncio.Future[Outcome], found: Outcome | Exception) -> None:
+    if answer.done():  # its caller is gone
+        return
+    if isinstance(found, Exception):
+        answer.set_exception(found)
+    else:
+        answer.set_result(found)
