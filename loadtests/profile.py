@@ -54,6 +54,7 @@ STAGES: Mapping[str, Sequence[str]] = {
         "serving/feature_fetch.py",
         "serving/shadow_calls.py",
         "serving/turn.py",
+        "serving/turn_group.py",
         "serving/version_inputs.py",
     ),
     "batches and callbacks": (

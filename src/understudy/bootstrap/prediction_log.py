@@ -39,14 +39,8 @@ def open_spool(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncE
     return spool
 
 
-def open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> GroupCommit:
+def open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry) -> GroupCommit:
     """Return what writes rows into the spool, and waits for the disk where the settings say so."""
-    log = _commit_to(spool, settings, telemetry)
-    stack.callback(log.flush)
-    return log
-
-
-def _commit_to(spool: Spool, settings: Settings, telemetry: PrometheusTelemetry) -> GroupCommit:
     refused = not_logged if settings.spool_full == "refuse" else None
     if settings.spool_sync == "interval":
         return GroupCommit(spool, refused)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -92,7 +92,8 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         if tracer is not None:
             stack.push_async_callback(tracer.close, FLUSH_SECONDS)
         spool = open_spool(settings, telemetry, stack)
-        log = open_log(settings, spool, telemetry, stack)
+        log = open_log(settings, spool, telemetry)
+        last_calls = stack.enter_context(ExitStack())  # once the backends have ended all
         backends = BackendPool(partial(_make_caller, settings, telemetry))
         stack.push_async_callback(backends.close)
         shared_cache = _open_shared_cache(settings, telemetry, stack)
@@ -114,6 +115,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
                 monotonic=time.monotonic, unix=time.time, random_bits=partial(RandomBytes().bits, RANDOM_BITS)
             ),
         )
+        last_calls.callback(predictor.flush)
         parts = Parts(
             predictor,
             feed,

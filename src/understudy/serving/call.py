@@ -76,7 +76,7 @@ class Asked(Value, frozen=True):
 
 
 class Call(Slotted):
-    """One call under way, filled in place: when it began, when its route was known and when it ends, in monotonic seconds.
+    """One call under way, filled in place; its times are monotonic seconds.
 
     A shadow's call is one of its own, with a route that is its caller's.
     """

@@ -1,4 +1,4 @@
-"""Shadow calls: a copy of live traffic for the shadow version, asked after the caller's answer and logged under its own."""
+"""Shadow calls: a copy of live traffic for the shadow version, asked after the answer and logged under its own."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -40,7 +40,7 @@ class ShadowCalls:
             try:
                 if self._sees(one.call, one.outcome) and self._pool.enter(one.call.policy.model_name):
                     found.append(self._shadow_of(one.call, shadow))
-            except Exception:  # whatever the defect is, the answer is good and its row is written
+            except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
                 _log.exception("call.not_shadowed", model=one.call.policy.model_name)
         return found
 

@@ -10,7 +10,6 @@ cache, a call of its own) does that in a task, and comes back to the next step. 
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,8 +21,9 @@ from understudy.core.requests.rank import AssembledTreatments
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import choose_route, falls_back
 from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.schema import Assembled
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.errors import RequestError, ServingError, UnknownVersion
+from understudy.errors import RequestError, ServingError, UnderstudyError, UnknownVersion
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, within
 from understudy.ports.upstream.feature_store import FeatureStore
@@ -33,6 +33,7 @@ from understudy.serving.feature_fetch import FeatureFetch, names_for
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_calls import ShadowCalls
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 from understudy.serving.upstream.row_deadlines import WaitingRow
 from understudy.serving.version_inputs import LargeInputs, assembled_for, failure_of
@@ -83,10 +84,12 @@ class Predictor:
         self._large = LargeInputs()
         self._recorder = CallRecorder(telemetry, clocks.unix)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
-        self._asked: list[Asked] = []
-        """Calls of this turn whose callers wait in a task."""
-        self._ended: list[tuple[Call, Served, float]] = []
-        """Calls that ended in this turn: what came of each, and when."""
+        self._asked = TurnGroup[Asked](self.begin)
+        """Calls whose callers wait in a task."""
+        self._fetched = TurnGroup[Call](self._ask)
+        """Calls whose stored features are there."""
+        self._ended = TurnGroup[tuple[Call, Served, float]](self._end_turn)
+        """Calls that ended: what came of each, and when."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def predict(
@@ -135,17 +138,15 @@ class Predictor:
         self, model_name: str, request: Request, timeout_seconds: float | None, forced_version: str | None
     ) -> asyncio.Future[Outcome]:
         """Have a call begun with all that are asked in this turn, and return what its outcome will be given to."""
-        loop = asyncio.get_running_loop()
-        if not self._asked:
-            loop.call_soon(self._begin_asked, context=Context())
-        answer: asyncio.Future[Outcome] = loop.create_future()
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         on_result = partial(_give, answer)
-        self._asked.append(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
+        self._asked.add(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
         return answer
 
-    def _begin_asked(self) -> None:
-        asked, self._asked = self._asked, []
-        self.begin(asked)
+    def flush(self) -> None:
+        """End now what would end with this turn: the process ends."""
+        while self._ended:
+            self._ended.end()
 
     def _routed(self, one: Asked, snapshot: PolicySnapshot | None, unix_ms: int) -> Call:
         """Choose the route and the deadline; raises as :meth:`predict`."""
@@ -185,7 +186,7 @@ class Predictor:
         call.asked = now = self._clocks.monotonic()
         if call.may_fall_back:
             call.until = self._challengers_deadline(call.deadline, now)
-        self._ask([call])
+        self._fetched.add(call)
 
     def _ask(self, calls: Iterable[Call]) -> None:
         """Assemble the inputs of calls, and send each version what is for it."""
@@ -197,8 +198,8 @@ class Predictor:
                     self._start(call, self._ask_with_large(call))
                 elif self._takes(call, assembled_for(call)):
                     groups.setdefault(version, []).append(call)
-            except Exception as defect:
-                self._fail(call, defect)
+            except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
+                call.on_result(defect)
         for version, group in groups.items():
             self._send(version, group)
 
@@ -207,9 +208,9 @@ class Predictor:
         if self._takes(call, await self._large.assembled(call)):
             self._send(call.version, [call])
 
-    def _takes(self, call: Call, assembled: Any) -> bool:
+    def _takes(self, call: Call, assembled: Assembled | AssembledTreatments | Served) -> bool:
         """Note a call's assembled inputs, or end it with what is wrong with them."""
-        if type(assembled) is Served:
+        if isinstance(assembled, Served):
             self._end(call, assembled)
             return False
         call.assembled = assembled
@@ -223,8 +224,8 @@ class Predictor:
         rows: list[WaitingRow] = []
         for call in calls:
             assembled = call.assembled
-            if looks_up or isinstance(assembled, AssembledTreatments):
-                self._send_alone(call)
+            if looks_up or not isinstance(assembled, Assembled):
+                self._send_alone(call, assembled)
             else:
                 rows.append(WaitingRow(assembled.row, call.until, now, partial(self._answered, call), call.span))
         if not rows:
@@ -235,43 +236,38 @@ class Predictor:
             for row in rows:
                 row.end(problem)
 
-    def _send_alone(self, call: Call) -> None:
+    def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments | None) -> None:
         """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
-        assembled = call.assembled
-        found = None
-        if not isinstance(assembled, AssembledTreatments):
-            found = self._inference.hit(call.version, assembled)
+        assert assembled is not None
+        found = self._inference.hit(call.version, assembled) if isinstance(assembled, Assembled) else None
         if found is None:
-            self._start(call, self._infer(call))
+            self._start(call, self._infer(call, assembled))
         else:
             self._end(call, Served(call.version, assembled, found, None, CacheResult.HIT))
 
-    async def _infer(self, call: Call) -> None:
+    async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
         try:
-            prediction, cache = await self._inference.infer(call.version, call.assembled, call.until)
+            prediction, cache = await self._inference.infer(call.version, assembled, call.until)
         except ServingError as problem:
             self._end(call, failure_of(call, problem))
         else:
-            self._end(call, Served(call.version, call.assembled, prediction, None, cache))
+            self._end(call, Served(call.version, assembled, prediction, None, cache))
 
     # -- from the model servers to the answer --------------------------------------------------------------------------
 
     def _answered(self, call: Call, found: Prediction | ServingError) -> None:
         """Take a version's answer, or its error."""
-        if type(found) is Prediction:
-            self._end(call, Served(call.version, call.assembled, found, None))
-        else:
+        if isinstance(found, ServingError):
             self._end(call, failure_of(call, found))
+        else:
+            self._end(call, Served(call.version, call.assembled, found, None))
 
     def _end(self, call: Call, served: Served) -> None:
         """Have a call ended with all that end in this turn."""
-        if not self._ended:
-            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
-        self._ended.append((call, served, self._clocks.monotonic()))
+        self._ended.add((call, served, self._clocks.monotonic()))
 
-    def _end_turn(self) -> None:
+    def _end_turn(self, turn: Iterable[tuple[Call, Served, float]]) -> None:
         """Write the rows of the calls that ended, and then answer them; the champion answers for failed challengers."""
-        turn, self._ended = self._ended, []
         ended, again = [], []
         for call, served, at in turn:
             try:
@@ -279,8 +275,8 @@ class Predictor:
                     again.append(call)
                 else:
                     ended.append(self._outcome(call, served, at))
-            except Exception as defect:
-                self._fail(call, defect)
+            except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
+                call.on_result(defect)
         self._ask(again)
         self._log.commit(ended, self._settle)
 
@@ -311,12 +307,12 @@ class Predictor:
         return Ended(call, outcome, row)
 
     def _settle(self, ended: Sequence[Ended]) -> None:
-        """Count calls whose rows are written and describe them in their spans, answer them, and show them to shadows."""
+        """Count calls whose rows are written, and describe them in their spans; answer them; show them to shadows."""
         self._recorder.report(ended)
         for one in ended:
             try:
                 one.call.on_result(one.outcome if one.defect is None else one.defect)
-            except Exception:  # a defect of ours: it must not cost the others their answers
+            except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 _log.exception("answer.failed")
         self._serve(self._shadows.of(ended))
 
@@ -332,12 +328,8 @@ class Predictor:
     async def _guarded(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as defect:
-            self._fail(call, defect)
-
-    def _fail(self, call: Call, defect: Exception) -> None:
-        """Tell a caller of a defect of ours, which must not cost the others of the turn their answers."""
-        call.on_result(defect)
+        except Exception as defect:  # noqa: BLE001 - its caller is answered E500, and that logs it
+            call.on_result(defect)
 
     def _challengers_deadline(self, deadline: float, now: float) -> float:
         """Return until when a challenger may try that the champion can still stand in for."""
@@ -354,7 +346,9 @@ def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
 def _give(answer: asyncio.Future[Outcome], found: Outcome | Exception) -> None:
     if answer.done():  # its caller is gone
         return
-    if isinstance(found, Exception):
+    if isinstance(found, UnderstudyError):
+        answer.set_exception(found.as_value())
+    elif isinstance(found, Exception):
         answer.set_exception(found)
     else:
         answer.set_result(found)

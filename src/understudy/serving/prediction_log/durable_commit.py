@@ -39,7 +39,8 @@ class DurableCommit(GroupCommit):
     def commit(self, ended: Sequence[Ended], settle: Settle) -> None:
         """Write the rows of calls at once, and have the calls answered when they are synced."""
         self._write(ended)
-        held, others = [], []
+        held: list[Ended] = []
+        others: list[Ended] = []
         for one in ended:
             # No caller waits for a shadow's row.
             (others if one.row is None or one.call.role is Role.SHADOW else held).append(one)

@@ -36,10 +36,11 @@ class GroupCommit:
     def _write(self, ended: Sequence[Ended]) -> None:
         """Write the rows; calls whose rows are not written have none from then on."""
         with_row = [one for one in ended if one.row is not None]
-        if not with_row:
+        rows = [one.row for one in ended if one.row is not None]
+        if not rows:
             return
         try:
-            dropped = self._spool.append_all([one.row for one in with_row])
+            dropped = self._spool.append_all(rows)
         except Exception:  # noqa: BLE001 - a defect of ours, of one row: the others are written without it
             for one in with_row:
                 self._write_alone(one)

@@ -120,15 +120,7 @@ class BatchingCaller:
         finally:
             waiting.leave()
 
-    def submit(self, row: Row, deadline: float, on_result: OnRowResult) -> None:
-        """Have ``on_result`` called with the row's prediction, or with the error that :meth:`call` would raise for it.
-
-        Raises:
-            DeadlineExceeded: There is no time left; ``on_result`` is not called then.
-        """
-        self._enqueue(row, deadline, on_result)
-
-    def submit_turn(self, rows: Iterable[WaitingRow]) -> None:
+    def submit(self, rows: Iterable[WaitingRow]) -> None:
         """Have rows answered that are all that a turn of the event loop has for the version: what is due leaves now.
 
         A row without time left ends at once.

@@ -79,7 +79,7 @@ class CachedInference:
         Raises:
             BackendUnavailable: As :meth:`.BackendPool.of`; no row has ended.
         """
-        self._backends.of(version).submit_turn(rows)
+        self._backends.of(version).submit(rows)
 
     async def infer(
         self, version: ModelVersion, assembled: Assembled | AssembledTreatments, deadline: float

@@ -14,6 +14,7 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
 from understudy.serving.upstream.batching import BatchingCaller
+from understudy.serving.upstream.row_deadlines import WaitingRow
 
 SPOILT = -1.0
 
@@ -263,8 +264,8 @@ async def test_rows_that_wait_have_failed_when_closing_is_over():
     backend = MemoryBackend(echo, delay_seconds=0.05)
     caller = a_caller(backend, concurrency=1)
     answered: list[object] = []
-    for number in range(12):
-        caller.submit(row_of(float(number)), time.monotonic() + 5, answered.append)
+    since = time.monotonic()
+    caller.submit(WaitingRow(row_of(float(number)), since + 5, since, answered.append) for number in range(12))
     await asyncio.sleep(0.01)
 
     await caller.close()

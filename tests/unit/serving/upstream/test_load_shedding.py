@@ -23,13 +23,13 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, Overloaded
 from understudy.serving.call import Outcome
-from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
+from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference
-from understudy.serving.upstream.row_deadlines import ROWS_ENDED_PER_TURN
+from understudy.serving.upstream.row_deadlines import ROWS_ENDED_PER_TURN, WaitingRow
 
 SPOILT = -1.0
 WAIT_SECONDS = 0.2
@@ -54,6 +54,11 @@ def echo(rows: Sequence[Row]) -> Tensor:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def a_waiting_row(number: int, seconds: float, on_result: Callable[[object], None]) -> WaitingRow:
+    """Return a row that has so many seconds from now on."""
+    return WaitingRow(row_of(float(number)), now() + seconds, now(), on_result)
 
 
 def a_caller(backend: MemoryBackend, version: ModelVersion | None = None, **changed: Any) -> BatchingCaller:
@@ -210,11 +215,10 @@ def test_a_wave_of_hundreds_is_ended_a_few_at_a_time_so_that_others_have_their_t
     async def scenario() -> tuple[Turns, float]:
         caller = a_caller(backend, queue_rows=queue_rows, max_calls=1)
         turns = Turns()
-        caller.submit(row_of(0.0), now() + deadline_seconds, lambda _result: None)
+        caller.submit([a_waiting_row(0, deadline_seconds, lambda _result: None)])
         await asyncio.sleep(A_MOMENT)
         began = now()
-        for number in range(400):
-            caller.submit(row_of(float(number)), now() + deadline_seconds, turns.note)
+        caller.submit([a_waiting_row(number, deadline_seconds, turns.note) for number in range(400)])
         await until(lambda: turns.noted.total() == 400)
         return turns, now() - began
 
@@ -238,10 +242,9 @@ def test_the_later_a_wave_is_the_more_of_it_is_ended_at_once():
             loop.freeze(0.0005)  # what refusing one costs a slow machine
             ended.append(now())
 
-        caller.submit(row_of(0.0), now() + 9, lambda _result: None)
+        caller.submit([a_waiting_row(0, 9, lambda _result: None)])
         await asyncio.sleep(A_MOMENT)
-        for number in range(400):
-            caller.submit(row_of(float(number)), now() + 5, take_a_moment)
+        caller.submit([a_waiting_row(number, 5, take_a_moment) for number in range(400)])
         await until(lambda: len(ended) == 400)
         return ended
 
@@ -287,8 +290,7 @@ def test_calls_that_fail_at_once_leave_turns_to_others():
 
     async def scenario() -> Turns:
         turns, caller = Turns(), a_caller(Down(echo), max_calls=2)
-        for number in range(100):
-            caller.submit(row_of(float(number)), now() + 5, turns.note)
+        caller.submit([a_waiting_row(number, 5, turns.note) for number in range(100)])
         await until(lambda: turns.noted.total() == 100)
         return turns
 

@@ -5,10 +5,8 @@ route would, byte for byte but for ids and times; a test compares the two. It de
 way, and the connection then hands that to ASGI.
 """
 
-import asyncio
 import re
 from collections.abc import Callable
-from contextvars import Context
 from functools import lru_cache
 from typing import Protocol
 
@@ -29,6 +27,7 @@ from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHa
 from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import Span, within
 from understudy.serving.call import Outcome
+from understudy.serving.turn_group import TurnGroup
 
 _log = structlog.get_logger(__name__)
 
@@ -61,8 +60,7 @@ class FastPath:
         self.handler = handler
         self._new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
-        self._turn: list[_Call] = []
-        """What this turn of the event loop brought so far."""
+        self._turn = TurnGroup[_Call](handler.begin)
 
     def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter) -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
@@ -78,15 +76,9 @@ class FastPath:
             return False
         handler = self.handler
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
-        if not self._turn:
-            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
-        self._turn.append(_Call(model_name, dict(headers), body, span, target, handler, self._new_id, writer))
+        self._turn.add(_Call(model_name, dict(headers), body, span, target, handler, self._new_id, writer))
         handler.in_flight += 1
         return True
-
-    def _end_turn(self) -> None:
-        calls, self._turn = self._turn, []
-        self.handler.begin(calls)
 
 
 class _Call(Slotted):

@@ -1,0 +1,37 @@
+"""Groups what comes one by one within a turn of the event loop: all of it is given on together when the turn ends."""
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class TurnGroup(Generic[T]):
+    """What has come in this turn.
+
+    Args:
+        take: Takes all of it, in its order and in no call's trace; what comes meanwhile is for the next turn.
+    """
+
+    __slots__ = ("_come", "_take")
+
+    def __init__(self, take: Callable[[list[T]], None]) -> None:
+        self._take = take
+        self._come: list[T] = []
+
+    def __len__(self) -> int:
+        return len(self._come)
+
+    def add(self, one: T) -> None:
+        """Add one."""
+        if not self._come:
+            asyncio.get_running_loop().call_soon(self.end, context=Context())
+        self._come.append(one)
+
+    def end(self) -> None:
+        """Give on what has come, if anything has."""
+        come, self._come = self._come, []
+        if come:
+            self._take(come)
