@@ -1,36 +1,28 @@
-"""Random bytes from the operating system, fetched in blocks."""
+"""Random numbers from the operating system, fetched in blocks."""
 
 import os
+from collections.abc import Iterator
 
-_BLOCK_BYTES = 4_096
+_BLOCK = 400
+"""Numbers that are fetched at once: two system calls for each request would cost 4 µs."""
 
 
-class RandomBytes:
-    """Cryptographically random bytes, each used once.
+def random_numbers(bits: int) -> Iterator[int]:
+    """Yield numbers of so many cryptographically random bits without end, each drawn once.
 
-    Two system calls for each request cost 4 µs; one for 4 KiB serves 150 requests. Create it after a fork: two
-    processes with one block would return the same bytes.
+    Take the first one after a fork: two processes with one block would draw the same numbers.
     """
+    size = (bits + 7) // 8
+    spare = size * 8 - bits
+    while True:
+        block = os.urandom(size * _BLOCK)
+        for start in range(0, len(block), size):
+            yield int.from_bytes(block[start : start + size]) >> spare
 
-    def __init__(self) -> None:
-        self._block = b""
-        self._used = 0
 
-    def take(self, count: int) -> bytes:
-        """Return ``count`` bytes, at most 4,096."""
-        start = self._used
-        self._used = end = start + count
-        if end > len(self._block):
-            self._block = os.urandom(_BLOCK_BYTES)
-            self._used = end = count
-            start = 0
-        return self._block[start:end]
-
-    def bits(self, count: int) -> int:
-        """Return a number of ``count`` random bits."""
-        size = (count + 7) // 8
-        return int.from_bytes(self.take(size)) >> (size * 8 - count)
-
-    def hex(self, count: int) -> str:
-        """Return ``count`` bytes as hex digits."""
-        return self.take(count).hex()
+def random_hex(count: int) -> Iterator[str]:
+    """Yield so many random bytes as hex digits, without end; as :func:`random_numbers`."""
+    while True:
+        digits = os.urandom(count * _BLOCK).hex()
+        for start in range(0, len(digits), 2 * count):
+            yield digits[start : start + 2 * count]

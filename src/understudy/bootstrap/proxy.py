@@ -17,7 +17,7 @@ from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeSto
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
-from understudy.adapters.randomness import RandomBytes
+from understudy.adapters.randomness import random_numbers
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
@@ -111,9 +111,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             shadows=shadows,
             telemetry=telemetry,
             limits=_limits_of(settings),
-            clocks=Clocks(
-                monotonic=time.monotonic, unix=time.time, random_bits=partial(RandomBytes().bits, RANDOM_BITS)
-            ),
+            clocks=Clocks(monotonic=time.monotonic, unix=time.time, random_bits=random_numbers(RANDOM_BITS).__next__),
         )
         last_calls.callback(predictor.flush)
         parts = Parts(

@@ -81,8 +81,7 @@ class CallRecorder:
         served, failed, stages = outcome.served, call.failed, outcome.seconds
         seconds = stages.route + stages.features + stages.upstream
         if failed is None:
-            word = Status.OK if served.error is None else _outcome_word(served.error)
-            _add_served(counts, served, outcome.role, word, seconds)
+            _add_served(counts, served, outcome.role, _outcome_word(served.error), seconds)
             return
         _add_served(counts, failed, Role.CHALLENGER, _outcome_word(failed.error), failed.seconds)
         word = "fallback" if served.error is None else _outcome_word(served.error)
@@ -207,4 +206,6 @@ def _add_served(counts: _Counts, served: Served, role: Role, word: str, seconds:
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:
+    if error is None:
+        return Status.OK
     return "invalid_input" if isinstance(error, RequestError) else _status(error, None)

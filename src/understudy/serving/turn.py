@@ -239,11 +239,17 @@ class Predictor:
     def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments | None) -> None:
         """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
         assert assembled is not None
-        found = self._inference.hit(call.version, assembled) if isinstance(assembled, Assembled) else None
-        if found is None:
-            self._start(call, self._infer(call, assembled))
+        found = None
+        try:
+            if isinstance(assembled, Assembled):
+                found = self._inference.hit(call.version, assembled)
+        except Exception as defect:  # noqa: BLE001 - as above
+            call.on_result(defect)
         else:
-            self._end(call, Served(call.version, assembled, found, None, CacheResult.HIT))
+            if found is None:
+                self._start(call, self._infer(call, assembled))
+            else:
+                self._end(call, Served(call.version, assembled, found, None, CacheResult.HIT))
 
     async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
         try:
@@ -258,9 +264,10 @@ class Predictor:
     def _answered(self, call: Call, found: Prediction | ServingError) -> None:
         """Take a version's answer, or its error."""
         if isinstance(found, ServingError):
-            self._end(call, failure_of(call, found))
+            served = failure_of(call, found)
         else:
-            self._end(call, Served(call.version, call.assembled, found, None))
+            served = Served(call.version, call.assembled, found, None)
+        self._ended.add((call, served, self._clocks.monotonic()))
 
     def _end(self, call: Call, served: Served) -> None:
         """Have a call ended with all that end in this turn."""

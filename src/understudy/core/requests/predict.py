@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.features import MAX_NAME_SHOWN
-from understudy.core.schema.schema import Assembled, assembled, single_values
+from understudy.core.schema.schema import Assembled, input_hash_of, single_values
 from understudy.core.schema.tensors import Row
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, TypedDecoder
 from understudy.core.value import Slotted
@@ -85,7 +85,10 @@ class TypedRequest(Slotted, gc=False):
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
         """See :meth:`PredictRequest.assemble`."""
         schema = version.input_schema
-        return assembled(self._row) if schema.decoder is self._decoder else schema.assemble(self.inputs, stored)
+        if schema.decoder is not self._decoder:
+            return schema.assemble(self.inputs, stored)
+        row = self._row
+        return Assembled(row, input_hash_of(row), ())
 
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         """See :meth:`PredictRequest.logged_values`."""

@@ -50,7 +50,7 @@ def choose_route(
     A challenger with weight 0 answers no entity, whatever a category says: taking the weight to 0 is the rollback. A
     further arm is a challenger too, but a category never means it.
     """
-    bucket = bucket_of(policy.bucket_key, entity_id)
+    bucket = bucket_of(policy.salt or policy.model_name, entity_id)
     if forced is not None:
         return Route(forced, policy.role_of(forced), bucket, Reason.FORCED)
     weight = policy.challenger_weight

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from understudy import __version__
-from understudy.adapters.randomness import RandomBytes
+from understudy.adapters.randomness import random_hex
 from understudy.bootstrap.proxy import Parts, open_parts
 from understudy.core.routing.policy import PolicySnapshot, serving_policy_of
 from understudy.core.routing.rate_limits import Allowance
@@ -73,7 +73,7 @@ class Proxy:
         self.settings = settings
         self._opener = opener
         self._on_open = on_open
-        self.new_id = partial(RandomBytes().hex, 16)
+        self.new_id: Callable[[], str] = random_hex(16).__next__
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[dict[str, Any]]:

@@ -23,9 +23,10 @@ NAMES_REQUEST = frozenset({b"traceparent", b"tracestate", b"x-request-id"})
 """Headers that name a request, or the trace that it belongs to."""
 DEADLINES = frozenset({b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-request-timeout-ms"})
 """Headers of callers' deadlines; a head with two of one name is refused where it is parsed."""
-OPTION_HEADERS = DEADLINES | {b"authorization", b"content-encoding", b"content-length"}
+WISHES = DEADLINES | {b"authorization", b"content-encoding"}
+"""Headers by which a caller asks for something."""
+OPTION_HEADERS = WISHES | {b"content-length"}
 """Headers that :class:`RequestOptions` is made of."""
-_WISHES = OPTION_HEADERS - {b"content-length"}
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 _GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -77,8 +78,8 @@ def read_headers(fields: HeaderFields) -> RequestOptions:
     Raises:
         HeaderInvalid: A deadline that is no number above 0, or a compressed body.
     """
-    if _WISHES.isdisjoint(fields):
-        return RequestOptions(None, None, content_length(fields.get(b"content-length")))
+    if OPTION_HEADERS.isdisjoint(fields):
+        return RequestOptions()
     if fields.get(b"content-encoding", b"identity").lower() != b"identity":
         raise HeaderInvalid("content-encoding: send the body uncompressed")
     authorization = fields.get(b"authorization")

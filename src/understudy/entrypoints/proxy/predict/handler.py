@@ -22,8 +22,10 @@ from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.core.value import Value
 from understudy.entrypoints.proxy.messages.headers import (
+    WISHES,
     HeaderFields,
     RequestOptions,
+    content_length,
     headers_of_lines,
     read_headers,
     receipt_lines,
@@ -44,6 +46,7 @@ loop for all other callers (head-of-line blocking)."""
 CLEAN_INLINE_BYTES = 262_144
 """A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
 thread too, and handing the body over costs more (measured: 0.2 ms)."""
+_NO_WISHES = RequestOptions()
 Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
 
@@ -144,13 +147,14 @@ class PredictHandler:
         asked = []
         for call in calls:
             try:
-                options, model_name = read_headers(call.fields), call.model_name
+                fields, model_name = call.fields, call.model_name
+                options = _NO_WISHES if WISHES.isdisjoint(fields) else read_headers(fields)
                 caller = admitted.get((options.authorization, model_name))
                 if caller is None:
                     caller = self._admitted(options, model_name)
                     admitted[options.authorization, model_name] = caller
                 if caller.is_limited:
-                    self._rate_limiter.charge(caller.key, options.content_length, arrived)
+                    self._rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), arrived)
                 request = read_predict(call.body, caller.decoder)
                 left = None if options.timeout_seconds is None else self._left(options, arrived)
                 asked.append(Asked(model_name, request, call.on_result, left, None, call.span))

@@ -64,7 +64,8 @@ class FastPathCycle(Slotted):
             self.response_complete = True
             return
         # Backpressure: a slow reader gets at most this one response too early, as its next call goes through ASGI.
-        default_lines = _default_lines(connection.server_state.default_headers)
+        headers = connection.server_state.default_headers
+        default_lines = _default_lines.lines if headers is _default_lines.headers else _default_lines(headers)
         close_line = b"" if self.keep_alive else _CLOSE_LINE
         transport.write(_WHOLE % (STATUS_LINE[status], default_lines, len(body), lines, close_line, body))
         self.response_started = self.response_complete = True
@@ -130,13 +131,13 @@ class _DefaultLines:
     """Caches the default headers as lines; uvicorn makes a new list of them each second."""
 
     def __init__(self) -> None:
-        self._headers: list[Header] = []
-        self._lines = b""
+        self.headers: list[Header] = []
+        self.lines = b""
 
     def __call__(self, headers: list[Header]) -> bytes:
-        if headers is not self._headers:
-            self._headers, self._lines = headers, header_lines(headers)
-        return self._lines
+        if headers is not self.headers:
+            self.headers, self.lines = headers, header_lines(headers)
+        return self.lines
 
 
 _default_lines = _DefaultLines()
