@@ -9,23 +9,19 @@ cache, a call of its own) does that in a task, and comes back to the next step. 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import structlog
 
 from understudy.core.prediction_log.prediction_id import prediction_id
-from understudy.core.requests.rank import AssembledTreatments
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import choose_route, falls_back
-from understudy.core.schema.outputs import Prediction
-from understudy.core.schema.schema import Assembled
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.errors import RequestError, ServingError, UnderstudyError, UnknownVersion
+from understudy.errors import RequestError, UnderstudyError, UnknownVersion
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.ports.telemetry.tracing import CURRENT, within
+from understudy.ports.telemetry.tracing import CURRENT
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.serving.call import Asked, Call, Ended, Outcome, Request, Served, Stages
 from understudy.serving.call_record import CallRecorder, failure_attributes
@@ -34,9 +30,8 @@ from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_calls import ShadowCalls
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.turn_group import TurnGroup
-from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.upstream.row_deadlines import WaitingRow
-from understudy.serving.version_inputs import LargeInputs, assembled_for, failure_of
+from understudy.serving.upstream.cached_inference import CachedInference
+from understudy.serving.version_calls import VersionCalls
 
 _log = structlog.get_logger(__name__)
 
@@ -76,21 +71,16 @@ class Predictor:
         clocks: Clocks,
     ) -> None:
         self._snapshot = snapshot
-        self._inference = inference
-        self._limits = limits
         self._clocks = clocks
         self._log = log
-        self._features = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
-        self._large = LargeInputs()
+        fetch = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
+        self._versions = VersionCalls(inference, fetch, limits.challenger_budget_ratio, clocks.monotonic, self._served)
         self._recorder = CallRecorder(telemetry, clocks.unix)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
         self._asked = TurnGroup[Asked](self.begin)
         """Calls whose callers wait in a task."""
-        self._fetched = TurnGroup[Call](self._ask)
-        """Calls whose stored features are there."""
         self._ended = TurnGroup[tuple[Call, Served, float]](self._end_turn)
         """Calls that ended: what came of each, and when."""
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def predict(
         self,
@@ -132,7 +122,7 @@ class Predictor:
                 calls.append(self._routed(one, snapshot, unix_ms))
             except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
                 one.on_result(problem)
-        self._serve(calls)
+        self._versions.serve(calls)
 
     def _answer_to(
         self, model_name: str, request: Request, timeout_seconds: float | None, forced_version: str | None
@@ -164,112 +154,15 @@ class Predictor:
             budget = own_limit
         call_id = prediction_id(unix_ms, self._clocks.random_bits())
         routed, ends = monotonic(), started + budget
-        until = self._challengers_deadline(ends, routed) if may_fall_back else ends
         # By their places: names would cost every call a tenth of a microsecond.
         return Call(
             call_id, policy, route, request, one.on_result, started, routed, ends, budget, own_limit, one.span,
-            version, until, routed, route.role, may_fall_back, wanted,
+            version, ends, routed, route.role, may_fall_back, wanted,
         )  # fmt: skip
-
-    def _serve(self, calls: Iterable[Call]) -> None:
-        """Let the versions of calls answer, once the stored features are there of those that need some."""
-        ready = []
-        for call in calls:
-            if call.wanted:
-                self._start(call, self._serve_with_features(call))
-            else:
-                ready.append(call)
-        self._ask(ready)
-
-    async def _serve_with_features(self, call: Call) -> None:
-        await self._features.fetch(call)
-        call.asked = now = self._clocks.monotonic()
-        if call.may_fall_back:
-            call.until = self._challengers_deadline(call.deadline, now)
-        self._fetched.add(call)
-
-    def _ask(self, calls: Iterable[Call]) -> None:
-        """Assemble the inputs of calls, and send each version what is for it."""
-        groups: dict[ModelVersion, list[Call]] = {}
-        for call in calls:
-            version = call.version
-            try:
-                if call.request.is_large(version):
-                    self._start(call, self._ask_with_large(call))
-                elif self._takes(call, assembled_for(call)):
-                    groups.setdefault(version, []).append(call)
-            except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
-                call.on_result(defect)
-        for version, group in groups.items():
-            self._send(version, group)
-
-    async def _ask_with_large(self, call: Call) -> None:
-        """Do the same for a call whose inputs take long: they are assembled in a thread."""
-        if self._takes(call, await self._large.assembled(call)):
-            self._send(call.version, [call])
-
-    def _takes(self, call: Call, assembled: Assembled | AssembledTreatments | Served) -> bool:
-        """Note a call's assembled inputs, or end it with what is wrong with them."""
-        if isinstance(assembled, Served):
-            self._end(call, assembled)
-            return False
-        call.assembled = assembled
-        if call.stored and assembled.defaulted:
-            self._features.count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
-        return True
-
-    def _send(self, version: ModelVersion, calls: Sequence[Call]) -> None:
-        """Ask a version for the answers to calls whose inputs are assembled: all of them are one batch."""
-        now, looks_up = self._clocks.monotonic(), self._inference.looks_up(version)
-        rows: list[WaitingRow] = []
-        for call in calls:
-            assembled = call.assembled
-            if looks_up or not isinstance(assembled, Assembled):
-                self._send_alone(call, assembled)
-            else:
-                rows.append(WaitingRow(assembled.row, call.until, now, partial(self._answered, call), call.span))
-        if not rows:
-            return
-        try:
-            self._inference.submit(version, rows)
-        except ServingError as problem:
-            for row in rows:
-                row.end(problem)
-
-    def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments | None) -> None:
-        """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
-        assert assembled is not None
-        found = None
-        try:
-            if isinstance(assembled, Assembled):
-                found = self._inference.hit(call.version, assembled)
-        except Exception as defect:  # noqa: BLE001 - as above
-            call.on_result(defect)
-        else:
-            if found is None:
-                self._start(call, self._infer(call, assembled))
-            else:
-                self._end(call, Served(call.version, assembled, found, None, CacheResult.HIT))
-
-    async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
-        try:
-            prediction, cache = await self._inference.infer(call.version, assembled, call.until)
-        except ServingError as problem:
-            self._end(call, failure_of(call, problem))
-        else:
-            self._end(call, Served(call.version, assembled, prediction, None, cache))
 
     # -- from the model servers to the answer --------------------------------------------------------------------------
 
-    def _answered(self, call: Call, found: Prediction | ServingError) -> None:
-        """Take a version's answer, or its error."""
-        if isinstance(found, ServingError):
-            served = failure_of(call, found)
-        else:
-            served = Served(call.version, call.assembled, found, None)
-        self._ended.add((call, served, self._clocks.monotonic()))
-
-    def _end(self, call: Call, served: Served) -> None:
+    def _served(self, call: Call, served: Served) -> None:
         """Have a call ended with all that end in this turn."""
         self._ended.add((call, served, self._clocks.monotonic()))
 
@@ -284,7 +177,7 @@ class Predictor:
                     ended.append(self._outcome(call, served, at))
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.on_result(defect)
-        self._ask(again)
+        self._versions.ask(again)
         self._log.commit(ended, self._settle)
 
     def _falls_back(self, call: Call, served: Served, at: float) -> bool:
@@ -321,26 +214,7 @@ class Predictor:
                 one.call.on_result(one.outcome if one.defect is None else one.defect)
             except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 _log.exception("answer.failed")
-        self._serve(self._shadows.of(ended))
-
-    # -- beside the turns ----------------------------------------------------------------------------------------------
-
-    def _start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        """Do for a call what has to wait, in a task."""
-        with within(call.span):
-            task = asyncio.get_running_loop().create_task(self._guarded(call, work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except Exception as defect:  # noqa: BLE001 - its caller is answered E500, and that logs it
-            call.on_result(defect)
-
-    def _challengers_deadline(self, deadline: float, now: float) -> float:
-        """Return until when a challenger may try that the champion can still stand in for."""
-        return now + (deadline - now) * self._limits.challenger_budget_ratio
+        self._versions.serve(self._shadows.of(ended))
 
 
 def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:

@@ -25,9 +25,10 @@ from understudy.core.schema.tensors import Block, Row, Tensor
 from understudy.errors import DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.telemetry.tracing import CURRENT, Span
 from understudy.ports.upstream.model_backend import ModelBackend
+from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.batch_inference import BatchInference, fail
 from understudy.serving.upstream.load_shedding import LoadShedder
-from understudy.serving.upstream.row_deadlines import OnRowResult, RowDeadlines, WaitingRow
+from understudy.serving.upstream.row_deadlines import RowDeadlines, WaitingRow
 
 _log = structlog.get_logger(__name__)
 
@@ -83,7 +84,7 @@ class BatchingCaller:
             send_due=self._dispatch_until,
             overloaded=self._overloaded,
         )
-        self._is_turn_planned = False
+        self._come = TurnGroup[WaitingRow](self.submit)
         self._left_at = -inf
         self._gap_timer: asyncio.TimerHandle | None = None
         self._calls: dict[asyncio.Task[None], float] = {}
@@ -104,7 +105,7 @@ class BatchingCaller:
     @property
     def rows_under_way(self) -> int:
         """Rows that wait, and calls in flight, those of blocks included."""
-        return len(self._queue) + len(self._calls) + self._blocks
+        return len(self._come) + len(self._queue) + len(self._calls) + self._blocks
 
     async def call(self, row: Row, deadline: float) -> Prediction:
         """Return the prediction for one row.
@@ -114,7 +115,8 @@ class BatchingCaller:
             Overloaded: No call was free in time, or there are more rows than may wait.
         """
         answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
-        waiting = self._enqueue(row, deadline, partial(_set, answer))
+        waiting = WaitingRow(row, deadline, self._now(), partial(_set, answer), CURRENT.get())
+        self._come.add(waiting)
         try:
             return await answer
         finally:
@@ -137,32 +139,11 @@ class BatchingCaller:
                 self._shedder.reject(waiting, remaining)
         self._dispatch_if_due()
 
-    def _enqueue(self, row: Row, deadline: float, on_result: OnRowResult) -> WaitingRow:
-        since = self._now()
-        remaining = deadline - since
-        if remaining <= 0:
-            raise DeadlineExceeded("queue")
-        waiting = WaitingRow(row, deadline, since, on_result, CURRENT.get())
-        if not self._has_room():
-            self._shedder.reject(waiting, remaining)
-            return waiting
-        self._deadlines.watch(waiting, remaining)
-        self._queue.append(waiting)
-        if not self._is_turn_planned:
-            self._is_turn_planned = True
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        return waiting
-
     def _has_room(self) -> bool:
         """Whether one more row may wait; a turn may bring more rows than may wait, of which none has to."""
         if len(self._queue) >= self._queue_rows:
             self._dispatch_if_due()
         return len(self._queue) < self._queue_rows
-
-    def _end_turn(self) -> None:
-        """Send what is due, once every request that the event loop found ready has had its row queued."""
-        self._is_turn_planned = False
-        self._dispatch_if_due()
 
     async def call_block(self, block: Block, deadline: float) -> Tensor:
         """Return the answer to rows that are a call of their own: they never wait for company, nor for each other.
@@ -190,7 +171,7 @@ class BatchingCaller:
         """Wait until no row waits and no call is in flight, at most ``timeout_seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_seconds):
-                while self._queue or self._calls or self._blocks:
+                while self.rows_under_way:
                     await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(IDLE_POLL_SECONDS))
 
     async def close(self) -> None:

@@ -14,16 +14,8 @@ import structlog
 
 from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import (
-    HeaderFields,
-    RawHeaders,
-    header_lines,
-    identify,
-    receipt_lines,
-)
-from understudy.entrypoints.proxy.messages.problems import problem_body, problem_lines, status_of
-from understudy.entrypoints.proxy.messages.reply import JSON
-from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, answer_body
+from understudy.entrypoints.proxy.messages.headers import HeaderFields, RawHeaders, header_lines, identify
+from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
 from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import Span, within
 from understudy.serving.call import Outcome
@@ -37,7 +29,6 @@ _TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
 """Only model names that need no percent-decoding."""
 _MAX_TARGET = 512
 """Bytes of a target that is cached: its length is the caller's choice."""
-_JSON_LINE = header_lines([JSON])
 
 
 class ResponseWriter(Protocol):
@@ -113,13 +104,10 @@ class _Call(Slotted):
         """Return status, header lines and body, as the handler's own replies have them."""
         handler = self._handler
         request_id, identity_lines = identify(self.fields, self._new_id, self.span)
-        if type(found) is Outcome:
-            error = found.served.error
-            lines = receipt_lines(found, name_version=handler.version_headers) + identity_lines
-            if error is None:
-                return 200, _JSON_LINE + lines, answer_body(found)
-            return status_of(error), problem_lines(error) + lines, problem_body(error, self._target.decode())
         path = self._target.decode()
+        if type(found) is Outcome:
+            status, lines, body = handler.answer(found, path)
+            return status, lines + identity_lines, body
         if isinstance(found, UnderstudyError):
             reply = handler.refuse(found, path)
         else:

@@ -26,11 +26,19 @@ from understudy.entrypoints.proxy.messages.headers import (
     HeaderFields,
     RequestOptions,
     content_length,
+    header_lines,
     headers_of_lines,
     read_headers,
     receipt_lines,
 )
-from understudy.entrypoints.proxy.messages.problems import Places, problem_body, problem_headers, problem_of, status_of
+from understudy.entrypoints.proxy.messages.problems import (
+    Places,
+    problem_body,
+    problem_headers,
+    problem_lines,
+    problem_of,
+    status_of,
+)
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
@@ -46,6 +54,7 @@ loop for all other callers (head-of-line blocking)."""
 CLEAN_INLINE_BYTES = 262_144
 """A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
 thread too, and handing the body over costs more (measured: 0.2 ms)."""
+_JSON_LINE = header_lines([JSON])
 _NO_WISHES = RequestOptions()
 Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
@@ -104,7 +113,7 @@ class PredictHandler:
         self._needs_key = needs_key
         self._now = now
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
-        self.version_headers = version_headers
+        self._version_headers = version_headers
         self.tracer = tracer
         self.body_pool = body_parser_pool()
         self.in_flight = 0
@@ -164,15 +173,16 @@ class PredictHandler:
 
     def reply(self, outcome: Outcome, path: str) -> Reply:
         """Answer a call that had a route."""
-        error = outcome.served.error
-        if error is None:
-            return Reply(200, [JSON, *headers_of_lines(self.receipt_lines(outcome))], answer_body(outcome))
-        headers = [*problem_headers(error), *headers_of_lines(self.receipt_lines(outcome))]
-        return Reply(status_of(error), headers, problem_body(error, path))
+        status, lines, body = self.answer(outcome, path)
+        return Reply(status, headers_of_lines(lines), body)
 
-    def receipt_lines(self, outcome: Outcome) -> bytes:
-        """Return a reply's header lines that are its receipt."""
-        return receipt_lines(outcome, name_version=self.version_headers)
+    def answer(self, outcome: Outcome, path: str) -> tuple[int, bytes, bytes]:
+        """Return the status, the header lines and the body that such a call is answered with."""
+        error = outcome.served.error
+        receipt = receipt_lines(outcome, name_version=self._version_headers)
+        if error is None:
+            return 200, _JSON_LINE + receipt, answer_body(outcome)
+        return status_of(error), problem_lines(error) + receipt, problem_body(error, path)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
         """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
