@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanContext
 from understudy.adapters.memory.tracing import MemoryTracer
 from understudy.adapters.telemetry.otel import OtelTracer, sampler_of
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.telemetry.tracing import CURRENT, Tracer, aside, step, within
+from understudy.ports.telemetry.tracing import CURRENT, Tracer, step, within
 
 CALLER = TraceContext("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331", is_sampled=True, state="vendor=1")
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
@@ -160,10 +160,11 @@ async def test_what_is_not_sampled_is_seen_by_nobody_and_its_callers_headers_go_
 
 async def test_a_trace_aside_is_its_own_and_linked_and_everything_within_belongs_to_it(subject: Subject):
     call = subject.tracer.receive("POST /x", CALLER, {})
-    with within(call):
-        with aside(call, "shadow"), step("features") as inner:
-            assert inner is CURRENT.get() is not None
-        assert CURRENT.get() is call
+    own = call.aside("shadow")
+    assert own is not None
+    with within(own), step("features") as inner:
+        assert inner is CURRENT.get() is not None
+    own.end()
     call.end()
 
     features, shadow, server = await subject.ended()

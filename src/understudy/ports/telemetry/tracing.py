@@ -103,24 +103,7 @@ def step(name: str) -> Iterator[Span | None]:
     if parent is None:
         yield None
         return
-    with _lasting(parent.step(name)) as span:
-        yield span
-
-
-@contextmanager
-def aside(of: Span, name: str) -> Iterator[Span | None]:
-    """Have everything inside belong to a trace of its own, linked to ``of``; to none if ``of`` is not recorded."""
-    span = of.aside(name)
-    if span is None:
-        with within(None):
-            yield None
-        return
-    with _lasting(span):
-        yield span
-
-
-@contextmanager
-def _lasting(span: Span) -> Iterator[Span]:
+    span = parent.step(name)
     try:
         with within(span):
             yield span
