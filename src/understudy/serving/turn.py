@@ -101,8 +101,13 @@ class Predictor:
         Raises:
             PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
         """
-        # The future has no name here: an error that is raised would lead to itself by this frame.
-        return await self._answer_to(model_name, request, timeout_seconds, forced_version)
+        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        on_result = partial(_give, answer)
+        self._asked.add(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
+        try:
+            return await answer
+        finally:
+            del answer, on_result  # an error that is raised would lead to itself by this frame
 
     def decoder_of(self, model_name: str) -> TypedDecoder | None:
         """Return what reads most bodies of a model's calls in one pass, if there is such a thing."""
@@ -123,15 +128,6 @@ class Predictor:
             except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
                 one.on_result(problem)
         self._versions.serve(calls)
-
-    def _answer_to(
-        self, model_name: str, request: Request, timeout_seconds: float | None, forced_version: str | None
-    ) -> asyncio.Future[Outcome]:
-        """Have a call begun with all that are asked in this turn, and return what its outcome will be given to."""
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        on_result = partial(_give, answer)
-        self._asked.add(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
-        return answer
 
     def flush(self) -> None:
         """End now what would end with this turn: the process ends."""
@@ -227,9 +223,7 @@ def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
 def _give(answer: asyncio.Future[Outcome], found: Outcome | Exception) -> None:
     if answer.done():  # its caller is gone
         return
-    if isinstance(found, UnderstudyError):
-        answer.set_exception(found.as_value())
-    elif isinstance(found, Exception):
-        answer.set_exception(found)
+    if isinstance(found, Exception):
+        answer.set_exception(found.as_value() if isinstance(found, UnderstudyError) else found)
     else:
         answer.set_result(found)

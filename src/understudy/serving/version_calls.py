@@ -10,17 +10,24 @@ from functools import partial
 from typing import Any
 
 from understudy.core.requests.rank import AssembledTreatments
-from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
-from understudy.errors import ServingError
+from understudy.errors import DeadlineExceeded, ServingError
 from understudy.ports.telemetry.tracing import within
 from understudy.serving.call import Call, Served
 from understudy.serving.feature_fetch import FeatureFetch
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 from understudy.serving.upstream.row_deadlines import WaitingRow
-from understudy.serving.version_inputs import LargeInputs, assembled_for, failure_of
+from understudy.serving.version_inputs import assembled_for, failure_of
+
+MAX_LARGE = 2
+"""Large inputs of callers that are assembled at once: more threads would only take the interpreter from the event loop.
+"""
+MAX_LARGE_SHADOWS = 1
+"""Those of shadows, which have a place of their own: no caller waits behind one."""
 
 
 class VersionCalls:
@@ -47,7 +54,7 @@ class VersionCalls:
         self._challenger_budget_ratio = challenger_budget_ratio
         self._now = now
         self._on_served = on_served
-        self._large = LargeInputs()
+        self._large, self._large_shadows = ThreadBulkhead(MAX_LARGE), ThreadBulkhead(MAX_LARGE_SHADOWS)
         self._with_features = TurnGroup[Call](self._ask_first)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -89,8 +96,14 @@ class VersionCalls:
         self.ask(calls)
 
     async def _ask_with_large(self, call: Call) -> None:
-        """Ask for a call whose inputs are assembled in a thread."""
-        if self._takes(call, await self._large.assembled(call)):
+        """Ask for a call whose inputs are assembled in a thread, until the version's time is over."""
+        places = self._large_shadows if call.role is Role.SHADOW else self._large
+        try:
+            async with asyncio.timeout_at(call.until):
+                assembled = await places.run(assembled_for, call)
+        except TimeoutError:
+            assembled = Served(call.version, None, None, DeadlineExceeded("queue", call.budget_seconds))
+        if self._takes(call, assembled):
             self._send(call.version, [call])
 
     def _takes(self, call: Call, assembled: Assembled | AssembledTreatments | Served) -> bool:

@@ -1,40 +1,15 @@
-"""A version's inputs of a call: assembled, in a thread where that takes long, or what is wrong with them."""
+"""A version's inputs of a call, or what is wrong with them."""
 
-import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from understudy.core.requests.rank import AssembledTreatments
-from understudy.core.routing.policy import ModelVersion, Role
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.schema import Assembled
 from understudy.core.schema.stored_features import assemble_without_unfit
 from understudy.errors import DeadlineExceeded, FeaturesUnavailable, InputInvalid, ServingError, UnderstudyError
 from understudy.serving.call import Call, Served
-from understudy.serving.thread_bulkhead import ThreadBulkhead
-
-MAX_LARGE = 2
-"""Large inputs of callers that are assembled at once: more threads would only take the interpreter from the event loop.
-"""
-MAX_LARGE_SHADOWS = 1
-"""Those of shadows, which have a place of their own: no caller waits behind one."""
-
-
-class LargeInputs:
-    """Assembles large inputs in threads."""
-
-    def __init__(self) -> None:
-        self._callers = ThreadBulkhead(MAX_LARGE)
-        self._shadows = ThreadBulkhead(MAX_LARGE_SHADOWS)
-
-    async def assembled(self, call: Call) -> Assembled | AssembledTreatments | Served:
-        """Return what :func:`assembled_for` returns, from a thread, until the version's time is over."""
-        places = self._shadows if call.role is Role.SHADOW else self._callers
-        try:
-            async with asyncio.timeout_at(call.until):
-                return await places.run(assembled_for, call)
-        except TimeoutError:
-            return Served(call.version, None, None, DeadlineExceeded("queue", call.budget_seconds))
 
 
 def assembled_for(call: Call) -> Assembled | AssembledTreatments | Served:

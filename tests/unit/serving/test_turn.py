@@ -54,7 +54,7 @@ from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.version_inputs import MAX_LARGE
+from understudy.serving.version_calls import MAX_LARGE
 
 INPUTS = {"age": 41.0, "income": 2.0}
 

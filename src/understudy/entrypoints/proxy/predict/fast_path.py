@@ -12,12 +12,11 @@ from typing import Protocol
 
 import structlog
 
-from understudy.core.value import Slotted
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import HeaderFields, RawHeaders, header_lines, identify
-from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
+from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lines, identify
+from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
 from understudy.errors import InternalFault, UnderstudyError
-from understudy.ports.telemetry.tracing import Span, within
+from understudy.ports.telemetry.tracing import within
 from understudy.serving.call import Outcome
 from understudy.serving.turn_group import TurnGroup
 
@@ -53,12 +52,14 @@ class FastPath:
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
         self._turn = TurnGroup[_Call](handler.begin)
 
-    def offer(self, target: bytes, headers: RawHeaders, body: bytes, writer: ResponseWriter) -> bool:
+    def offer(
+        self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, writer: ResponseWriter
+    ) -> bool:
         """Answer a POST, or return ``False``: then nothing has happened, and ``writer`` is not used.
 
         Args:
             target: The request's target as it was sent.
-            headers: Lower-case names and values.
+            headers: Lower-case names and values; as a mapping where no name came twice.
             body: All of it.
             writer: Takes the answer.
         """
@@ -66,19 +67,16 @@ class FastPath:
         if model_name is None or len(body) > self._max_body_bytes:
             return False
         handler = self.handler
+        fields, headers = (headers, headers.items()) if isinstance(headers, dict) else (dict(headers), headers)
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
-        self._turn.add(_Call(model_name, dict(headers), body, span, target, handler, self._new_id, writer))
+        self._turn.add(_Call(model_name, fields, body, span, target, handler, self._new_id, writer))
         handler.in_flight += 1
         return True
 
 
-class _Call(Slotted):
+class _Call(WholeCall):
     """A call on the fast path: makes its answer, and gives that to its writer."""
 
-    model_name: str
-    fields: HeaderFields
-    body: bytes
-    span: Span | None
     _target: bytes
     _handler: PredictHandler
     _new_id: Callable[[], str]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
@@ -20,7 +20,7 @@ from understudy.core.routing.access import AnyModel, Scope, admit, key_of, model
 from understudy.core.routing.policy import ApiKey, PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.core.value import Value
+from understudy.core.value import Slotted, Value
 from understudy.entrypoints.proxy.messages.headers import (
     WISHES,
     HeaderFields,
@@ -60,8 +60,8 @@ Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
 
 
-class WholeCall(Protocol):
-    """A predict call of which all has come, and who takes its outcome."""
+class WholeCall(Slotted):
+    """A predict call of which all has come."""
 
     model_name: str
     fields: HeaderFields
@@ -69,7 +69,8 @@ class WholeCall(Protocol):
     span: Span | None
 
     def on_result(self, found: Outcome | Exception) -> None:
-        """Answer with the outcome; a defect is answered E500."""
+        """Answer with the call's outcome; a defect is answered E500."""
+        raise NotImplementedError
 
 
 class _Admitted(Value, frozen=True):

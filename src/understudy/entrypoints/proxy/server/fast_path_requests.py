@@ -33,7 +33,13 @@ class FastPathRequests:
         )
 
     def offer(
-        self, connection: HttpToolsProtocol, target: bytes, headers: RawHeaders, body: bytes, *, is_last: bool
+        self,
+        connection: HttpToolsProtocol,
+        target: bytes,
+        headers: RawHeaders | dict[bytes, bytes],
+        body: bytes,
+        *,
+        is_last: bool,
     ) -> bool:
         """Offer such a request; return whether it is taken.
 
@@ -66,4 +72,4 @@ class FastPathRequests:
             return False
         if head_rules.problem_of_plain(b"POST", request.fields) is not None:
             return False  # the parser's way says so
-        return self.offer(connection, request.target, request.fields.items(), request.body, is_last=True)
+        return self.offer(connection, request.target, request.fields, request.body, is_last=True)

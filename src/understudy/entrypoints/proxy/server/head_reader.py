@@ -7,7 +7,7 @@ property test holds both side by side.
 import re
 
 from understudy.core.value import Value
-from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, OPTION_HEADERS, HeaderFields
+from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, OPTION_HEADERS
 from understudy.entrypoints.proxy.server.head_rules import RULED_HEADERS
 
 MAX_HEAD = 8_192
@@ -32,7 +32,7 @@ class WholeRequest(Value, frozen=True, gc=False):
     """
 
     target: bytes
-    fields: HeaderFields
+    fields: dict[bytes, bytes]
     body: bytes
 
 
