@@ -55,6 +55,7 @@ STAGES: Mapping[str, Sequence[str]] = {
         "serving/shadow_calls.py",
         "serving/turn.py",
         "serving/turn_group.py",
+        "serving/version_calls.py",
         "serving/version_inputs.py",
     ),
     "batches and callbacks": (
