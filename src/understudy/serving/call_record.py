@@ -81,7 +81,8 @@ class CallRecorder:
         served, failed, stages = outcome.served, call.failed, outcome.seconds
         seconds = stages.route + stages.features + stages.upstream
         if failed is None:
-            _add_served(counts, served, outcome.role, _outcome_word(served.error), seconds)
+            word = Status.OK if served.error is None else _outcome_word(served.error)
+            _add_served(counts, served, outcome.role, word, seconds)
             return
         _add_served(counts, failed, Role.CHALLENGER, _outcome_word(failed.error), failed.seconds)
         word = "fallback" if served.error is None else _outcome_word(served.error)
@@ -206,6 +207,4 @@ def _add_served(counts: _Counts, served: Served, role: Role, word: str, seconds:
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:
-    if error is None:
-        return Status.OK
     return "invalid_input" if isinstance(error, RequestError) else _status(error, None)

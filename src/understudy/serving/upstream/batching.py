@@ -228,7 +228,7 @@ class BatchingCaller:
         take = queue.pop if is_overloaded else queue.popleft  # LIFO under overload
         while queue and len(batch) < self._batch_rows:
             waiting = take()
-            if not waiting.is_over:
+            if waiting.on_result is not None:
                 batch.append(waiting)
         if batch:
             self._left_at = now
