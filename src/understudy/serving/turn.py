@@ -81,6 +81,8 @@ class Predictor:
         """Calls whose callers wait in a task."""
         self._ended = TurnGroup[tuple[Call, Served, float]](self._end_turn)
         """Calls that ended: what came of each, and when."""
+        self._shadowed = TurnGroup[Call](self._versions.serve)
+        """Shadows' calls: in the turn in which answers are given none is sent, or they would leave behind it."""
 
     async def predict(
         self,
@@ -210,7 +212,8 @@ class Predictor:
                 one.call.on_result(one.outcome if one.defect is None else one.defect)
             except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 _log.exception("answer.failed")
-        self._versions.serve(self._shadows.of(ended))
+        for shadow in self._shadows.of(ended):
+            self._shadowed.add(shadow)
 
 
 def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
