@@ -2,6 +2,7 @@ import asyncio
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -1056,3 +1057,55 @@ async def test_shadows_whose_inputs_take_long_to_assemble_delay_no_live_call():
     await stage.shadows.drain(5)
 
     assert score_of(live) == 43.0
+
+
+async def test_a_shadow_is_asked_once_the_answers_of_the_turn_are_given():
+    stage = Stage(a_policy(shadow=a_version("3")))
+    called = stage.backends["3"].calls
+    shadows: list[int] = []
+    requests = [PredictRequest(entity, {"age": len(entity), "income": 1}) for entity in ("one", "another")]
+
+    stage.predictor.begin(Asked("visits", request, lambda _: shadows.append(len(called))) for request in requests)
+    async with asyncio.timeout(5):
+        while len(shadows) < len(requests):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+    await stage.shadows.drain(5)
+
+    assert shadows == [0, 0]
+    assert [len(call) for call in called] == [2]
+    assert Counter(row.role for row in stage.rows) == {Role.CHAMPION: 2, Role.SHADOW: 2}
+
+
+async def test_what_has_ended_when_the_process_ends_is_written_and_answered_once():
+    stage = Stage(a_policy())
+    await stage.ask()
+    answered: list[Outcome | Exception] = []
+
+    stage.predictor.begin([Asked("visits", PredictRequest("customer-2", INPUTS), answered.append)])
+    before = len(answered)
+    stage.predictor.flush()
+    after = len(answered)
+    await asyncio.sleep(0)
+
+    assert (before, after, len(answered)) == (0, 1, 1)
+    assert [row.cache_hit for row in stage.rows] == [False, True]
+
+
+async def test_a_defect_in_one_call_of_a_turn_costs_no_other_its_answer():
+    class Broken(PredictRequest):
+        def assemble(self, version: ModelVersion, stored: Any) -> Any:
+            raise ZeroDivisionError
+
+    stage = Stage(a_policy())
+    answered: dict[str, Outcome | Exception] = {}
+    kinds = {"first": PredictRequest, "broken": Broken, "last": PredictRequest}
+
+    stage.predictor.begin(
+        Asked("visits", kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()
+    )
+    async with asyncio.timeout(5):
+        while len(answered) < len(kinds):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+
+    assert isinstance(answered["broken"], ZeroDivisionError)
+    assert [score_of(found) for found in answered.values() if isinstance(found, Outcome)] == [43.0, 43.0]
