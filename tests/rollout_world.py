@@ -23,7 +23,7 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import WINDOW_SECONDS, BucketColumn, Window, window_to_json
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import NewRollout, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import NewRollout, RecordSeen, RolloutRecord, RolloutView
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck
@@ -54,6 +54,9 @@ class PastStore(PostgresRolloutStore):
 
     async def view(self, rollout_id: int) -> RolloutView:
         return (await super().view(rollout_id))._replace(read_at=self.now)
+
+    async def record(self, rollout_id: int) -> RecordSeen:
+        return (await super().record(rollout_id))._replace(read_at=self.now)
 
 
 class ReadyProbe(WarmUpProbe):

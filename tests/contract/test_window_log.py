@@ -10,6 +10,7 @@ from spooled_rows import a_row, no_threshold
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.call_slices import Slice
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.builder import WindowBuilder
@@ -118,6 +119,20 @@ async def test_the_latest_windows_of_a_rollout_are_given_back_alone(opened):
     assert [window.key.start for window in between] == [BEGAN, BEGAN + 15]
 
 
+async def test_windows_come_without_slices_and_slices_without_what_they_are_not_compared_by(opened):
+    await opened.ship_rows([a_row(0)._replace(rollout_id=7, predicted_at=BEGAN, slices=b'{"category":"gold"}')])
+
+    (alone,) = await opened.log.slices_of_rollout(7, BEGAN, BEGAN + 15)
+    latest = await opened.log.latest_of_rollout(7, 0, window_block_start(BEGAN))
+    without = [*await opened.log.of_rollout(7), *await opened.log.of_versions([1], 0, 2 * BEGAN), *latest.windows]
+
+    assert [(window.calls, window.slices, int(window.buckets[:, 0].sum())) for window in without] == [(1, {}, 1)] * 3
+    assert (list(alone.slices), alone.calls) == ([Slice("category", "gold")], 1)
+    assert alone.slices[Slice("category", "gold")][:, 0].sum() == 1
+    assert (alone.log_latency, alone.buckets.any(), alone.latencies.counts) == (without[0].log_latency, False, {})
+    assert await opened.log.slices_of_rollout(7, BEGAN + 15, BEGAN + 30) == []
+
+
 BLOCK = window_block_start(BEGAN)
 
 
@@ -170,6 +185,30 @@ async def test_old_windows_are_forgotten_a_bounded_number_at_a_time(opened):
     assert [w.key.start for w in await opened.log.of_versions([1], 0, 2 * BEGAN)] == [BEGAN + 180]
 
 
+ADD = """
+    INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper, calls,
+                                  errors, counts) VALUES ($1, to_timestamp($2), $3, 7, 1, $4, 1, 0, $5)
+"""
+
+
+async def test_slices_that_cannot_be_read_are_left_out_by_their_reader_alone(database, database_url):
+    version = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('visits', '1', 's3://models/visits/1', 'sklearn', '{}') RETURNING id"
+    )
+    await database.execute("DROP TRIGGER IF EXISTS predictionwindow_readable ON PredictionWindow")
+    for shipper, counts in (("evil", '{"calls": 1, "slices": [["a", "b", 99]]}'), ("odd", "[1]"), ("good", "{}")):
+        await database.execute(ADD, version, BEGAN, "challenger", shipper, counts)
+    left_out: list[tuple[str, int]] = []
+    log = PostgresWindowLog(database_url, timeout_seconds=5, on_unusable=lambda *told: left_out.append(told))
+
+    slices, windows = await log.slices_of_rollout(7, 0, 2 * BEGAN), await log.of_rollout(7)
+
+    assert [window.key.shipper for window in slices] == ["good"]
+    assert [window.key.shipper for window in windows] == ["evil", "good"]
+    assert left_out == [("PredictionWindow", 2), ("PredictionWindow", 1)]
+
+
 @pytest.mark.parametrize("counts", ['"x"', "[1, 2]", '{"volume": "zz"}', '{"volume": -1}', '{"scores": ["a", "b"]}'])
 async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database, database_url, counts):
     version = await database.fetchval(
@@ -178,13 +217,9 @@ async def test_a_row_that_is_no_window_is_left_out_and_stops_no_reader(database,
     )
     # As a row of before migration 0016, which refuses most of them.
     await database.execute("DROP TRIGGER IF EXISTS predictionwindow_readable ON PredictionWindow")
-    add = (
-        "INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper,"
-        " calls, errors, counts) VALUES ($1, to_timestamp($2), $3, 7, 1, $4, 1, 0, $5)"
-    )
-    await database.execute(add, version, BEGAN, "challenger", "evil", counts)
-    await database.execute(add, version, BEGAN, "boss", "evil", "{}")
-    await database.execute(add, version, BEGAN, "challenger", "good", '{"volume": 3, "calls": 3}')
+    await database.execute(ADD, version, BEGAN, "challenger", "evil", counts)
+    await database.execute(ADD, version, BEGAN, "boss", "evil", "{}")
+    await database.execute(ADD, version, BEGAN, "challenger", "good", '{"volume": 3, "calls": 3}')
     left_out: list[tuple[str, int]] = []
     log = PostgresWindowLog(database_url, timeout_seconds=5, on_unusable=lambda *told: left_out.append(told))
 

@@ -97,6 +97,8 @@ async def test_a_rollout_begins_with_its_challenger_at_weight_0_under_a_fresh_sa
         12_000,
         "weekly retrain",
     )
+    seen = await world.store.record(view.record.id)
+    assert (seen.record, seen.read_at >= view.read_at) == (view.record, True)
     assert [event.reason for event in await world.store.events(view.record.id)] == ["begins"]
     assert await world.store.open_ids() == [view.record.id] == [await world.store.latest_id("churn")]
 

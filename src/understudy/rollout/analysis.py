@@ -18,7 +18,7 @@ from understudy.core.canary.scores.constant_scores import LiveScores
 from understudy.core.canary.slices.failing_slices import SliceCounts
 from understudy.core.drift.beside_champion import BesideChampion
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import Kind
+from understudy.core.rollout.state import Kind, RolloutState
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.monitoring.window_log import WindowLog
@@ -145,8 +145,12 @@ def analyse_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Dec
 
 def policy_of(view: RolloutView) -> CanaryPolicy:
     """Return the limits of the current step."""
-    plan = view.record.state.plan
-    return step_limits(plan, plan.steps[view.record.state.step])
+    return policy_in(view.record.state)
+
+
+def policy_in(state: RolloutState) -> CanaryPolicy:
+    """Return the limits of the step that a rollout is in."""
+    return step_limits(state.plan, state.plan.steps[state.step])
 
 
 def step_limits(plan: RolloutPlan, step: Step) -> CanaryPolicy:

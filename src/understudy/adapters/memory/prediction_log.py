@@ -9,7 +9,7 @@ from uuid import uuid4
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.row_record import RowRecords
 from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_frames, read_header
-from understudy.core.windows.window import Window, WindowKey
+from understudy.core.windows.window import Window, WindowKey, slices_alone, without_slices
 from understudy.ports.monitoring.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 
@@ -169,6 +169,12 @@ class MemoryPredictionStore:
         return nullcontext()
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
+        return [without_slices(window) for window in self._of_rollout(rollout_id, since, until)]
+
+    async def slices_of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
+        return [slices_alone(window) for window in self._of_rollout(rollout_id, since, until)]
+
+    def _of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
         return [w for key, w in self._in_order() if key.rollout_id == rollout_id and since <= key.start < until]
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
@@ -188,7 +194,7 @@ class MemoryPredictionStore:
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         return [
-            window
+            without_slices(window)
             for key, window in self._in_order()
             if key.model_version_id in version_ids and since <= key.start < until
         ]

@@ -146,22 +146,18 @@ def slices_from_rows(rows: Sequence[Sequence[Any]], max_log_latency: int) -> Sli
     """
     if not rows:
         return {}
-    if len(rows) > MAX_CELLS or not all(type(text) is str for row in rows for text in row[:2]):
+    if len(rows) > MAX_CELLS or set(map(type, chain.from_iterable(row[:2] for row in rows))) != {str}:
         raise ValueError("the slices are none, or too many")
     width = 1 + len(SliceColumn)
-    if any((len(row) - 2) % width or not all(type(number) is int for number in row[2:]) for row in rows):
+    numbers = [row[2:] for row in rows]
+    flat = list(chain.from_iterable(numbers))
+    if any(len(own) % width for own in numbers) or set(map(type, flat)) - {int}:
         raise ValueError("a slice has something else than counts")
-    table = np.array(list(chain.from_iterable(row[2:] for row in rows)), np.int64).reshape(-1, width)
+    table = np.array(flat, np.int64).reshape(-1, width)
     if table.min(initial=0) < 0 or table[:, 0].max(initial=0) >= SLICE_BUCKETS:
         raise ValueError("a slice's counts are out of range")
     if (table[:, 1 + SliceColumn.LOG_LATENCY] > table[:, 1 + SliceColumn.CALLS] * float(max_log_latency)).any():
         raise ValueError("a slice's latencies are out of range for its calls")
-    found: dict[Slice, NDArray[np.int64]] = {}
-    start = 0
-    for row in rows:
-        end = start + (len(row) - 2) // width
-        counted = no_counts()
-        counted[table[start:end, 0]] = table[start:end, 1:]
-        found[Slice(row[0], row[1])] = counted
-        start = end
-    return found
+    counted = np.zeros((len(rows), SLICE_BUCKETS, len(SliceColumn)), np.int64)
+    counted[np.repeat(np.arange(len(rows)), [len(own) // width for own in numbers]), table[:, 0]] = table[:, 1:]
+    return {Slice(row[0], row[1]): own for row, own in zip(rows, counted, strict=True)}

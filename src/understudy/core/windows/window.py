@@ -24,7 +24,7 @@ Which rows of ``PredictionLog`` count, and where:
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -226,13 +226,26 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
         document: Mapping[str, Any] = orjson.loads(text)
         counts = {name: _count_of(name, document[name]) for name in COUNTS if name in document}
         _require_possible(counts)
-        # Releases before wrote only two of these.
-        histograms = {name: _histogram(document.get(name, ()), *cells) for name, cells in _CELLS.items()}
+        histograms = {name: _histogram(document[name], *cells) for name, cells in _CELLS.items() if name in document}
         slices = slices_from_rows(document.get("slices", ()), _MAX_LOG_LATENCY * MICRO)
         fields: Mapping[str, Any] = counts | histograms | {"slices": slices}
         return Window(key=key, **fields, buckets=_buckets(document.get("buckets", ())))
     except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
         raise ValueError(f"not a window: {problem}") from problem
+
+
+NOT_OF_SLICES = ("buckets", "latencies", "scores", "tails", "deadlines", "shared_errors")
+"""The fields that have nothing to do with slices."""
+
+
+def without_slices(window: Window) -> Window:
+    """Return what an analysis of all calls reads."""
+    return replace(window, slices={})
+
+
+def slices_alone(window: Window) -> Window:
+    """Return what a comparison of slices reads: the sums and the slices."""
+    return Window(window.key, slices=window.slices, **{name: getattr(window, name) for name in COUNTS})
 
 
 _MAX_COUNT = 2**63 - 1

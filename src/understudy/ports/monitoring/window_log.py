@@ -37,13 +37,20 @@ class LatestWindows(NamedTuple):
 
 
 class WindowLog(Protocol):
-    """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+    """What the log shippers added up. Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+
+    Windows are given back without their slices, which take as long to read as all else of them, and which one job of
+    the monitor wants. That job reads them with :meth:`slices_of_rollout`.
+    """
 
     def shared_session(self) -> AbstractAsyncContextManager[None]:
         """Return a context in which all calls share a connection, which is cheaper where there are many."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         """Return the windows of a rollout that start in ``[since, until)``, oldest first."""
+
+    async def slices_of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
+        """Return the same with their slices, and without their buckets and histograms."""
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         """Return the marks of the windows that start in ``[since, until)``, of :data:`MARKED_SECONDS` at most.

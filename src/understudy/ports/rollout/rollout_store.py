@@ -81,6 +81,13 @@ class RolloutView(NamedTuple):
     """What a challenger that drifts leads to: as the policy says, ``ALERT`` while a declared test is open."""
 
 
+class RecordSeen(NamedTuple):
+    """A rollout by itself, read at a moment of Postgres' clock."""
+
+    record: RolloutRecord
+    read_at: float
+
+
 class NewRolloutEvent(NamedTuple):
     """What is written down with a transition; ``inputs`` is all that the verdict rests on."""
 
@@ -182,6 +189,13 @@ class RolloutStore(Protocol):
 
     async def view(self, rollout_id: int) -> RolloutView:
         """Return a rollout with what it acts on.
+
+        Raises:
+            NotRegistered: There is no such rollout.
+        """
+
+    async def record(self, rollout_id: int) -> RecordSeen:
+        """Return a rollout without what it acts on: in one statement instead of nine.
 
         Raises:
             NotRegistered: There is no such rollout.

@@ -11,8 +11,8 @@ from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.rollout.state import Kind, RolloutState
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.window_log import WindowLog
-from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
-from understudy.rollout.analysis import policy_of
+from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
+from understudy.rollout.analysis import policy_in
 from understudy.rollout.verdicts.slice_verdict import told_slices
 
 SHIPPED_SECONDS = 30.0
@@ -91,33 +91,33 @@ class SliceCheck:
                 self._turns.remove(rollout_id)
                 self._turns.append(rollout_id)
                 try:
-                    await self._count(await self._store.view(rollout_id), turn)
+                    await self._count(await self._store.record(rollout_id), turn)
                 except Exception as problem:  # noqa: BLE001 - windows that cannot be read keep no other from its own
                     failure = problem
         if failure is not None:
             raise failure
 
-    async def _count(self, view: RolloutView, turn: _Turn) -> None:
-        state = view.record.state
-        is_judged = bool(state.step_starts) and state.promoted_at is None and not state.phase.is_final
-        if not is_judged or state.plan.canary_policy == SEED or policy_of(view).slices == "off":
-            self._kept.pop(view.record.id, None)
+    async def _count(self, seen: RecordSeen, turn: _Turn) -> None:
+        record = seen.record
+        if not _is_compared(record.state):
+            self._kept.pop(record.id, None)
             return
-        kept = self._kept.get(view.record.id)
+        kept = self._kept.get(record.id)
         if kept is None:
-            kept = self._kept[view.record.id] = _begun(view)
-        settled = (view.read_at - SHIPPED_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+            kept = self._kept[record.id] = _begun(seen)
+        settled = (seen.read_at - SHIPPED_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+        if kept.until >= settled and kept.latest is not None:
+            return  # a stretch is longer than the time between two ticks: often there is nothing to add
         is_first = True
         while kept.until < settled and (is_first or not turn.is_over):
             is_first = False
-            await self._read(view, kept, min(settled, kept.until + READ_UNITS * UNIT_SECONDS))
+            await self._read(record, kept, min(settled, kept.until + READ_UNITS * UNIT_SECONDS))
         kept.latest = await asyncio.to_thread(kept.tally.counts)
         if kept.latest.worst and kept.told is None:
-            kept.told = told_slices(await self._store.events(view.record.id))
+            kept.told = told_slices(await self._store.events(record.id))
 
-    async def _read(self, view: RolloutView, kept: _Kept, until: float) -> None:
-        record = view.record
-        windows = await self._windows.of_rollout(record.id, kept.until, until)
+    async def _read(self, record: RolloutRecord, kept: _Kept, until: float) -> None:
+        windows = await self._windows.slices_of_rollout(record.id, kept.until, until)
         starts = record.state.step_starts
 
         def add_all() -> None:
@@ -128,10 +128,15 @@ class SliceCheck:
         kept.until = until
 
 
-def _begun(view: RolloutView) -> _Kept:
-    state = view.record.state
-    first = max(state.step_starts[0], view.read_at - PAST_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
-    warm_from = state.step_starts[0] + policy_of(view).warm_up_seconds
+def _is_compared(state: RolloutState) -> bool:
+    is_judged = bool(state.step_starts) and state.promoted_at is None and not state.phase.is_final
+    return is_judged and state.plan.canary_policy != SEED and policy_in(state).slices != "off"
+
+
+def _begun(seen: RecordSeen) -> _Kept:
+    state = seen.record.state
+    first = max(state.step_starts[0], seen.read_at - PAST_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
+    warm_from = state.step_starts[0] + policy_in(state).warm_up_seconds
     return _Kept(first, SliceTally(_planned(state), warm_from))
 
 

@@ -18,7 +18,7 @@ from understudy.core.windows.window import MICRO, Window, WindowKey
 from understudy.errors import RegistryUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.window_log import WindowLog
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutStore, RolloutView
+from understudy.ports.rollout.rollout_store import RecordSeen, RolloutEventRecord, RolloutRecord, RolloutStore
 from understudy.rollout.checks.slice_check import READ_UNITS, SHIPPED_SECONDS, SliceCheck
 
 EPOCH = cast("Epoch", None)
@@ -45,12 +45,12 @@ class OpenRollouts:
     async def events(self, _: int) -> Sequence[RolloutEventRecord]:
         return self.events_of
 
-    async def view(self, rollout_id: int) -> RolloutView:
+    async def record(self, rollout_id: int) -> RecordSeen:
         policy = PolicySeen("6", "7", 2, 4, rollout_id)
         begun = new_rollout_state(rollout_id, "churn", self._plan, policy._replace(weight_percent=0), 0.0)
         state = replace(begun, step_starts=(0.0,), policy=policy)
         record = RolloutRecord(rollout_id, state, 1, 1, 2, "salt", 9_000, None, "dana", None, None)
-        return RolloutView(record, policy, {4: 2}, 1, 1, {}, self.now)
+        return RecordSeen(record, self.now)
 
 
 class Windows:
@@ -64,7 +64,7 @@ class Windows:
     async def shared_session(self) -> AsyncIterator[None]:
         yield
 
-    async def of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
+    async def slices_of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
         if rollout_id in self._away:
             raise RegistryUnavailable
         self.asked.append((rollout_id, since / UNIT_SECONDS, until / UNIT_SECONDS))

@@ -11,7 +11,7 @@ import structlog
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.routing.policy import Role
-from understudy.core.windows.window import Window, WindowKey, window_from_json
+from understudy.core.windows.window import NOT_OF_SLICES, Window, WindowKey, window_from_json
 from understudy.ports.monitoring.window_log import (
     BLOCK_SECONDS,
     MARKED_SECONDS,
@@ -26,8 +26,12 @@ _NAME_CHARACTERS = 100
 # In the order of WindowKey, then the counts.
 _COLUMNS = """
     shipper, epoch, model_version_id, role, %s, policy_generation,
-    extract(epoch FROM window_start)::bigint AS start, counts
+    extract(epoch FROM window_start)::bigint AS start,
+    CASE WHEN jsonb_typeof(counts) = 'object' THEN counts - '{%s}'::text[] ELSE counts END AS counts
 """
+_OWN_ID, _STORED_ID = "$1::bigint AS rollout_id", "rollout_id"
+_NO_SLICES, _SLICES_ALONE = "slices", ",".join(NOT_OF_SLICES)
+"""What of the counts is not read: Postgres leaves it out, since parsing it takes as long as all else."""
 _ORDER = "ORDER BY window_start, model_version_id, role, policy_generation, shipper, epoch"
 # Versions beside further arms are logged under their guard's id: each one's row has its windows and the champion's.
 # The last condition is written as in the partial index, so that the planner uses it.
@@ -39,7 +43,11 @@ _WHERE_ROLLOUT = """
       AND rollout_id <> 0
 """
 _OF_ROLLOUT = f"""
-    SELECT {_COLUMNS % "$1::bigint AS rollout_id"} FROM predictionwindow
+    SELECT {_COLUMNS % (_OWN_ID, _NO_SLICES)} FROM predictionwindow
+    {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
+"""  # noqa: S608 - constants
+_SLICES_OF_ROLLOUT = f"""
+    SELECT {_COLUMNS % (_OWN_ID, _SLICES_ALONE)} FROM predictionwindow
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
 _FIRST = f"""
@@ -54,7 +62,7 @@ _MARKS = f"""
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) GROUP BY 1
 """  # noqa: S608 - constants
 _OF_VERSIONS = f"""
-    SELECT {_COLUMNS % "rollout_id"} FROM predictionwindow
+    SELECT {_COLUMNS % (_STORED_ID, _NO_SLICES)} FROM predictionwindow
     WHERE model_version_id = ANY ($1) AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) {_ORDER}
 """  # noqa: S608 - constants
 # Windows within a rollout's planned time are kept for the analysis; beyond it, while the rollout waits for an operator,
@@ -79,6 +87,9 @@ class PostgresWindowLog(SessionPerCall):
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
+
+    async def slices_of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
+        return await self._fetch(_SLICES_OF_ROLLOUT, rollout_id, since, until)
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         async with self._snapshot() as connection:
@@ -153,5 +164,5 @@ def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
 
 
 def _window(row: asyncpg.Record) -> Window:
-    *key, counts = row
-    return window_from_json(WindowKey(*key)._replace(role=Role(row["role"])), counts)
+    shipper, epoch, version_id, role, rollout_id, generation, start, counts = row
+    return window_from_json(WindowKey(shipper, epoch, version_id, Role(role), rollout_id, generation, start), counts)

@@ -28,7 +28,7 @@ _COLUMNS = """
     plan, state, revision, salt, slow_us, reason, started_by,
     extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
 """
-ROLLOUT = f"SELECT {_COLUMNS} FROM rollout WHERE id = $1"  # noqa: S608 - constants
+ROLLOUT = f"SELECT {_COLUMNS}, extract(epoch FROM now())::float8 AS read_at FROM rollout WHERE id = $1"  # noqa: S608 - constants
 LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
 _IS_OPEN_GUARD = "(kind = 'guard' OR guard_id IS NOT NULL) AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')"
 # An open guard counts as announced, so that the release before guards lets it alone.

@@ -57,6 +57,7 @@ from understudy.ports.rollout.rollout_store import (
     NewRollout,
     NewRolloutEvent,
     PolicyReach,
+    RecordSeen,
     RollbackRecord,
     RolloutEventRecord,
     RolloutRecord,
@@ -247,6 +248,11 @@ class PostgresRolloutStore(SessionPerCall):
             on_drift=DriftMode(on_drift or DriftMode.ALERT),
         )
 
+    async def record(self, rollout_id: int) -> RecordSeen:
+        async with self._connection() as connection:
+            row = await _row_of(connection, rollout_id)
+        return RecordSeen(record_of(row), row["read_at"])
+
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
         async with self._connection() as connection:
             return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
@@ -337,10 +343,14 @@ class PostgresRolloutStore(SessionPerCall):
 
 
 async def _record(connection: asyncpg.Connection, rollout_id: int) -> RolloutRecord:
+    return record_of(await _row_of(connection, rollout_id))
+
+
+async def _row_of(connection: asyncpg.Connection, rollout_id: int) -> asyncpg.Record:
     row = await connection.fetchrow(ROLLOUT, rollout_id)
     if row is None:
         raise NotRegistered(f"there is no rollout {rollout_id}", hint="understudy rollout list shows them.")
-    return record_of(row)
+    return row
 
 
 async def _is_current(connection: asyncpg.Connection, record: RolloutRecord) -> bool:
