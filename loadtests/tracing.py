@@ -3,7 +3,8 @@
     python -m loadtests.tracing [--before FOLDER]
 
 Everything is real but the spool (rows are thrown away), the model (in this process) and the collector (spans are
-encoded as for one, and thrown away). ``--before`` names the ``src`` of another checkout, without tracing.
+encoded as for one, and thrown away). ``--before`` names the ``src`` of another checkout, whose own copy of this module
+measures it without traces: this one is written against parts that another checkout may not have, or call otherwise.
 """
 
 import argparse
@@ -19,14 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.telemetry.otel import OtelTracer, sampler_of
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.routing.policy import PolicySnapshot, Role, ServingPolicy
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.entrypoints.proxy.predict.fast_path import FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.ports.telemetry.tracing import CURRENT
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.turn import Clocks, Limits, Predictor
@@ -38,6 +43,7 @@ ROUNDS = 7
 CALLS = 12_000
 AT_ONCE = 16
 MODES = ("off", "not sampled", "1 in 100", "sampled")
+BEFORE, UNTRACED = "before", "off"
 CALLER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331"
 FEATURES = [f"f{number}" for number in range(16)]
 BODY = b'{"entity_id":"customer-42","inputs":{%b}}' % b",".join(b'"%b":0.5' % name.encode() for name in FEATURES)
@@ -56,17 +62,14 @@ class NoSpool:
 
 
 class Adding:
-    """A model in this process; where there is tracing it makes a span of each call, as calls over gRPC do."""
+    """A model in this process; it makes a span of each call that is traced, as calls over gRPC do."""
 
     rows_per_call: int | None = None
     is_connected = True
 
-    def __init__(self, current: Any) -> None:
-        self._current = current
-
     async def infer(self, rows: Sequence[Row], _timeout_seconds: float) -> Tensor:
         """Add up."""
-        parent = self._current.get() if self._current is not None else None
+        parent = CURRENT.get()
         step = parent.attempt("/inference.GRPCInferenceService/ModelInfer", "10.0.0.1:8500") if parent else None
         if step is not None:
             _ = step.headers
@@ -100,12 +103,8 @@ class Place:
             raise RuntimeError(f"{status}: {body!r}")
         self.answers += 1
 
-    def answer_well(self, _lines: bytes, _body: bytes) -> None:
-        """Count; a checkout from before has two ways to answer."""
-        self.answers += 1
 
-
-def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
+def a_lane() -> tuple[FastPath, PredictHandler]:
     """Return a lane over one model."""
     row = {
         "id": 1, "version": "1", "status": "champion", "protocol": "oip", "endpoints": [], "backend": {},
@@ -122,7 +121,7 @@ def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
     telemetry = PrometheusTelemetry()
     backends = BackendPool(
         lambda found: BatchingCaller(
-            found, Adding(current), concurrency=2, gap_seconds=0.0, batch_rows=128, queue_rows=4_096,
+            found, Adding(), concurrency=2, gap_seconds=0.0, batch_rows=128, queue_rows=4_096,
             now=time.monotonic,
         )
     )  # fmt: skip
@@ -141,15 +140,10 @@ def a_lane(current: Any) -> tuple[FastPath, PredictHandler]:
 
 async def microseconds(mode: str) -> float:
     """Return the processor time of one call."""
-    current = None
     headers = [(b"host", b"x"), (b"content-length", b"%d" % len(BODY))]
     tracer = None
-    if mode != "before":
-        from understudy.ports.telemetry.tracing import CURRENT  # noqa: PLC0415  # the other checkout has none
-
-        current = CURRENT
-    lane, door = a_lane(current)
-    if mode not in ("before", "off"):
+    lane, door = a_lane()
+    if mode != UNTRACED:
         tracer = _tracer("0.01" if mode == "1 in 100" else "1")
         door.tracer = tracer
     if mode in ("not sampled", "sampled"):
@@ -171,11 +165,6 @@ async def microseconds(mode: str) -> float:
 
 
 def _tracer(ratio: str) -> Any:
-    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans  # noqa: PLC0415  # as above
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult  # noqa: PLC0415
-
-    from understudy.adapters.telemetry.otel import OtelTracer, sampler_of  # noqa: PLC0415
-
     class Encoding(SpanExporter):
         def export(self, spans: Any) -> SpanExportResult:
             encode_spans(spans).SerializeToString()
@@ -190,8 +179,25 @@ def _tracer(ratio: str) -> Any:
     return OtelTracer(Encoding(), count, sampler=sampler, resource={}, queue_spans=2_048)
 
 
+def measured(mode: str, before: Path | None) -> float:
+    """Return the processor time of one call, in a mode of this checkout or of the one before, in a process of its own.
+
+    Raises:
+        RuntimeError: A checkout cannot be measured.
+    """
+    root = Path.cwd() if mode != BEFORE or before is None else before.resolve().parent
+    if not (root / "loadtests" / "tracing.py").exists():
+        raise RuntimeError(f"{root} has no loadtests/tracing.py, so nothing there measures a call")
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "src"), str(root)])}
+    arguments = [sys.executable, "-m", "loadtests.tracing", "--mode", UNTRACED if mode == BEFORE else mode]
+    done = subprocess.run(arguments, cwd=root, env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{root} cannot be measured: {(done.stderr.strip().splitlines() or ['no output'])[-1]}")
+    return float(done.stdout)
+
+
 def main() -> None:
-    """Measure each mode in a process of its own, in turns, and print the medians."""
+    """Measure each mode in turns, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--before", type=Path)
     parser.add_argument("--mode")
@@ -199,17 +205,11 @@ def main() -> None:
     if given.mode:
         sys.stdout.write(f"{asyncio.run(microseconds(given.mode))}\n")
         return
-    modes = [*(["before"] if given.before else []), *MODES]
+    modes = [*([BEFORE] if given.before else []), *MODES]
     found: dict[str, list[float]] = {mode: [] for mode in modes}
     for _ in range(ROUNDS):
         for mode in modes:
-            paths = [str(given.before)] if mode == "before" else []
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join([*paths, str(Path.cwd())])}
-            done = subprocess.run(
-                [sys.executable, "-m", "loadtests.tracing", "--mode", mode],
-                env=env, capture_output=True, text=True, check=True,
-            )  # fmt: skip
-            found[mode].append(float(done.stdout))
+            found[mode].append(measured(mode, given.before))
     for mode, figures in found.items():
         spread = f"{ROUNDS} rounds: {min(figures):.2f} to {max(figures):.2f}"
         sys.stdout.write(f"{mode:12} {statistics.median(figures):7.2f} µs a call ({spread})\n")
