@@ -1,11 +1,9 @@
 """The bars of statistics.md §2, each against the product's own evaluator.
 
 Short by default; ``UNDERSTUDY_STATS=full`` makes 300 runs of each (of a world of equal versions half at each volume).
-Every test prints its figure next to its bar. ``UNDERSTUDY_STATS_RUNS`` and ``_SEED`` cut a long one into pieces.
+Every test prints its figure next to its bar. :mod:`stats.pieces` says how a long one is done in pieces.
 """
 
-import os
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil
@@ -13,6 +11,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from stats.pieces import IS_FULL, runs, say
 from stats.simulated_rollouts import STEPS, Outcome, Step, hour_before, roll_out
 from stats.worlds import (
     ROLLOUT,
@@ -34,8 +33,6 @@ from understudy.core.windows.histogram import Histogram, merged
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
 
-IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
-FIRST_SEED = int(os.environ.get("UNDERSTUDY_STATS_SEED", "0"))
 VOLUMES = (333, 3_000)
 """Requests per minute."""
 EQUAL_WORLDS = (
@@ -53,10 +50,6 @@ UNEQUAL_ENTITIES = (
 pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 300)
 
 
-def runs(short: int, full: int = 300) -> range:
-    return range(FIRST_SEED, FIRST_SEED + int(os.environ.get("UNDERSTUDY_STATS_RUNS", full if IS_FULL else short)))
-
-
 def named(world: World) -> str:
     return world.name
 
@@ -69,10 +62,6 @@ def finishing(outcomes: Sequence[Outcome]) -> str:
     minutes = [outcome.minute for outcome in outcomes if outcome.finished]
     last = f", median minute {median(minutes):.0f}, last {max(minutes):.0f}" if minutes else ""
     return f"{len(minutes)} of {len(outcomes)} reached the end{last}"
-
-
-def say(bar: str, figure: str) -> None:
-    sys.stdout.write(f"\n{bar}: {figure}")
 
 
 @pytest.mark.parametrize("volume", VOLUMES)

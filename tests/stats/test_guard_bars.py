@@ -1,14 +1,13 @@
 """Guards of a day: what regular glances and rarer analyses find, and how soon, with the product's own evaluator.
 
-Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each.
+Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each, or a piece of them (:mod:`stats.pieces`).
 """
 
-import os
-import sys
 from dataclasses import replace
 from statistics import median
 
 import pytest
+from stats.pieces import runs, say
 from stats.simulated_rollouts import hour_before
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, diurnal, plain, wandering_pods
 
@@ -18,19 +17,15 @@ from understudy.core.canary.glance import GLANCE_SECONDS, looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
-from understudy.rollout.calm_guards import ANALYSIS_INTERVAL_SECONDS, GLANCE_INTERVAL_SECONDS
+from understudy.rollout.calm_guards import ANALYSIS_INTERVAL_SECONDS, CALM_SECONDS, GLANCE_INTERVAL_SECONDS
 
-RUNS = 40 if os.environ.get("UNDERSTUDY_STATS") == "full" else 1
+RUNS = runs(1, full=40)
 VOLUME = 333
 TICK_SECONDS = 5
 ONSET_MINUTE = 24 * 60 + 1
 POLICY = CanaryPolicy(min_entities=1)
 
 pytestmark = pytest.mark.timeout(3_600)
-
-
-def say(bar: str, figure: str) -> None:
-    sys.stdout.write(f"\n{bar}: {figure}")
 
 
 def a_day_and_two_hours(world: World, seed: int) -> tuple[Strata, Stage]:
@@ -82,7 +77,7 @@ def minutes_to_rollback(strata: Strata, stage: Stage, *, in_turns: bool) -> floa
 )
 def test_a_guard_of_a_day_that_has_its_turns_takes_a_bad_version_back_as_soon_as_promised(world, bar):
     late = replace(world, onset_minute=ONSET_MINUTE)
-    traffic = [a_day_and_two_hours(late, seed) for seed in range(RUNS)]
+    traffic = [a_day_and_two_hours(late, seed) for seed in RUNS]
 
     always, in_turns = (
         [minutes_to_rollback(*one, in_turns=has_turns) for one in traffic] for has_turns in (False, True)
@@ -100,7 +95,7 @@ def test_a_guard_of_a_day_that_has_its_turns_takes_a_bad_version_back_as_soon_as
     "world", [plain(VOLUME), diurnal(VOLUME), wandering_pods(VOLUME), wandering_pods(VOLUME, 0.2)], ids=lambda w: w.name
 )
 def test_glances_at_equal_versions_hardly_ever_ask_for_an_analysis(world):
-    strata = [a_day_and_two_hours(world, seed)[0] for seed in range(RUNS)]
+    strata = [a_day_and_two_hours(world, seed)[0] for seed in RUNS]
 
     glances = [
         looks_worse(one, POLICY, float(now)) for one in strata for now in range(1_800, 86_400, 2 * WINDOW_SECONDS)
@@ -118,11 +113,11 @@ ARM_HOURS = 3
 
 def is_any_arm_taken_back(world: World, seed: int) -> bool:
     """Return whether any of several equal arms beside one champion is taken back by a look each minute."""
-    arms = [Traffic(world, 1_000 * seed + number) for number in range(ARMS)]
+    arms = [Traffic(world, 1_000 * (seed + 1) + number) for number in range(ARMS)]
     for arm in arms:
         arm.slow_us = arms[0].slow_us
     strata = [stratify(arm.windows(0, 60 * PER_MINUTE * ARM_HOURS, ARM_PERCENT), ROLLOUT) for arm in arms]
-    before = hour_before(world, 1_000 * seed, arms[0])
+    before = hour_before(world, 1_000 * (seed + 1), arms[0])
     stage = Stage(
         "fraud", "42", ROLLOUT, (0.0,), 1, ARM_PERCENT, {1: ARM_PERCENT},
         champion_before=before.blocks, tail_steps=before.tail_steps,
@@ -139,7 +134,47 @@ def is_any_arm_taken_back(world: World, seed: int) -> bool:
 
 @pytest.mark.parametrize("world", [plain(VOLUME), wandering_pods(VOLUME)], ids=lambda w: w.name)
 def test_of_several_equal_arms_that_share_alpha_hardly_any_is_taken_back(world):
-    false = sum(is_any_arm_taken_back(world, seed) for seed in range(1, RUNS + 1))
+    false = sum(is_any_arm_taken_back(world, seed) for seed in RUNS)
 
-    say(f"{ARMS} equal arms, {world.name} (bar 1 % of the guards)", f"{false} of {RUNS}")
-    assert false <= 0.01 * RUNS
+    say(f"{ARMS} equal arms, {world.name} (bar 1 % of the guards)", f"{false} of {len(RUNS)}")
+    assert false <= 0.01 * len(RUNS)
+
+
+DAY_SECONDS = 86_400
+DAYS = 7
+"""A guard is a day old at most: a week is so many guards, each with evidence of its own."""
+
+
+def is_taken_back_in_a_day(world: World, seed: int) -> bool:
+    """Return whether an equal version is taken back by a guard of a day, which has its turns once it is calm."""
+    traffic = Traffic(world, seed)
+    hours = [stratify(traffic.windows(60 * PER_MINUTE * hour, 60 * PER_MINUTE, 10.0), ROLLOUT) for hour in range(24)]
+    strata, before = join_strata(hours), hour_before(world, seed, traffic)
+    stage = Stage(
+        "fraud", "42", ROLLOUT, (0.0,), 1, 10.0, {1: 10.0},
+        champion_before=before.blocks, tail_steps=before.tail_steps,
+    )  # fmt: skip
+    for now in range(30, DAY_SECONDS, 30):
+        is_analysed = now % (60 if now <= CALM_SECONDS else ANALYSIS_INTERVAL_SECONDS) == 0
+        recent = strata.between(int(now - GLANCE_SECONDS - WINDOW_SECONDS), now + 1)
+        if not is_analysed and (now < CALM_SECONDS or not looks_worse(recent, POLICY, float(now - WINDOW_SECONDS))):
+            continue
+        if judge(strata.until(now), POLICY, stage, float(now)).verdict is Verdict.ROLL_BACK:
+            return True
+    return False
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        plain(VOLUME),
+        World("diurnal load, pods that wander by 3 %, retries", VOLUME, day_wave=0.5, pod_noise=0.03, retries=2),
+        World("300 tenants with levels of their own", VOLUME, 0.01, zipf=0.8, entities=300, own_errors=1.0),
+    ],
+    ids=lambda w: w.name,
+)
+def test_guards_of_equal_versions_hardly_ever_take_them_back_within_a_week(world):
+    weeks = [any(is_taken_back_in_a_day(world, DAYS * seed + day) for day in range(DAYS)) for seed in RUNS]
+
+    say(f"guards of a week, {world.name}, {VOLUME}/min (bar 1 % of a guard)", f"{sum(weeks)} of {len(weeks)} weeks")
+    assert sum(weeks) <= 0.01 * DAYS * len(weeks)

@@ -1,14 +1,13 @@
 """The bars of slices (statistics page), through the product's own tally and evaluator.
 
-Short by default; ``UNDERSTUDY_STATS=full`` takes the numbers of runs that the page names. ``pytest -s`` shows them.
+Short by default; :mod:`stats.pieces` says how the numbers of runs that the page names are made.
 """
 
-import os
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from stats.pieces import runs, say
 from stats.simulated_rollouts import STEPS, roll_out
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, equal_categories, failing_category, slow_category
 
@@ -16,13 +15,8 @@ from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, failing_s
 from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 
 pytestmark = pytest.mark.timeout(3_600)
-IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
-RUNS = 20 if IS_FULL else 4
-EQUAL_RUNS = 100 if IS_FULL else 10
-
-
-def say(bar: str, figure: str) -> None:
-    sys.stdout.write(f"\n{bar}: {figure}")
+RUNS = runs(4, full=20)
+EQUAL_RUNS = runs(10, full=100)
 
 
 @pytest.mark.parametrize("volume", [333, 3_000])
@@ -30,7 +24,7 @@ def say(bar: str, figure: str) -> None:
 def test_a_category_of_three_percent_that_is_worse_is_named_or_takes_the_version_back(make, volume):
     world = make(volume)
 
-    found = [roll_out(world, seed) for seed in range(RUNS)]
+    found = [roll_out(world, seed) for seed in RUNS]
 
     hits = [one for one in found if one.rolled_back or one.named]
     others = sum(bool(set(one.named) - {"c0"}) for one in found)
@@ -38,10 +32,10 @@ def test_a_category_of_three_percent_that_is_worse_is_named_or_takes_the_version
     minutes = np.median([one.minute for one in hits]) if hits else np.inf
     say(
         f"{world.name}, {volume}/min",
-        f"{len(hits)} of {RUNS} in {minutes:.0f} min (median), {named} by name; others {others}",
+        f"{len(hits)} of {len(RUNS)} in {minutes:.0f} min (median), {named} by name; others {others}",
     )
-    assert len(hits) == RUNS
-    assert others <= max(1, 0.05 * RUNS)
+    assert len(hits) == len(RUNS)
+    assert others <= max(1, 0.05 * len(RUNS))
 
 
 EQUAL: dict[str, dict[str, Any]] = {
@@ -78,7 +72,7 @@ def named_slices_of(world: World, seed: int) -> set[str]:
 def test_of_forty_equal_slices_one_is_hardly_ever_named(name, volume):
     world = equal_categories(volume, **EQUAL[name])
 
-    false = sum(bool(named_slices_of(world, seed)) for seed in range(EQUAL_RUNS))
+    false = sum(bool(named_slices_of(world, seed)) for seed in EQUAL_RUNS)
 
-    say(f"40 equal slices, {name}, {volume}/min", f"a name in {false} of {EQUAL_RUNS}")
-    assert false <= 0.05 * EQUAL_RUNS
+    say(f"40 equal slices, {name}, {volume}/min", f"a name in {false} of {len(EQUAL_RUNS)}")
+    assert false <= 0.05 * len(EQUAL_RUNS)
