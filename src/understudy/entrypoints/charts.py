@@ -198,6 +198,11 @@ def heading(title: str) -> str:
     return f"<h2>{escape(title)}</h2>"
 
 
+def remark(text: str) -> str:
+    """Return a sentence below a part of a page."""
+    return f'<p class="remark">{escape(text)}</p>'
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; all columns but the first are figures."""
     titles = "".join(f"<th>{escape(text)}</th>" for text in head)
@@ -322,6 +327,7 @@ section{margin:24px 0;overflow-x:auto}footer{color:var(--faint);font-size:13px}
 table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:5px 8px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
 th:first-child,td:first-child{text-align:left;padding-left:0}
+.remark{color:var(--faint);font-size:13px;margin:6px 0 0}
 h2{font-size:15px;margin:0 0 6px}dl{margin:0;display:grid;grid-template-columns:max-content 1fr;gap:4px 14px}
 dt{color:var(--faint);font-variant-numeric:tabular-nums}dd{margin:0;overflow-wrap:anywhere}
 svg{display:block;width:100%;height:auto}svg+svg{margin-top:10px}

@@ -8,6 +8,8 @@ import numpy as np
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
+from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
+from understudy.core.canary.slices.slice_figures import SliceRow, slice_rows
 from understudy.core.rollout.history import (
     MAX_DECISIONS,
     Course,
@@ -23,6 +25,7 @@ from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
+from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
 
 
 class RolloutHistory(NamedTuple):
@@ -35,9 +38,16 @@ class RolloutHistory(NamedTuple):
     scores: ScoreDistributions | None
     windows_are_gone: bool
     """The decisions rest on what the last verdict stored, because windows were deleted since."""
+    slices: Sequence[SliceRow] = ()
+    """Those that the challenger met, the worst first."""
 
 
-def history_of(view: RolloutView, windows: Sequence[Window], events: Sequence[RolloutEventRecord]) -> RolloutHistory:
+def history_of(
+    view: RolloutView,
+    windows: Sequence[Window],
+    events: Sequence[RolloutEventRecord],
+    sliced: Sequence[Window] = (),
+) -> RolloutHistory:
     """Return a rollout's history, from its windows, or from its last verdict's when they are there no more.
 
     It makes 60 decisions at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
@@ -46,6 +56,7 @@ def history_of(view: RolloutView, windows: Sequence[Window], events: Sequence[Ro
         view: The rollout.
         windows: All of its windows that there are.
         events: All that happened to it.
+        sliced: The same windows with their slices, which are read by themselves.
     """
     state = view.record.state
     strata, last = stratify(windows, view.record.id), end_of(view, events)
@@ -61,7 +72,23 @@ def history_of(view: RolloutView, windows: Sequence[Window], events: Sequence[Ro
     moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(windows)
     requests = requests_by_stage(strata, state.step_starts)
-    return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone)
+    slices = slices_of(view, sliced, end_of(view, events))
+    return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone, slices)
+
+
+def slices_of(view: RolloutView, windows: Sequence[Window], until: float) -> Sequence[SliceRow]:
+    """Return the slices that the challenger met until then, as far as their windows are still there.
+
+    All that does worse is named, also what an operator was told of and let go on.
+    """
+    record = view.record
+    if not record.state.step_starts or not are_slices_judged(record.state):
+        return ()
+    tally = new_tally(record.state)
+    settled = until // UNIT_SECONDS * UNIT_SECONDS
+    ended = [window for window in windows if window.key.start < settled]
+    add_windows(tally, ended, record.id, record.state.step_starts)
+    return slice_rows(tally.figures(), tally.counts())
 
 
 def course_of(view: RolloutView) -> Course:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision, Evidence
 from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.outcomes.held_outcomes import HeldOutcome, held_outcomes
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import (
@@ -30,6 +31,7 @@ from understudy.rollout.analysis import analyse, analyse_after_promotion, policy
 from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of
 from understudy.rollout.verdicts.replay import read_evidence
+from understudy.rollout.verdicts.stored_outcomes import outcomes_of
 from understudy.rollout.window_cache import WindowCache
 
 LAST_DECISIONS = 30
@@ -62,6 +64,8 @@ class RolloutStatus(NamedTuple):
     """Since the monitor that leads last said so; ``None`` if none ever did."""
     left_out: Mapping[Role, LeftOut] = {}
     """What callers' deadlines took away; empty while nothing was analysed."""
+    outcomes: Outcomes = ()
+    """As ``decision`` has them, in the order of the plan."""
 
 
 class _Analysis(NamedTuple):
@@ -69,6 +73,7 @@ class _Analysis(NamedTuple):
     decisions: Sequence[DecisionAt] = ()
     requests: Sequence[int] = ()
     left_out: Mapping[Role, LeftOut] = {}
+    outcomes: Outcomes = ()
 
 
 class StatusReader:
@@ -122,7 +127,8 @@ class StatusReader:
         if view.policy is not None:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
         found = (seen.decision, seen.decisions, seen.requests)
-        return RolloutStatus(view, events, *found, await self._rates_of(view), monitor_seconds, seen.left_out)
+        rates = await self._rates_of(view)
+        return RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)
@@ -171,7 +177,7 @@ class StatusReader:
         decision = judge(strata, policy_of(view), stage_of(view), now, outcomes)
         requests = requests_by_stage(strata, course.stage.starts)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
-        return _Analysis(decision, decisions, requests, calls_left_out(strata))
+        return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes)
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS
@@ -199,6 +205,15 @@ def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
         return [] if last is None else read_evidence(last)
     except ValueError:  # damaged, which judging it again reports
         return []
+
+
+def held_outcomes_of(status: RolloutStatus) -> Sequence[HeldOutcome]:
+    """Return the outcomes that hold the step at this moment, or of the verdict that ended the rollout."""
+    outcomes, last = status.outcomes, next((event for event in reversed(status.events) if event.evidence), None)
+    if status.decision is None and last is not None:
+        with suppress(TypeError):  # damaged, which judging it again reports
+            outcomes = outcomes_of(last.inputs)
+    return held_outcomes(policy_of(status.view), evidence_of(status), outcomes)
 
 
 async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | None) -> RolloutView:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
+from understudy.core.canary.slices.slice_figures import SliceRow, SliceSide
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
@@ -59,6 +60,29 @@ def status_document(
         "decision": decision,
         "left_out": {role.value: counts._asdict() for role, counts in status.left_out.items()},
         "events": events,
+    }
+
+
+def slices_document(rows: Iterable[SliceRow]) -> list[dict[str, Any]]:
+    """Return both sides' figures of slices as JSON."""
+    return [
+        {
+            "feature": figures.slice.feature,
+            "value": figures.slice.value,
+            "state": state,
+            "champion": _side_document(figures.champion),
+            "challenger": _side_document(figures.challenger),
+        }
+        for figures, state in rows
+    ]
+
+
+def _side_document(side: SliceSide) -> dict[str, Any]:
+    return {
+        "calls": round(side.calls),
+        "errors": round(side.errors),
+        "slow": round(side.slow),
+        "typical_seconds": side.typical_seconds,
     }
 
 

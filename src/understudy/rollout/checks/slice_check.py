@@ -9,6 +9,7 @@ from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, SliceCounts
 from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
 from understudy.core.rollout.state import Kind, RolloutState
+from understudy.core.windows.window import Window
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
@@ -120,24 +121,35 @@ class SliceCheck:
         windows = await self._windows.slices_of_rollout(record.id, kept.until, until)
         starts = record.state.step_starts
 
-        def add_all() -> None:
-            for unit in slice_units(windows, record.id):
-                kept.tally.add(unit, [start for start in starts if start <= unit.start])
-
-        await asyncio.to_thread(add_all)
+        await asyncio.to_thread(add_windows, kept.tally, windows, record.id, starts)
         kept.until = until
+
+
+def are_slices_judged(state: RolloutState) -> bool:
+    """Whether the plan has slices judged."""
+    return state.plan.canary_policy != SEED and policy_in(state).slices != "off"
+
+
+def new_tally(state: RolloutState) -> SliceTally:
+    """Return the tally of a rollout whose first step has begun."""
+    return SliceTally(_planned(state), state.step_starts[0] + policy_in(state).warm_up_seconds)
+
+
+def add_windows(tally: SliceTally, windows: Sequence[Window], rollout_id: int, step_starts: Sequence[float]) -> None:
+    """Add up windows in stretches of two minutes, all of a stretch at once."""
+    for unit in slice_units(windows, rollout_id):
+        tally.add(unit, [start for start in step_starts if start <= unit.start])
 
 
 def _is_compared(state: RolloutState) -> bool:
     is_judged = bool(state.step_starts) and state.promoted_at is None and not state.phase.is_final
-    return is_judged and state.plan.canary_policy != SEED and policy_in(state).slices != "off"
+    return is_judged and are_slices_judged(state)
 
 
 def _begun(seen: RecordSeen) -> _Kept:
     state = seen.record.state
-    first = max(state.step_starts[0], seen.read_at - PAST_SECONDS) // UNIT_SECONDS * UNIT_SECONDS
-    warm_from = state.step_starts[0] + policy_in(state).warm_up_seconds
-    return _Kept(first, SliceTally(_planned(state), warm_from))
+    since = max(state.step_starts[0], seen.read_at - PAST_SECONDS)
+    return _Kept(since // UNIT_SECONDS * UNIT_SECONDS, new_tally(state))
 
 
 def _planned(state: RolloutState) -> int:

@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from math import ceil, hypot, log, sqrt
+from typing import NamedTuple
 
 from understudy.core.canary.decision import CheckState, Evidence
-from understudy.core.canary.evidence.check_input import INTERVAL_ALPHA, CheckInput
+from understudy.core.canary.evidence.check_input import INTERVAL_ALPHA, CheckInput, Outcomes
+from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.canary.messages import comparison_of
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.outcomes.outcome_check import MIN_ENTITIES, OUTCOMES, is_countable, tolerated_of, windows_of
@@ -16,6 +18,36 @@ SHOWN_Z = 1.645
 """Standard errors of the estimate for which room is left: 95 % of equal versions are shown to be within by then."""
 _MAX_TIMES = 1e9
 _HALVINGS = 60
+
+
+class HeldOutcome(NamedTuple):
+    """An outcome that holds a step as a row of a table."""
+
+    row: Evidence
+    limit: OutcomeLimit
+    entities: tuple[int, int]
+    """Of the champion and the challenger, whose time for outcomes is over."""
+    asked: int | None
+    """Challenger entities with which an equal version is shown to be within the margin; ``None`` if unknown."""
+
+
+def held_outcomes(policy: CanaryPolicy, rows: Sequence[Evidence], outcomes: Outcomes) -> list[HeldOutcome]:
+    """Return the outcomes that hold the step, those that let it go included, in the order of the plan."""
+    found = []
+    for row in rows:
+        if row.check not in OUTCOMES:
+            continue
+        number = OUTCOMES.index(row.check)
+        if number >= len(policy.outcomes) or not policy.outcomes[number].holds_step:
+            continue
+        limit = policy.outcomes[number]
+        difference = outcomes[number] if number < len(outcomes) else None
+        is_known = difference is not None and is_countable(difference)
+        entities = (0, 0) if difference is None else (difference.entities_a, difference.entities_b)
+        found.append(
+            HeldOutcome(row, limit, entities, entities_to_show(difference, limit) if difference and is_known else None)
+        )
+    return found
 
 
 def is_held_by_outcome(inputs: CheckInput, row: Evidence) -> bool:
@@ -33,6 +65,28 @@ def outcomes_missing(inputs: CheckInput, rows: Sequence[Evidence]) -> list[str]:
         _words(row, inputs.policy.outcomes[number], inputs.outcome(number))
         for number, row in zip(numbers, held, strict=True)
     ]
+
+
+def bound_words(limit: float) -> str:
+    """Return what is to be shown of the ratio of the means: ``at least 0.9x``."""
+    return f"{'at most' if limit > 1 else 'at least'} {limit:.3g}x"
+
+
+def equal_entities_to_show(value: float, variance: float, limit: OutcomeLimit) -> int | None:
+    """Return how many entities each of two equal arms needs until the outcome is shown to be within its margin.
+
+    Args:
+        value: The outcome's mean.
+        variance: Of one entity's contribution to it.
+        limit: The margin.
+
+    Returns:
+        Of 95 % of equal versions; ``None`` where no number would do, or the mean is 0.
+    """
+    size = MIN_ENTITIES
+    alike = Difference(size, size, float(size), float(size), value, value, 0.0, variance, variance)
+    asked = entities_to_show(alike, limit)
+    return None if asked is None else max(asked, MIN_ENTITIES)
 
 
 def entities_to_show(difference: Difference, limit: OutcomeLimit) -> int | None:
@@ -75,7 +129,7 @@ def _words(row: Evidence, limit: OutcomeLimit, difference: Difference | None) ->
             f"{comparison_of(row)} holds the step: the champion's mean is not surely above or below 0 yet, and a share "
             "of 0 means nothing"
         )
-    bound = f"{'at most' if (row.limit or 0.0) > 1 else 'at least'} {row.limit or 0.0:.3g}x"
+    bound = bound_words(row.limit or 0.0)
     return f"{comparison_of(row)} holds the step: not shown yet to be {bound}; {_more(limit, difference)}"
 
 

@@ -16,6 +16,7 @@ from understudy.core.canary.slices.failing_slices import (
     SliceCounts,
     log_evidence,
 )
+from understudy.core.canary.slices.slice_figures import SliceFigures, SliceSide
 from understudy.core.prediction_log.call_slices import OTHER, Slice
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import (
@@ -171,6 +172,17 @@ class SliceTally:
                 if most[cell] >= -np.log(FALSE_DISCOVERY_RATE)
             ),
         )
+
+    def figures(self) -> list[SliceFigures]:
+        """Return what was compared of each slice that the challenger met, since the first step."""
+        if not self._steps:
+            return []
+        first = self._steps[0]  # which is never let go, so it has all that was compared
+        return [
+            SliceFigures(one, float(first.units[cell]), *(SliceSide(*side) for side in first.figures[:, cell].tolist()))
+            for one, cell in self._cells.items()
+            if self._met[cell]
+        ]
 
     def _begin(self, now: float, step_starts: Sequence[float]) -> None:
         """Begin the processes that are due: one with each step, and some within."""

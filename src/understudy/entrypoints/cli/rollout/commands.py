@@ -3,12 +3,14 @@
 import asyncio
 import time
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from secrets import token_hex
 from shlex import quote
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
@@ -20,7 +22,7 @@ from understudy.core.routing.proxy_liveness import stale_proxies_words
 from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities
 from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.slices_text import slice_lines, unknown_examples
+from understudy.entrypoints.cli.rollout.slices_text import slice_lines, slices_view, unknown_examples
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
@@ -53,6 +55,7 @@ from understudy.entrypoints.documents.rollouts import (
     command_document,
     listing_document,
     rollout_document,
+    slices_document,
     start_document,
     status_document,
 )
@@ -145,6 +148,7 @@ def show_rollout(
     model: ModelName,
     rollout_id: RolloutId = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page with charts.")] = None,
+    slices: Annotated[bool, typer.Option("--slices", help="Show both sides' figures of each slice.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
@@ -154,10 +158,11 @@ def show_rollout(
         # The document is the one that the control plane answers, whose login may not read the log.
         parts = (_entities, _slices, _failures)
         notes = [] if as_json else [line for part in parts for line in await part(session, status)]
-        if html is None:
+        if html is None and not slices:
             return status, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
-        return status, notes, history_of(status.view, windows, status.events)
+        sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
+        return status, notes, history_of(status.view, windows, status.events, sliced)
 
     status, notes, history = with_session(look)
     if html is not None and history is not None:
@@ -165,7 +170,11 @@ def show_rollout(
     replays = judged_again(status.events)
     document = status_document(status, replays)
     began_at = status.view.record.state.started_at
-    show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), as_json=as_json)
+    table: Sequence[RenderableType] = ()
+    if slices and history is not None:
+        document = document | {"slices": slices_document(history.slices)}
+        table = ["", *slices_view(history.slices)]
+    show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), *table, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
 

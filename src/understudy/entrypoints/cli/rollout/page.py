@@ -6,20 +6,30 @@ from math import isfinite
 
 from understudy import __version__
 from understudy.core.canary.checks import CHECKS
-from understudy.core.canary.decision import Check, Evidence
+from understudy.core.canary.decision import Check, CheckState, Evidence
+from understudy.core.canary.messages import value_words
+from understudy.core.canary.outcomes.held_outcomes import HeldOutcome
 from understudy.core.canary.scores.score_agreement import pairs_from_json
+from understudy.core.canary.slices.slice_figures import SliceRow
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Mark, Point, Tone
-from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words, side_titles
+from understudy.entrypoints.cli.rollout.checks_text import check_cells, check_change_words, limit_words, side_titles
+from understudy.entrypoints.cli.rollout.slices_text import (
+    MAX_ROWS,
+    SIDES,
+    more_slices,
+    slice_cells,
+    slice_state_words,
+)
 from understudy.entrypoints.cli.rollout.status import sentence_of
 from understudy.entrypoints.cli.rollout.text import ladder_cells
 from understudy.entrypoints.cli.shared.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.history import RolloutHistory
-from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.status import RolloutStatus, evidence_of, held_outcomes_of
 from understudy.rollout.verdicts.verdict_event import ACTOR as MONITOR
 from understudy.rollout.warm_up.warm_up_verdict import agreement_of
 
@@ -46,6 +56,10 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
     parts = []
     if rows := evidence_of(status):
         parts.append(_checks(rows, state))
+    if outcomes := held_outcomes_of(status):
+        parts.append(_held_outcomes(outcomes, state))
+    if history.slices:
+        parts.append(_slices(history.slices))
     parts += [_pictures(history, check, state) for check in _DRAWN if rows_of(history.decisions, check)]
     if history.scores is not None:
         arms = [
@@ -99,6 +113,44 @@ def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
         name, *figures = check_cells(row)
         cells.append([name, " ".join(check_state_words(row).plain.split()), *figures])
     return charts.table(head, cells)
+
+
+def _held_outcomes(outcomes: Sequence[HeldOutcome], state: RolloutState) -> str:
+    """Return the outcomes that each step waits for, and how far they are."""
+    head = [
+        "outcome",
+        "verdict",
+        *side_titles(state),
+        "change (95 %)",
+        "to be shown",
+        "entities",
+        "an equal version takes",
+    ]
+    cells = []
+    for one in outcomes:
+        champion, challenger = (value_words(one.row.check, value) for value in (one.row.champion, one.row.challenger))
+        bound = f"{'≤' if (one.row.limit or 0.0) > 1 else '≥'} {limit_words(one.row)}"
+        entities = f"{one.entities[0]:,} → {one.entities[1]:,}"
+        asked = "-" if one.asked is None else f"about {one.asked:,}"
+        change = check_change_words(one.row)
+        cells.append([one.limit.name, _shown_words(one.row), champion, challenger, change, bound, entities, asked])
+    return charts.heading("Outcomes that hold each step") + charts.table(head, cells)
+
+
+def _shown_words(row: Evidence) -> str:
+    words = {CheckState.OK: "✔ shown", CheckState.FAIL: "✖ fail"}
+    return words.get(row.state, "… not shown yet")
+
+
+def _slices(rows: Sequence[SliceRow]) -> str:
+    """Return both sides' figures of each slice, and what is found of it."""
+    head = ["slice", "verdict", "errors", "slow answers", "typical latency", "calls"]
+    cells = []
+    for row in rows[:MAX_ROWS]:
+        name, calls, errors, slow, latency = slice_cells(row.figures)
+        cells.append([name, slice_state_words(row.state), errors, slow, latency, calls])
+    more = more_slices(rows)
+    return charts.heading(f"Slices, {SIDES}") + charts.table(head, cells) + (charts.remark(more) if more else "")
 
 
 def _pictures(history: RolloutHistory, check: Check, state: RolloutState) -> str:
