@@ -89,6 +89,37 @@ def test_a_ladder_that_cannot_end_is_warned_of_before_the_start_and_not_refused(
     assert told["warnings"][0].startswith("this ladder cannot end at today's traffic: 2 % meets about 8 of 400")
 
 
+async def test_outcomes_that_hold_a_step_are_forecast_and_one_that_is_not_known_is_named(
+    understudy, database, four_hundred_tenants, tmp_path
+):
+    await database.execute("UPDATE PolicyAudit SET changed_at = changed_at - INTERVAL '1 day'")
+    await database.execute("UPDATE PredictionLog SET policy_generation = (SELECT generation FROM ServingPolicy)")
+    await database.execute(
+        "INSERT INTO OutcomeEvent (event_id, model_name, entity_id, name, value, occurred_at)"
+        " SELECT 'e' || entity_id, 'visits', entity_id, 'converted', 1, min(predicted_at) + INTERVAL '1 second'"
+        " FROM PredictionLog WHERE entity_id LIKE '%1' GROUP BY entity_id"
+    )
+    plan = tmp_path / "plan.json"
+    outcomes = [
+        {"name": name, "limit_ratio": 0.2, "within_seconds": 60, "holds_step": True}
+        for name in ("converted", "refunds")
+    ]
+    plan.write_text(json.dumps({"steps": [10, 50, 100], "canary_limits": {"outcomes": outcomes}}))
+
+    planned = await asyncio.to_thread(understudy, "plan", "visits", "2", "--plan", f"@{plan}", "--json")
+
+    first, *others = planned.json["plan"]["forecast"]["warnings"]
+    assert four_hundred_tenants
+    assert first.startswith(
+        "this ladder cannot end at today's traffic: 10 % waits more than 30 d for outcome converted"
+    )
+    assert "to be shown at least 0.8x: that takes about " in first
+    assert first.endswith("challenger entities, and the last day's calls have 400")
+    assert others[-1] == (
+        "outcome refunds: what it comes to for the champion is not known, so neither is how long it holds each step"
+    )
+
+
 @pytest.mark.usefixtures("four_hundred_tenants")
 async def test_a_log_that_does_not_say_the_entities_in_time_keeps_no_rollout_from_its_plan(understudy, database):
     await database.execute("BEGIN; LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")

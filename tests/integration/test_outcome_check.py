@@ -12,6 +12,7 @@ from rollout_world import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.bootstrap.outcomes import measure_outcomes_before
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.outcomes.outcome_check import OUTCOME
@@ -38,6 +39,29 @@ def half_as_many() -> Difference | None:
     a, b = np.zeros(20_000), np.zeros(5_000)
     a[:1_000] = b[:125] = 1
     return compare(ArmEntities(a, np.ones(20_000)), ArmEntities(b, np.ones(5_000)))
+
+
+async def test_an_outcome_is_known_before_a_start_from_the_champions_entities_of_the_last_day(database, database_url):
+    world, now = World(database), time.time()
+    await world.add_versions("6", "7")
+    generation = await world.set_policy("6")
+    await world.backdate(30 * HOUR)
+    measure = measure_outcomes_before(database_url, 10)
+    old, own = ([f"{name}-{number}" for number in range(400)] for name in ("old", "cust"))
+    before = await measure(MODEL, world.versions["6"], OutcomeLimit("converted", 0.1), now)
+    await world.call(Call(entity, now - 29 * HOUR, world.versions["6"], generation) for entity in old)
+    await world.call(Call(entity, now - 5 * HOUR, world.versions["6"], generation) for entity in own)
+    await world.tell(Told(now - 4.9 * HOUR, entity) for entity in own[:120])
+    await world.tell(Told(now - 2 * HOUR, entity) for entity in own[200:])  # too late to count
+
+    found = await measure(MODEL, world.versions["6"], OutcomeLimit("converted", 0.1), now)
+
+    assert before is None
+    assert found is not None
+    assert found.value == pytest.approx(0.3)
+    assert found.variance == pytest.approx(0.21, rel=0.02)
+    assert await measure(MODEL, world.versions["6"], OutcomeLimit("refunds", 0.1), now) is None
+    assert await measure(MODEL, world.versions["7"], OutcomeLimit("converted", 0.1), now) is None
 
 
 async def test_outcomes_are_counted_by_entity_once_their_time_is_over(database, database_url):

@@ -1,11 +1,14 @@
-"""An outcome that a rollout is judged by, measured in the log of experiments."""
+"""An outcome that a rollout is judged by, or forecast by before it starts, measured in the log of experiments."""
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.core.canary.outcome_limits import OutcomeLimit
+from understudy.core.rollout.outcome_forecast import OutcomeBefore
 from understudy.core.statistics.difference import Difference
+from understudy.experiments.outcome_before import outcome_before
 from understudy.experiments.outcome_watch import OutcomeQuestion, OutcomeWatch
 from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.checks.outcome_check import Measure
+from understudy.rollout.start.start import MeasureBefore
 
 
 def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:
@@ -25,5 +28,15 @@ def measure_outcomes(database_url: str, timeout_seconds: float) -> Measure:
             within_seconds=limit.within_seconds,
         )
         return await watch.difference(question)
+
+    return measure
+
+
+def measure_outcomes_before(database_url: str, timeout_seconds: float) -> MeasureBefore:
+    """Return what measures an outcome that a rollout is to be judged by, before it starts."""
+    log = PostgresExperimentLog(database_url, timeout_seconds=timeout_seconds)
+
+    async def measure(model_name: str, champion_id: int, limit: OutcomeLimit, now: float) -> OutcomeBefore | None:
+        return await outcome_before(log, model_name, champion_id, limit, now)
 
     return measure

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from understudy.ports.rollout.rollout_store import RolloutStore
     from understudy.ports.rollout.warm_up import WarmUpRequests
     from understudy.rollout.checks.outcome_check import Measure
+    from understudy.rollout.start.start import MeasureBefore
 
 ANSWER_SECONDS = 60.0
 """Longest time that Postgres has for one question to the log: a person waits for the answer."""
@@ -130,6 +131,12 @@ class Session:
         from understudy.bootstrap.outcomes import measure_outcomes
 
         return measure_outcomes(self._url, self._answer_seconds)
+
+    def outcome_before(self, timeout_seconds: float) -> "MeasureBefore":
+        """Return what measures an outcome before a rollout starts."""
+        from understudy.bootstrap.outcomes import measure_outcomes_before
+
+        return measure_outcomes_before(self._url, timeout_seconds)
 
     def history(self, timeout_seconds: float = ANSWER_SECONDS) -> "PostgresPredictionHistory":
         """Return logged calls, scores and failures; each question has its own bound."""

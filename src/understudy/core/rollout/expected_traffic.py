@@ -1,7 +1,7 @@
 """Expected traffic of a rollout: calls, entities and errors as they come today, and what a share of them meets."""
 
 from collections.abc import Mapping
-from math import sqrt
+from math import expm1, sqrt
 from typing import NamedTuple
 
 
@@ -31,6 +31,22 @@ class EntityCalls(NamedTuple):
         """
         left_out = 1 - min(1.0, calls / max(1, self.calls))
         return sum(count * (1 - left_out**number) for number, count in self.entities_by_calls.items())
+
+    def met_anew_in(self, calls: float) -> float:
+        """Return the same of calls that go on after the stretch, with entities that it does not have.
+
+        How many these are is told by those that called once and twice in it. Where none called once, there are none.
+
+        Source:
+            Shen, Chao & Lin, "Predicting the number of new species in further taxonomic sampling", Ecology 84 (2003),
+            with Chao's estimate of the unseen ones (Biometrics 43, 1987), bias-corrected.
+        """
+        seen = self.calls
+        once, twice = (self.entities_by_calls.get(number, 0) for number in (1, 2))
+        if calls <= seen or not once:
+            return self.met_in(calls)
+        unseen = once * (once - 1) / (2 * (twice + 1)) or 1.0
+        return self.entities - unseen * expm1(-(calls / seen - 1) * once / unseen)
 
     @property
     def heaviest_share(self) -> float:

@@ -16,6 +16,7 @@ from understudy.core.canary.power.power import (
 )
 from understudy.core.durations import duration_words
 from understudy.core.rollout.expected_traffic import EntityCalls, Traffic, entities_of, share_of_calls
+from understudy.core.rollout.outcome_forecast import NeededOutcome, counted_by, is_shown, never_words
 from understudy.core.rollout.plan import WHOLE_PERCENT, RolloutPlan, Step, Strategy, usual_step
 from understudy.core.statistics.detectable_effect import Exposure
 from understudy.core.windows.window import WINDOW_SECONDS
@@ -43,6 +44,10 @@ class Needs(NamedTuple):
     """In the rollout so far."""
     policy: CanaryPolicy | None = None
     """Its regression of errors must have been visible; ``None`` for an analysis that asks for none."""
+    outcomes: tuple[NeededOutcome, ...] = ()
+    """Each holds every step until it is shown to be within its margin."""
+    unknown_outcomes: tuple[str, ...] = ()
+    """Names of those that do so too, and of which nothing is known."""
 
 
 NO_NEEDS = Needs()
@@ -101,7 +106,16 @@ def forecast(plan: RolloutPlan, traffic: Traffic, needs: Needs = NO_NEEDS) -> Ro
             f"how many entities there are is not known, and each step asks for {needs.entities:,}: "
             "the forecast takes them for granted"
         )
+    warnings += _unknown_outcomes_words(traffic, needs)
     return RolloutForecast(steps, total, sentence, tuple(warnings), nearest[0] if nearest else None)
+
+
+def _unknown_outcomes_words(traffic: Traffic, needs: Needs) -> list[str]:
+    """Say which outcomes hold each step without a forecast."""
+    unknown = [f"outcome {name}: what it comes to for the champion" for name in needs.unknown_outcomes]
+    if traffic.entities is None:
+        unknown += [f"{outcome.words}: how many entities there are" for outcome in needs.outcomes]
+    return [f"{words} is not known, so neither is how long it holds each step" for words in unknown]
 
 
 def _sentence(plan: RolloutPlan, traffic: Traffic, steps: Sequence[StepForecast], total: float) -> str:
@@ -205,6 +219,7 @@ class _Ladder:
                 )
             )
             waits.append((seconds, f"enough requests to see {ratio:.3g}x the errors"))
+        waits += [self._outcome_wait(outcome, share) for outcome in self._needs.outcomes]
         seconds, words = max(waits, key=lambda wait: wait[0])
         # What is visible after a step that does not end is what its usual time shows.
         self._past.append((share, seconds if isfinite(seconds) else step.dwell_seconds))
@@ -244,6 +259,21 @@ class _Ladder:
             before = part
         return entities_of(share, met / share, self._z) if share else 0.0
 
+    def _outcome_wait(self, outcome: NeededOutcome, share: float) -> tuple[float, str]:
+        """Return after how many seconds of the next step an outcome lets it go; at once where entities are unknown."""
+        known, rate = self._traffic.entities, self._traffic.requests_per_second
+        if known is None or not rate:
+            return 0.0, outcome.words
+
+        def is_over(passed: float) -> bool:
+            return is_shown(outcome, counted_by([*self._past, (share, passed)], known, rate, outcome.within_seconds))
+
+        seconds = _first_moment(is_over)
+        if not isfinite(seconds):
+            return seconds, never_words(outcome, share, known, _HORIZON_SECONDS)
+        counted = counted_by([*self._past, (share, seconds)], known, rate, outcome.within_seconds)
+        return seconds, f"{outcome.words}, with {counted.challenger:,.0f} challenger entities"
+
     def _exposure(self, share: float, passed: float) -> Exposure:
         """Return the trials of both sides after so many seconds of the next step; with none, those so far."""
         parts = np.array([*self._past, (share, passed)], np.float64).T
@@ -256,6 +286,8 @@ class _Ladder:
         known = self._traffic.entities
         if not (isfinite(rate) and rate > 0):
             return "gets no traffic"
+        if words.startswith("waits"):  # for an outcome, which says why itself
+            return words
         if known is not None and words.endswith("entities"):
             met, asked = known.entities * share, self._needs.entities
             return f"meets about {met:,.0f} of {known.entities:,} entities, and the analysis asks for {asked:,}"

@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
 )
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, Prepared, prepare
+from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, Prepared, prepare
 
 app = typer.Typer(add_completion=False)
 
@@ -49,6 +49,7 @@ def plan(
             freezes=freezes,
             expect_different_scores=expect_different_scores,
             entities=session.history(ENTITIES_WAIT_SECONDS),
+            outcome_before=session.outcome_before(OUTCOMES_WAIT_SECONDS),
         )
 
     prepared = with_session(look, settings)

@@ -1,15 +1,18 @@
 """Starts a rollout: whether two versions fit, the risk of the change, the plan, the forecast of its duration."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from math import sqrt
 from shlex import quote
 from typing import Any, NamedTuple
 
 from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.reference_rule import MIN_REQUESTS
 from understudy.core.rollout.expected_traffic import EntityCalls, Traffic
 from understudy.core.rollout.forecast import Needs, RolloutForecast, forecast
+from understudy.core.rollout.outcome_forecast import OutcomeBefore, needed_outcome
 from understudy.core.rollout.plan import Grade, RolloutPlan, VersionFacts, grade_risk, plan_for, plan_to_json
 from understudy.core.rollout.plan_reader import plan_violations, read_plan
 from understudy.core.routing.policy import Role
@@ -32,6 +35,10 @@ MAX_ENTITY_CALLS = 200_000
 """Of which the newest are counted."""
 ENTITIES_WAIT_SECONDS = 2.0
 """Longest time that they are counted in; a start does without them."""
+OUTCOMES_WAIT_SECONDS = 4.0
+"""Longest time in which outcomes that hold a step are measured for the forecast."""
+MeasureBefore = Callable[[str, int, OutcomeLimit, float], Awaitable[OutcomeBefore | None]]
+"""From a model, its champion's id, an outcome and a moment: what it came to of late; ``None`` if there is nothing."""
 RETIRED = "retired"
 _BRING_BACK = "Bring it back first: UPDATE ModelVersion SET status = 'staging' WHERE id = {}"
 SAID_ELSEWHERE = {
@@ -74,14 +81,15 @@ async def prepare(
     freezes: Sequence[str] = (),
     expect_different_scores: bool = False,
     entities: CallFrequencies | None = None,
+    outcome_before: MeasureBefore | None = None,
 ) -> Prepared:
     """Return what starting a rollout would mean.
 
     ``plan_source`` is a plan's name, its weights or its JSON object; ``None``: the plan that the risk asks for.
     ``budget_ratio`` is the challenger's share of a deadline, where the champion may stand in for it.
     ``freezes`` are windows beside the plan's own, as :mod:`~understudy.core.rollout.freeze` reads them, and scores that
-    differ are expected where the plan or ``expect_different_scores`` says so. ``entities`` counts the last day's; a log
-    that cannot be read leaves them unknown.
+    differ are expected where the plan or ``expect_different_scores`` says so. ``entities`` counts the last day's, and
+    ``outcome_before`` measures outcomes that hold a step; a log that cannot be read leaves them unknown.
 
     Raises:
         NotRegistered: The model has no policy, or no such version.
@@ -102,7 +110,8 @@ async def prepare(
         plan = replace(plan, expect_different_scores=True)
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     traffic = _traffic_of(seen, champion.id, now)._replace(entities=await _entities(entities, champion.id, now))
-    outlook = forecast(plan, traffic, _needs_of(plan))
+    needs = await _with_outcomes(_needs_of(plan), outcome_before, champion, now)
+    outlook = forecast(plan, traffic, needs)
     slow_us = champion_p95_us(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
     has_stand_in = policy.fallback
@@ -201,6 +210,26 @@ def _needs_of(plan: RolloutPlan) -> Needs:
         return Needs(requests=MIN_REQUESTS)
     limits = CanaryPolicy.from_json(plan.canary_limits)
     return Needs(entities=limits.min_entities, policy=limits)
+
+
+async def _with_outcomes(needs: Needs, measure: MeasureBefore | None, champion: VersionRecord, now: float) -> Needs:
+    """Return the needs with what it takes to show each outcome that holds a step; one not known in time is named."""
+    held = [] if needs.policy is None else [limit for limit in needs.policy.outcomes if limit.holds_step]
+    if not held:
+        return needs
+    known: dict[str, OutcomeBefore] = {}
+    try:
+        async with asyncio.timeout(OUTCOMES_WAIT_SECONDS):
+            for limit in held:
+                found = measure and await measure(champion.model_name, champion.id, limit, now)
+                if found:
+                    known[limit.name] = found
+    except (RegistryError, TimeoutError):
+        pass  # those that were measured are forecast
+    return needs._replace(
+        outcomes=tuple(needed_outcome(limit, known[limit.name]) for limit in held if limit.name in known),
+        unknown_outcomes=tuple(limit.name for limit in held if limit.name not in known),
+    )
 
 
 async def _entities(history: CallFrequencies | None, version_id: int, now: float) -> EntityCalls | None:

@@ -1,5 +1,6 @@
 """Expected traffic: how many entities some calls come from, and what a share of entities makes of the calls."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,3 +40,20 @@ def test_a_share_of_the_entities_is_a_share_of_the_calls_and_less_where_calls_ar
 def test_an_unlucky_draw_of_entities_is_two_fifths_below_the_mean_at_thirty():
     assert entities_of(0.02, 1_500, 0.0) == 30
     assert entities_of(0.02, 1_500, -1.645) == pytest.approx(21.1, abs=0.1)
+
+
+def test_calls_after_the_stretch_come_from_new_entities_as_well_where_many_called_once():
+    rng = np.random.default_rng(5)
+    calls = rng.integers(0, 200_000, 1_000_000)
+    _, numbers = np.unique(np.unique(calls[:100_000], return_counts=True)[1], return_counts=True)
+    known = EntityCalls(dict(enumerate(numbers.tolist(), start=1)))
+
+    for many in (50_000, 100_000, 200_000, 400_000, 1_000_000):
+        assert known.met_anew_in(many) == pytest.approx(np.unique(calls[:many]).size, rel=0.03)
+
+
+def test_where_no_entity_called_once_there_are_no_others():
+    tenants = EntityCalls({200: 300})
+
+    assert tenants.met_anew_in(1e9) == tenants.met_in(1e9) == 300
+    assert EntityCalls({1: 1, 50: 3}).met_anew_in(1e9) == pytest.approx(5)

@@ -63,7 +63,13 @@ from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, Prepared, prepare, require_same_inputs
+from understudy.rollout.start.start import (
+    ENTITIES_WAIT_SECONDS,
+    OUTCOMES_WAIT_SECONDS,
+    Prepared,
+    prepare,
+    require_same_inputs,
+)
 from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
 from understudy.rollout.verdicts.entity_verdict import failing_counts, named_entities
 from understudy.rollout.verdicts.replay import judged_again
@@ -118,6 +124,7 @@ def start(
             freezes=freeze or (),
             expect_different_scores=expect_different_scores,
             entities=session.history(ENTITIES_WAIT_SECONDS),
+            outcome_before=session.outcome_before(OUTCOMES_WAIT_SECONDS),
         )
         if dry_run:
             return prepared, None

@@ -33,7 +33,7 @@ from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, Polic
 from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import Propagation, wait_for_propagation
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, prepare, require_same_inputs
+from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, prepare, require_same_inputs
 from understudy.rollout.status import StatusReader
 from understudy.rollout.verdicts.replay import judged_again
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -73,6 +73,7 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
             budget_ratio=call.handler.challenger_budget_ratio,
             expect_different_scores=asked.expect_different_scores,
             entities=parts.history(ENTITIES_WAIT_SECONDS),
+            outcome_before=parts.outcome_before(OUTCOMES_WAIT_SECONDS),
         )
         if dry_run:
             return answer(start_document(prepared, None))
