@@ -28,6 +28,7 @@ from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
 LOOK_SECONDS = 60.0
@@ -82,6 +83,7 @@ class PastRollout:
         self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
         self.outcomes: dict[int, Outcomes] = {}
+        self.scores: ScoreComparison | None = None
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
         await self._prepare()
@@ -121,6 +123,7 @@ class PastRollout:
             entities=self.entities,
             drifts=self.drifts,
             slices=self.slices,
+            scores=self.scores,
             environment="test",
         )
 

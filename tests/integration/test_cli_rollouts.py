@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
+from experiment_world import World
 from locked_reports import locked_reports
 from logged_traffic import LoggedTraffic, scored_rows
 
@@ -92,7 +93,7 @@ def test_a_ladder_that_cannot_end_is_warned_of_before_the_start_and_not_refused(
 async def test_outcomes_that_hold_a_step_are_forecast_and_one_that_is_not_known_is_named(
     understudy, database, four_hundred_tenants, tmp_path
 ):
-    await database.execute("UPDATE PolicyAudit SET changed_at = changed_at - INTERVAL '1 day'")
+    await World(database).backdate(86_400)
     await database.execute("UPDATE PredictionLog SET policy_generation = (SELECT generation FROM ServingPolicy)")
     await database.execute(
         "INSERT INTO OutcomeEvent (event_id, model_name, entity_id, name, value, occurred_at)"

@@ -23,6 +23,7 @@ from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.rollout.rollout_store import RolloutView
+from understudy.rollout.stored_move import Moved
 from understudy.rollout.warm_up.warm_up_verdict import WarmedUp
 
 DEFAULT = "default"
@@ -43,6 +44,8 @@ class Analysis(NamedTuple):
     """Of a rollout that has not begun, in a tick that called its challenger."""
     constant_scores: LiveScores | None = None
     """Of a challenger that gives every call the same score, unless that is expected."""
+    moved_scores: Moved | None = None
+    """Of one whose mean score has moved, unless that is expected."""
     entities: EntityCounts | None = None
     """The entities that it failed most, which the decision rests on as well."""
     slices: SliceCounts | None = None

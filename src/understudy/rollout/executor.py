@@ -9,7 +9,7 @@ import structlog
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.evidence.check_input import Outcomes
-from understudy.core.canary.scores.constant_scores import LiveScores, constant_words
+from understudy.core.canary.scores.constant_scores import constant_words
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.policy_conflict import at_seen_generation
@@ -31,6 +31,7 @@ from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, RolloutMetrics
+from understudy.rollout.moved_scores import MovedScores, moved_event
 from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
 from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors
@@ -127,6 +128,7 @@ class RolloutExecutor:
         )
         self._ends = EndAnnouncement(store, self._metrics)
         self._constant = ConstantScores(windows)
+        self._moved = MovedScores()
         self._order = RoundRobin()
         self._ticks = 0
         self._left_at: dict[int, int] = {}
@@ -151,6 +153,7 @@ class RolloutExecutor:
         self._ticks += 1
         rollout_ids = await self._store.open_ids()
         self._constant.forget_others(rollout_ids)
+        self._moved.forget_others(rollout_ids)
         self._shared_errors.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
@@ -182,7 +185,7 @@ class RolloutExecutor:
             return None
         view, seen = looked
         if seen.decision is None or seen.decision.verdict is not Verdict.ROLL_BACK:  # callers wait for a rollback
-            seen = seen._replace(constant_scores=await self._constant_scores(view))
+            seen = await self._with_scores(view, seen)
         observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
@@ -190,18 +193,20 @@ class RolloutExecutor:
         await self._carry_out(view, transition, seen, epoch)
         return None
 
-    async def _constant_scores(self, view: RolloutView) -> LiveScores | None:
-        """Return the scores of a challenger that are all the same, unless that is expected."""
+    async def _with_scores(self, view: RolloutView, seen: Analysis) -> Analysis:
+        """Return the same with a challenger's scores where they are all the same or have moved, unless expected."""
         state = view.record.state
         if self._scores is None or state.plan.expect_different_scores:
-            return None
-        found = await self._constant.look(view)
-        if found is None:
-            return None
+            return seen
+        constant = await self._constant.look(view)
+        moved = None if constant is not None else await self._moved.look(view, seen.strata)
+        if constant is None and moved is None:
+            return seen
         if not await self._scores.are_scored(state.model_name, state.champion, state.challenger):
-            return None
-        events = await self._store.events(view.record.id)
-        return None if are_different_scores_expected(events) else found
+            return seen
+        if are_different_scores_expected(await self._store.events(view.record.id)):
+            return seen
+        return seen._replace(constant_scores=constant, moved_scores=moved)
 
     async def _resolve_others(self, view: RolloutView, epoch: Epoch) -> None:
         """End the incidents that a command ended, in the environment of their alerts, which a command does not know."""
@@ -265,6 +270,8 @@ class RolloutExecutor:
             holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
         elif seen.constant_scores is not None and is_held_by_warm_up(view.record.state, transition.state):
             event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
+        elif seen.moved_scores is not None and is_held_by_warm_up(view.record.state, transition.state):
+            event, holds_scores = await moved_event(ACTOR, seen.moved_scores), True
         elif seen.decision is not None and seen.strata is not None:
             stored = await stored_strata(seen.strata)
             stored |= stored_entities(seen.entities, named) | stored_slices(seen.slices, slices)
@@ -316,9 +323,15 @@ def _observation(view: RolloutView, seen: Analysis) -> Observation:
         proxies=view.proxies,
         proxies_on_generation=view.proxies_on_generation,
         proxies_hidden=view.proxies_hidden,
-        constant_scores="" if seen.constant_scores is None else constant_words(seen.constant_scores),
+        refused_scores=_refused_scores(seen),
         guard=view.guard,
     )
+
+
+def _refused_scores(seen: Analysis) -> str:
+    if seen.moved_scores is not None:
+        return seen.moved_scores.words
+    return "" if seen.constant_scores is None else constant_words(seen.constant_scores)
 
 
 def _is_to_be_done(transition: Transition) -> bool:

@@ -134,9 +134,9 @@ class Observation:
     proxies_hidden: bool = False
     """Whether the reports of proxies could not be read."""
     warm_up: WarmUpResult | None = None
-    constant_scores: str = ""
-    """That the challenger gives every call the same score, in words; empty where it does not, or where that is
-    expected."""
+    refused_scores: str = ""
+    """That the challenger gives every call the same score, or that its mean score has moved, in words; empty where it
+    does not, or where that is expected."""
     command: Command | None = None
     guard: GuardMode = GuardMode.ROLLBACK
     """What a guard may do."""

@@ -233,9 +233,9 @@ def _split_refused(state: RolloutState, observation: Observation) -> Transition 
 
 
 def _scores_refused(state: RolloutState, observation: Observation) -> Transition | None:
-    if not observation.constant_scores:
+    if not observation.refused_scores:
         return None
-    reason = f"version {state.challenger} stops at {state.weight_percent} %: {observation.constant_scores}"
+    reason = f"version {state.challenger} stops at {state.weight_percent} %: {observation.refused_scores}"
     return waiting(state, WaitingFor.WARM_UP, reason)
 
 

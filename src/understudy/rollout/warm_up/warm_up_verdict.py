@@ -19,6 +19,7 @@ from understudy.core.canary.scores.score_agreement import (
 )
 from understudy.core.rollout.state import RolloutState, WaitingFor, WarmUpResult
 from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutEventRecord
+from understudy.rollout.stored_move import MOVED, moved_words_again
 
 AGREEMENT = "agreement"
 """Where the event of a warm-up has what its verdict rests on."""
@@ -94,12 +95,19 @@ def agreement_of(event: RolloutEventRecord) -> Mapping[str, Any] | None:
 def held_by_scores(events: Sequence[RolloutEventRecord]) -> bool:
     """Whether a rollout that waits for its warm-up waits because of its scores: the last verdict says so."""
     last = next((event for event in reversed(events) if event.verdict is not None), None)
-    return last is not None and last.verdict is Verdict.HOLD and stored_scores(last) is not None
+    if last is None or last.verdict is not Verdict.HOLD:
+        return False
+    return MOVED in last.inputs or stored_scores(last) is not None
 
 
 def stored_scores(event: RolloutEventRecord) -> Mapping[str, Any] | None:
-    """Return what a verdict on scores rests on, of the warm-up or later; ``None`` for every other event."""
-    found = event.inputs.get(CONSTANT, agreement_of(event))
+    """Return what a verdict on scores rests on, of the warm-up or later; ``None`` for every other event.
+
+    ``None`` as well where that was too much to be stored.
+    """
+    found = event.inputs.get(MOVED, event.inputs.get(CONSTANT, agreement_of(event)))
+    if MOVED in event.inputs and isinstance(found, Mapping) and "strata" not in found:
+        return None
     return found if event.verdict is not None and isinstance(found, Mapping) else None
 
 
@@ -110,7 +118,8 @@ def judged_scores(stored: Mapping[str, Any]) -> Decision:
         LookupError, TypeError, ValueError: They cannot be read.
     """
     if "pairs" not in stored:
-        words = constant_words(live_scores_from_json(stored))
+        is_mean = "step_starts" in stored
+        words = moved_words_again(stored) if is_mean else constant_words(live_scores_from_json(stored))
         return Decision(Verdict.HOLD if words else Verdict.ADVANCE, words)
     again = judge_agreement(pairs_from_json(stored))
     waits = again.state is AgreementState.DIFFERENT and not stored["is_expected"]

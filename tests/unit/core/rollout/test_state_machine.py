@@ -370,9 +370,9 @@ def test_a_split_that_is_not_the_policys_asks_for_a_person():
 def test_scores_that_are_all_the_same_ask_for_a_person_and_a_bad_version_is_rolled_back_all_the_same():
     world = on_the_way(10)
 
-    waiting = world.tick(5, decision=FINE, constant_scores="it gave 30 calls the same score")
+    waiting = world.tick(5, decision=FINE, refused_scores="it gave 30 calls the same score")
     resumed = world.tick(60, command=RESUME)
-    both = on_the_way(10).tick(5, decision=BAD, constant_scores="it gave 30 calls the same score")
+    both = on_the_way(10).tick(5, decision=BAD, refused_scores="it gave 30 calls the same score")
 
     assert waiting.state.waiting_for is WaitingFor.WARM_UP
     assert waiting.state.reason == "version 2 stops at 10 %: it gave 30 calls the same score"

@@ -143,10 +143,11 @@ def a_row(number: int, state: SliceState = SliceState.OK) -> SliceRow:
 
 
 def shown(rows: Sequence[SliceRow], width: int) -> str:
-    console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, markup=False)
+    written = io.StringIO()
+    console = Console(file=written, width=width, color_system=None, highlight=False, markup=False)
     for part in slices_view(rows, width):
         console.print(part)
-    return console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    return written.getvalue()
 
 
 @pytest.mark.parametrize(("width", "has_calls"), [(80, False), (120, True)])
