@@ -324,8 +324,8 @@ body{margin:0;background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,s
 main{max-width:820px;margin:0 auto;padding:24px 20px}
 h1{font-size:20px;margin:0 0 12px}.verdict{font-size:17px;margin:0 0 8px}
 section{margin:24px 0;overflow-x:auto}footer{color:var(--faint);font-size:13px}
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:5px 8px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap}
+table{border-collapse:separate;border-spacing:0;width:100%;font-variant-numeric:tabular-nums}
+th,td{padding:5px 8px;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap;line-height:22px}
 th:first-child,td:first-child{text-align:left;padding-left:0}
 .remark{color:var(--faint);font-size:13px;margin:6px 0 0}
 h2{font-size:15px;margin:0 0 6px}dl{margin:0;display:grid;grid-template-columns:max-content 1fr;gap:4px 14px}
@@ -341,6 +341,7 @@ svg text{fill:var(--ink);font-size:12px}.title{font-weight:600}
 .shadow.area,.shadow.line{stroke-dasharray:2 3}
 .level{stroke:var(--ink);stroke-width:1.5;stroke-dasharray:6 4}.moment{stroke:var(--faint);stroke-dasharray:2 3}
 .moment-name{fill:var(--faint)}.level-name{paint-order:stroke;stroke:var(--paper);stroke-width:4px}
-@media (max-width:560px){main{padding:16px 10px}section{padding-left:8px}svg{overflow:visible}
+@media (max-width:560px){main{padding:16px 10px}section{padding:6px 0 0 8px}svg{overflow:visible}
+th:first-child,td:first-child{position:sticky;left:0;background:var(--paper)}
 svg text{font-size:17px}svg+svg{margin-top:16px}.title{transform:translateY(-5px)}}
 """.replace("\n", "")

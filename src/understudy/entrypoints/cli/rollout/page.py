@@ -7,7 +7,6 @@ from math import isfinite
 from understudy import __version__
 from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, CheckState, Evidence
-from understudy.core.canary.messages import value_words
 from understudy.core.canary.outcomes.held_outcomes import HeldOutcome
 from understudy.core.canary.scores.score_agreement import pairs_from_json
 from understudy.core.canary.slices.slice_figures import SliceRow
@@ -57,7 +56,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
     if rows := evidence_of(status):
         parts.append(_checks(rows, state))
     if outcomes := held_outcomes_of(status):
-        parts.append(_held_outcomes(outcomes, state))
+        parts.append(_held_outcomes(outcomes))
     if history.slices:
         parts.append(_slices(history.slices))
     parts += [_pictures(history, check, state) for check in _DRAWN if rows_of(history.decisions, check)]
@@ -115,26 +114,19 @@ def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
     return charts.table(head, cells)
 
 
-def _held_outcomes(outcomes: Sequence[HeldOutcome], state: RolloutState) -> str:
-    """Return the outcomes that each step waits for, and how far they are."""
-    head = [
-        "outcome",
-        "verdict",
-        *side_titles(state),
-        "change (95 %)",
-        "to be shown",
-        "entities",
-        "an equal version takes",
-    ]
+def _held_outcomes(outcomes: Sequence[HeldOutcome]) -> str:
+    """Return the outcomes that each step waits for, and how far they are; both sides' means are among the checks."""
+    head = ["outcome", "verdict", "change (95 %)", "to be shown", "entities"]
     cells = []
     for one in outcomes:
-        champion, challenger = (value_words(one.row.check, value) for value in (one.row.champion, one.row.challenger))
         bound = f"{'≤' if (one.row.limit or 0.0) > 1 else '≥'} {limit_words(one.row)}"
-        entities = f"{one.entities[0]:,} → {one.entities[1]:,}"
-        asked = "-" if one.asked is None else f"about {one.asked:,}"
-        change = check_change_words(one.row)
-        cells.append([one.limit.name, _shown_words(one.row), champion, challenger, change, bound, entities, asked])
-    return charts.heading("Outcomes that hold each step") + charts.table(head, cells)
+        asked = "" if one.asked is None else f" of about {one.asked:,}"
+        entities = f"{one.entities[0]:,} → {one.entities[1]:,}{asked}"
+        cells.append([one.limit.name, _shown_words(one.row), check_change_words(one.row), bound, entities])
+    remark = charts.remark(
+        "entities that count so far, of about as many of the challenger's as it takes to show an equal version"
+    )
+    return charts.heading(f"Outcomes that hold each step, {SIDES}") + charts.table(head, cells) + remark
 
 
 def _shown_words(row: Evidence) -> str:
