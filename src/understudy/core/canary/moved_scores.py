@@ -62,8 +62,8 @@ def score_move(strata: Strata, step_starts: Sequence[float], planned: int) -> Sc
         own = half_normal_log_evidence(found, np.maximum(windows, 1.0), ALPHA / 2)
         evidence.append(compared.processes.together(own))
     radius = shift.standard_error * mixture_radius(shift.windows, INTERVAL_ALPHA)
-    bounds = ((shift.difference + side) / deviation for side in (0.0, -radius, radius))
-    return ScoreMove(shift.champion, shift.challenger, *bounds, max(evidence))
+    change, low, high = ((shift.difference + side) / deviation for side in (0.0, -radius, radius))
+    return ScoreMove(shift.champion, shift.challenger, change, low, high, max(evidence))
 
 
 def move_words(move: ScoreMove | None) -> str:
