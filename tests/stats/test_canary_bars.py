@@ -148,7 +148,7 @@ LONG_STEP = (Step(10, 2 * DAY_MINUTES),)
 
 
 @pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[:1])
-@pytest.mark.parametrize("world", [*EQUAL_WORLDS, *UNEQUAL_ENTITIES], ids=named)
+@pytest.mark.parametrize("world", [*EQUAL_WORLDS, *UNEQUAL_ENTITIES, wandering_pods(pod_noise=0.1)], ids=named)
 def test_an_equal_challenger_stays_for_a_day_in_one_step(world, volume):
     policy = CanaryPolicy(min_entities=1)
 

@@ -1,29 +1,23 @@
 """Cold servers: an equal version that gets warm in half an hour stays, and what is slow by itself is still found.
 
-Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each at each volume.
+Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each at each volume, or a piece (:mod:`stats.pieces`).
 """
 
-import os
-import sys
 from collections.abc import Sequence
 from statistics import median
 
 import pytest
+from stats.pieces import IS_FULL, runs, say
 from stats.simulated_rollouts import Outcome, roll_out
 from stats.worlds import World, cold_and_then_slow, cold_server
 
 from understudy.core.canary.limits import Rules
 
-IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
-RUNS = 40 if IS_FULL else 1
+RUNS = runs(1, full=40)
 VOLUMES = (333, 3_000)
 """Requests per minute."""
 
 pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
-
-
-def say(bar: str, figure: str) -> None:
-    sys.stdout.write(f"\n{bar}: {figure}")
 
 
 def named(world: World) -> str:
@@ -31,7 +25,7 @@ def named(world: World) -> str:
 
 
 def rollouts_of(world: World, *, minutes: float, look_seconds: float, rules: Rules = Rules.COLD) -> list[Outcome]:
-    return [roll_out(world, seed, minutes=minutes, look_seconds=look_seconds, rules=rules) for seed in range(RUNS)]
+    return [roll_out(world, seed, minutes=minutes, look_seconds=look_seconds, rules=rules) for seed in RUNS]
 
 
 def requests_of(outcomes: Sequence[Outcome]) -> list[float]:
@@ -47,9 +41,9 @@ def test_an_equal_version_whose_server_is_cold_stays(factor, volume):
     before = rollouts_of(world, minutes=75, look_seconds=30, rules=Rules.TAILS)
 
     back, once = (sum(outcome.rolled_back for outcome in some) for some in (outcomes, before))
-    say(f"A/A {world.name}, {volume}/min (bar 0)", f"{back} of {RUNS} back, by the rules before {once}")
+    say(f"A/A {world.name}, {volume}/min (bar 0)", f"{back} of {len(RUNS)} back, by the rules before {once}")
     assert back == 0
-    assert once >= RUNS / 2
+    assert once >= len(RUNS) / 2
     assert all(outcome.step > 1 for outcome in outcomes)
 
 
@@ -59,9 +53,12 @@ def test_a_whole_rollout_of_an_equal_version_whose_server_was_cold_ends(volume):
 
     ended = sum(outcome.finished for outcome in outcomes)
     last = max(outcome.minute for outcome in outcomes)
-    say(f"whole rollout, cold server x3, {volume}/min (bar 80 %)", f"{ended} of {RUNS} ended, the last in {last:.0f}")
+    say(
+        f"whole rollout, cold server x3, {volume}/min (bar 80 %)",
+        f"{ended} of {len(RUNS)} ended, the last in {last:.0f}",
+    )
     assert not any(outcome.rolled_back for outcome in outcomes)
-    assert ended >= 0.8 * RUNS
+    assert ended >= 0.8 * len(RUNS)
 
 
 @pytest.mark.parametrize(("volume", "bar_minutes"), [(333, 60), (3_000, 25)])
@@ -101,6 +98,6 @@ def test_what_is_slow_by_itself_is_not_taken_for_cold_for_long(world_of, bar_req
     say(
         f"{world.name}, {volume}/min (bar {bar_requests} requests)",
         f"median {median(requests):,.0f}, before {median(requests_of(before)):,.0f}; held for a median of"
-        f" {median(waits):.1f} min, more than ten in {sum(wait > 10 for wait in waits)} of {RUNS}",
+        f" {median(waits):.1f} min, more than ten in {sum(wait > 10 for wait in waits)} of {len(RUNS)}",
     )
     assert median(requests) <= bar_requests

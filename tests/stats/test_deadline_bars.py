@@ -1,14 +1,13 @@
 """Callers' deadlines: none of them takes an equal version back, and what is slow or fails under them is found.
 
-Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each at each volume.
+Short by default; ``UNDERSTUDY_STATS=full`` makes 40 runs of each at each volume, or a piece (:mod:`stats.pieces`).
 """
 
-import os
-import sys
 from collections.abc import Callable
 from statistics import median
 
 import pytest
+from stats.pieces import IS_FULL, runs, say
 from stats.simulated_rollouts import Outcome, roll_out
 from stats.worlds import (
     World,
@@ -20,19 +19,14 @@ from stats.worlds import (
 
 from understudy.core.canary.decision import Verdict
 
-IS_FULL = os.environ.get("UNDERSTUDY_STATS") == "full"
-RUNS = 40 if IS_FULL else 1
+RUNS = runs(1, full=40)
 VOLUMES = (333, 3_000) if IS_FULL else (3_000,)
 
 pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
 
 
-def say(bar: str, figure: str) -> None:
-    sys.stdout.write(f"\n{bar}: {figure}")
-
-
 def rollouts_of(world: World, minutes: float = 480, look_seconds: float = 60) -> list[Outcome]:
-    return [roll_out(world, seed, minutes=minutes, look_seconds=look_seconds) for seed in range(RUNS)]
+    return [roll_out(world, seed, minutes=minutes, look_seconds=look_seconds) for seed in RUNS]
 
 
 @pytest.mark.parametrize("volume", VOLUMES)
