@@ -61,3 +61,24 @@ async def test_a_change_tells_its_own_difference_and_not_that_of_another_actor(
 
     assert "fallback" in done.said
     assert "shadow" not in done.said
+
+
+async def test_a_part_of_a_category_that_routes_to_the_challenger_is_held_out(understudy: CommandLine, database):
+    await two_versions(database)
+    await database.execute(
+        "UPDATE ServingPolicy SET challenger_version = (SELECT id FROM ModelVersion WHERE version = '7'),"
+        ' challenger_weight = 1, category_roles = \'{"gold": "challenger"}\''
+    )
+
+    done = await understudy.beside(
+        "model", "set", "churn", "--category-holdout", "50", "--reason", "compare gold", "--yes", "--json"
+    )
+    refused = await understudy.beside(
+        "model", "set", "churn", "--category-holdout", "51", "--reason", "more", "--yes", "--json"
+    )
+    shown = await understudy.beside("model", "show", "churn")
+
+    assert (done.document["policy"]["category_holdout_percent"], done.document["changed"]) == (50, True)
+    assert refused.code != 0
+    assert "--category-holdout 10" in refused.said
+    assert "50 % of the challenger's stay with the champion" in " ".join(shown.out.split())

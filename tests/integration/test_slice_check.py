@@ -16,6 +16,7 @@ from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, WaitingFor
 from understudy.core.routing.policy import Role
+from understudy.core.routing.route import Reason
 from understudy.core.windows.builder import WindowBuilder
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 from understudy.ports.rollout.rollout_store import RolloutView
@@ -76,6 +77,24 @@ class SlowCategory(PastRollout):
         )
 
 
+class RoutedCategory(SlowCategory):
+    """A rollout beside which the category ``gold`` routes to the challenger, but for the entities that are held out."""
+
+    def _call(self, number: int, generation: int) -> PredictionRow:
+        row = super()._call(number, generation)
+        if row.slices != b'{"category":"gold"}':
+            return row
+        is_held_out = number % 3 == 0
+        version = self.versions["6" if is_held_out else "7"]
+        return row._replace(
+            model_version_id=version,
+            assigned_version_id=version,
+            role=Role.CHAMPION if is_held_out else Role.CHALLENGER,
+            reason=Reason.CATEGORY,
+            latency_us=(10_000 if is_held_out else 50_000) + number % 977,
+        )
+
+
 @pytest.fixture
 async def category(database: asyncpg.Connection, database_url: str) -> AsyncIterator[SlowCategory]:
     world = SlowCategory(database, database_url, replace(TWINS, has_histograms=False), seconds_ago=4_000)
@@ -112,6 +131,24 @@ async def test_a_category_that_is_slower_holds_the_step_is_named_and_told_once(
     assert [(row[0].rpartition("/")[2], row[1]) for row in told] == [("rollout_stalled", "trigger")]
     slow = await database.fetchval("SELECT count(*) FROM PredictionLog WHERE slices ->> 'category' = 'gold'")
     assert slow > 20
+
+
+async def test_a_category_that_is_routed_is_compared_with_the_entities_that_are_held_out(
+    database: asyncpg.Connection, database_url: str, understudy: CommandLine
+):
+    world = RoutedCategory(database, database_url, replace(TWINS, has_histograms=False), seconds_ago=4_000)
+    world.shipped = PostgresPredictionStore(database_url, timeout_seconds=5.0)
+    waits = await (await begun(world)).minutes(40)
+    await world.shipped.close()
+    shown = await understudy.beside("rollout", "show", "churn", "--slices")
+    again = [found for _, found in judged_again(await world.store.events(world.id)) if isinstance(found, Replay)]
+
+    state = waits.record.state
+    assert (state.phase, state.waiting_for) == (Phase.WAITING, WaitingFor.TIME)
+    assert state.reason.startswith("stops at 10 %: category route=gold: typical latency ")
+    assert shown.out.count("for example prediction") == 3
+    assert "category route=gold" in shown.out.partition("slices, champion → challenger:")[2]
+    assert [found.agrees for found in again] == [True] * len(again)
 
 
 async def test_an_operator_who_knows_of_it_is_not_told_again_by_this_monitor_nor_by_the_next(

@@ -3,6 +3,8 @@
 Short by default; :mod:`stats.pieces` says how the numbers of runs that the page names are made.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,10 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, equal_categories, 
 
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS, failing_slices
 from understudy.core.canary.slices.slice_tally import SliceTally, slice_units
+from understudy.core.prediction_log.call_slices import ROUTED, Slice
+from understudy.core.routing.policy import Role
+from understudy.core.windows.slices import SLICE_BUCKETS, SliceColumn, no_counts
+from understudy.core.windows.window import MICRO, Window
 
 pytestmark = pytest.mark.timeout(3_600)
 RUNS = runs(4, full=20)
@@ -75,4 +81,72 @@ def test_of_forty_equal_slices_one_is_hardly_ever_named(name, volume):
     false = sum(bool(named_slices_of(world, seed)) for seed in EQUAL_RUNS)
 
     say(f"40 equal slices, {name}, {volume}/min", f"a name in {false} of {len(EQUAL_RUNS)}")
+    assert false <= 0.05 * len(EQUAL_RUNS)
+
+
+ROUTE = Slice(ROUTED, "gold")
+ROUTE_SHARE = 0.03
+HELD_OUT = 0.1
+"""Of the entities of a category that routes to the challenger."""
+
+
+def with_route(
+    windows: list[Window], seed: int, per_window: float, *, error_rate: float, factor: float, entities: int
+) -> Iterator[Window]:
+    """Yield windows with the calls of a category that routes to the challenger, a part of which is held out."""
+    levels = np.random.default_rng([seed, 97])
+    stays = levels.random(entities) < HELD_OUT
+    own = np.exp(0.5 * levels.normal(size=entities)) / np.exp(0.125)
+    random = np.random.default_rng([seed, 98, windows[0].key.start])
+    for window in windows:
+        is_challenger = window.key.role is Role.CHALLENGER
+        entity = random.integers(0, entities, random.poisson(per_window))
+        entity = entity[stays[entity] != is_challenger]
+        chance = (error_rate if is_challenger else 0.005) * own[entity]
+        failed = random.random(entity.size) < chance
+        log_us = np.log(12_000 * (factor if is_challenger else 1)) + 0.5 * random.normal(size=entity.size)
+        counted = no_counts()
+        np.add.at(counted[:, SliceColumn.CALLS], entity % SLICE_BUCKETS, 1)
+        np.add.at(counted[:, SliceColumn.ERRORS], entity % SLICE_BUCKETS, failed)
+        np.add.at(counted[:, SliceColumn.LOG_LATENCY], entity % SLICE_BUCKETS, (log_us * MICRO).astype(int) * ~failed)
+        yield replace(window, slices={ROUTE: counted} if entity.size else {})
+
+
+def minute_of_route(volume: int, seed: int, *, error_rate: float = 0.005, factor: float = 1.0, entities: int) -> float:
+    """Return the minute in which a routed category is named, on the default ladder; infinity for never."""
+    traffic, tally = Traffic(World("plain", volume), seed), SliceTally(len(STEPS), 30.0)
+    starts: list[float] = []
+    unit_windows, known = UNIT_SECONDS * PER_MINUTE // 60, 0
+    for number, step in enumerate(STEPS, 1):
+        starts.append(known / PER_MINUTE * 60)
+        for _ in range(int(step.dwell_minutes * PER_MINUTE) // unit_windows):
+            windows = traffic.windows(known, unit_windows, step.weight_percent, number)
+            per_window = ROUTE_SHARE * volume / PER_MINUTE
+            routed = list(
+                with_route(windows, seed, per_window, error_rate=error_rate, factor=factor, entities=entities)
+            )
+            known += unit_windows
+            for unit in slice_units(routed, ROLLOUT):
+                tally.add(unit, starts)
+            if failing_slices(tally.counts()):
+                return known / PER_MINUTE
+    return np.inf
+
+
+@pytest.mark.parametrize("volume", [333, 3_000])
+@pytest.mark.parametrize(("name", "unlike"), [("fails", {"error_rate": 10.0}), ("x5", {"factor": 5.0})])
+def test_a_routed_category_that_is_worse_than_its_holdout_is_named(name, unlike, volume):
+    minutes = [minute_of_route(volume, seed, entities=2_000, **unlike) for seed in RUNS]
+
+    hits = sum(np.isfinite(minutes))
+    say(f"a routed category of 3 %, a tenth held out, {name}, {volume}/min", f"{hits}, minute {np.median(minutes):.0f}")
+    assert hits == len(RUNS)
+
+
+@pytest.mark.parametrize("volume", [333, 3_000])
+@pytest.mark.parametrize("entities", [100, 2_000])
+def test_a_routed_category_that_is_equal_is_hardly_ever_named(entities, volume):
+    false = sum(bool(np.isfinite(minute_of_route(volume, seed, entities=entities))) for seed in EQUAL_RUNS)
+
+    say(f"an equal routed category, {entities:,} entities, {volume}/min", f"a name in {false} of {len(EQUAL_RUNS)}")
     assert false <= 0.05 * len(EQUAL_RUNS)

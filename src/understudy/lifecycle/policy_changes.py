@@ -8,7 +8,8 @@ from understudy.core.routing.route import BUCKETS
 from understudy.errors import PolicyRefused
 from understudy.ports.registry.registry import PolicyRecord
 
-_MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "category_roles", "arms"})
+_OF_CATEGORIES = frozenset({"category_roles", "category_holdout_percent"})
+_MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "arms"}) | _OF_CATEGORIES
 """Fields whose change sends calls elsewhere."""
 _ABOUT_THE_RECORD = frozenset(
     {
@@ -46,7 +47,7 @@ def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
     """Whether calls go elsewhere; a challenger without weight and a shadow move none."""
     changed = differences(before, after).keys() & _MOVING
     if before.challenger_weight == after.challenger_weight == 0:
-        changed -= {"challenger"} if before.arms or after.arms else {"challenger", "salt", "category_roles"}
+        changed -= {"challenger"} if before.arms or after.arms else {"challenger", "salt"} | _OF_CATEGORIES
     return bool(changed)
 
 

@@ -39,6 +39,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "arms": (tuple,),
     "guard": (str,),
     "on_drift": (str,),
+    "category_holdout_percent": (int,),
 }
 _SCOPES = frozenset(scope.value for scope in Scope)
 POLICY_FIELDS = tuple(_TYPES)

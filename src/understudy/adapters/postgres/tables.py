@@ -121,6 +121,7 @@ SERVING_POLICY = Table(
     Column("guard", String(20), nullable=False, server_default="rollback"),
     Column("guard_id", BigInteger),
     Column("on_drift", String(20), nullable=False, server_default="alert"),
+    Column("category_holdout_percent", SmallInteger, nullable=False, server_default=_ZERO),
     *(
         ForeignKeyConstraint(
             ["model_name", f"{role}_version"],

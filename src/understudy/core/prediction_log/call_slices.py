@@ -10,6 +10,8 @@ from understudy.core.schema.features import Feature
 
 CATEGORY = "category"
 """The slice that every call with a category has."""
+ROUTED = "category route"
+"""In its place in windows, for calls that the category routed, or that are held out of such a route."""
 OTHER = "other"
 """In the place of a value that is no label."""
 MAX_SLICES = 5

@@ -96,6 +96,8 @@ class ServingPolicy:
     """``ModelVersion.status`` by version, as of this policy's rows."""
     arms: Mapping[int, ModelVersion] = field(default_factory=dict)
     """The version that has a bucket, for each bucket of the further arms."""
+    category_holdout_percent: int = 0
+    """Of the entities whose category routes to the challenger, those that stay with the champion."""
     slices: tuple[Feature, ...] = ()
     """Features that the versions which answer callers mark as slices, the champion's first."""
 

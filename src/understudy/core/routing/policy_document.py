@@ -234,6 +234,7 @@ def _policy_from_rows(
         slow_us=policy.get("slow_us"),
         # A snapshot file of an earlier version of the code does not have it.
         input_sample_percent=int(policy.get("input_sample_percent", 0)),
+        category_holdout_percent=int(policy.get("category_holdout_percent") or 0),
         versions=versions,
         statuses={found.version: str(row.get("status", "")) for row, found in read if isinstance(found, ModelVersion)},
         arms=arms,

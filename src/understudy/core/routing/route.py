@@ -48,7 +48,8 @@ def choose_route(
     """Return who answers this entity: a forced version, else the category's role, else the bucket's.
 
     A challenger with weight 0 answers no entity, whatever a category says: taking the weight to 0 is the rollback. A
-    further arm is a challenger too, but a category never means it.
+    further arm is a challenger too, but a category never means it. Entities that the policy holds out stay with the
+    champion where their category routes to the challenger.
     """
     bucket = bucket_of(policy.salt or policy.model_name, entity_id)
     if forced is not None:
@@ -62,7 +63,7 @@ def choose_route(
         version = challenger if bucket < weight else policy.arms.get(bucket)
         reason = Reason.BUCKET
     else:
-        version = challenger if role is Role.CHALLENGER else None
+        version = challenger if role is Role.CHALLENGER and not is_held_out(policy, entity_id) else None
         reason = Reason.CATEGORY
     if version is not None:
         return Route(version, Role.CHALLENGER, bucket, reason)
@@ -84,6 +85,8 @@ class Assignment(NamedTuple):
     """The smallest weight at which the bucket alone sends the entity to a challenger; ``None`` while it is an arm's."""
     shadowed: bool
     generation: int
+    held_out: bool = False
+    """Whether its category routes to the challenger, and it stays with the champion to be compared with."""
 
 
 def assignment(policy: ServingPolicy, entity_id: str, category: str | None = None) -> Assignment:
@@ -101,7 +104,23 @@ def assignment(policy: ServingPolicy, entity_id: str, category: str | None = Non
         joins_challenger_from_weight=None if route.bucket in policy.arms else route.bucket + 1,
         shadowed=is_shadowed(policy, entity_id),
         generation=policy.generation,
+        held_out=_is_held_out_by(policy, route, entity_id, category),
     )
+
+
+def _is_held_out_by(policy: ServingPolicy, route: Route, entity_id: str, category: str | None) -> bool:
+    routes = category is not None and policy.category_roles.get(category) is Role.CHALLENGER
+    return routes and route.reason is Reason.CATEGORY and is_held_out(policy, entity_id)
+
+
+def is_held_out(policy: ServingPolicy, entity_id: str) -> bool:
+    """Whether an entity stays with the champion although its category routes to the challenger.
+
+    The share is taken by entity, from a hash of its own: by the routing bucket it would be those who meet the
+    challenger last, or first.
+    """
+    percent = policy.category_holdout_percent
+    return percent > 0 and bucket_of(f"holdout:{policy.bucket_key}", entity_id) < percent
 
 
 def falls_back(policy: ServingPolicy, route: Route) -> bool:

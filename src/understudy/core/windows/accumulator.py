@@ -160,6 +160,19 @@ class WindowTally:
         is_scored = is_answered & np.isfinite(scores)
         self._add_scores(buckets, places[is_scored], scores[is_scored])
 
+    def add_routed(
+        self,
+        entities: NDArray[np.uint64],
+        is_failed: NDArray[np.bool_],
+        latency_us: NDArray[np.int64],
+        given: GivenTime | None,
+        sliced: SlicedCalls,
+    ) -> None:
+        """Add calls to their slices and to nothing else; arguments as of :meth:`add_calls`."""
+        if given is not None:
+            latency_us = np.where(given.is_expired, given.compared_us, np.minimum(latency_us, given.compared_us))
+        self._add_slices(sliced, entities, is_failed, latency_us)
+
     def _add_slices(
         self,
         sliced: SlicedCalls,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.prediction_log.call_slices import slices_of
+from understudy.core.prediction_log.call_slices import CATEGORY, ROUTED, Slice, slices_of
 from understudy.core.prediction_log.row_record import NO_RECORDS, RowRecords
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
@@ -65,6 +65,7 @@ _GROUP_FACTS = np.dtype(
         ("rollout", np.intp),
         ("is_challenger", "?"),
         ("is_compared", "?"),
+        ("is_routed", "?"),
         ("is_fallback", "?"),
         ("least_us", np.float64),
     ]
@@ -101,6 +102,8 @@ class _Group(NamedTuple):
     is_challenger: bool
     is_compared: bool
     """Whether chance chose the version."""
+    is_routed: bool
+    """Whether the category chose it, in a rollout."""
     is_fallback: bool
     """Whether another version had to stand in, or tried to."""
     least_deadline_us: float
@@ -289,7 +292,9 @@ class _Batch:
         is_counted = facts["is_compared"] & ~is_hit
         is_failed = facts["is_fallback"] | ~rows.is_ok
         is_shared = facts["is_fallback"] & ~rows.is_ok & ~rows.has_stood_in
-        is_hurried = facts["is_compared"] & are_hurried(rows.deadline_us, rows.is_out_of_time, facts["least_us"])
+        is_early = are_hurried(rows.deadline_us, rows.is_out_of_time, facts["least_us"])
+        is_hurried = facts["is_compared"] & is_early
+        is_routed = facts["is_routed"] & ~is_hit & ~is_shared & ~is_early
         # A hurried call that fails and one that is answered meet no new entity, so the split does not depend on which.
         facts["is_compared"] &= ~is_hurried
         is_new, is_new_in_role = self._meet_all(rows.entity, facts, rollouts)
@@ -308,6 +313,7 @@ class _Batch:
             if left_out.size:
                 tally.add_hurried(is_failed[left_out], rows.latency_us[left_out])
             self._judge(tally, rows, judged, is_failed, is_shared)
+            self._count_routed(tally, rows, mine[is_routed[mine]], is_failed)
         return unreadable_rows
 
     def _judge(
@@ -328,6 +334,21 @@ class _Batch:
         tally.add_calls(rows.entity[judged], failed, rows.latency_us[judged], rows.score[judged], given, sliced=sliced)
         tally.add_shared(rows.entity[judged][failed], is_shared[judged][failed])
 
+    def _count_routed(
+        self, tally: WindowTally, rows: Columns, routed: NDArray[np.intp], is_failed: NDArray[np.bool_]
+    ) -> None:
+        """Add calls that their category routed, or that are held out of that, to the slice of the route alone."""
+        if not routed.size or not rows.slices_of[routed].any():
+            return
+        sets = [
+            tuple(Slice(ROUTED, one.value) for one in slices_of(unescaped(text)) if one.feature == CATEGORY)
+            for text in rows.slices
+        ]
+        sliced = SlicedCalls(sets, rows.slices_of[routed])
+        given = given_time(rows.deadline_us[routed], rows.is_out_of_time[routed], tally.budget_ratio)
+        failed = is_failed[routed] if given is None else is_failed[routed] & ~given.is_expired
+        tally.add_routed(rows.entity[routed], failed, rows.latency_us[routed], given, sliced)
+
     def _sliced(self, rows: Columns, judged: NDArray[np.intp], is_left_out: NDArray[np.bool_]) -> SlicedCalls | None:
         """Return the slices of rows, given their places; ``None`` where none of them has any."""
         set_of = np.where(is_left_out, 0, rows.slices_of[judged])
@@ -347,6 +368,7 @@ class _Batch:
             0 if role is Role.SHADOW else shared.rollout_id,
             role is Role.CHALLENGER,
             shared.reason is not Reason.CATEGORY or role is Role.SHADOW,
+            tally.is_in_rollout and shared.reason is Reason.CATEGORY and role is not Role.SHADOW,
             is_fallback,
             tally.least_deadline_us,
         )
@@ -396,13 +418,12 @@ class _Batch:
 
 def _facts_of(
     group: _Group | None, numbers: Mapping[WindowTally, int], rollouts: Sequence[int]
-) -> tuple[int, int, bool, bool, bool, float]:
+) -> tuple[int, int, bool, bool, bool, bool, float]:
     """Return the :data:`_GROUP_FACTS` of a group; forced calls have none."""
     if group is None:
-        return _NO_TALLY, _NO_ROLLOUT, False, False, False, 0.0
+        return _NO_TALLY, _NO_ROLLOUT, False, False, False, False, 0.0
     rollout = rollouts.index(group.rollout_id) if group.rollout_id else _NO_ROLLOUT
-    is_challenger, is_compared, is_fallback, least_us = group[2:]
-    return numbers[group.tally], rollout, is_challenger, is_compared, is_fallback, least_us
+    return numbers[group.tally], rollout, *group[2:]
 
 
 def _read_text(rows: Sequence[bytes], columns: Sequence[str]) -> Columns | None:

@@ -7,8 +7,9 @@ bit. A percentile is never stored: averages of percentiles were wrong by up to 1
 Which rows of ``PredictionLog`` count, and where:
 
 * ``reason`` ``forced``: nowhere, it is not the entities' own traffic.
-* ``reason`` ``category``: only in ``volume`` and ``cache_hits``. The category chose the version, not chance, so a
-  comparison of the versions would compare categories.
+* ``reason`` ``category``: in ``volume`` and ``cache_hits``. The category chose the version, not chance, so a comparison
+  of the versions would compare categories. In a rollout also in ``slices``, as the slice of the category's route: there
+  it is compared with the entities of the same category that the policy holds out.
 * ``cache_hit``: in ``volume``, ``cache_hits`` and among the new entities. Comparing hits with misses would roll back
   every challenger, whose cache is cold.
 * A fallback is one row, written under the champion that stood in, and ``assigned_version_id`` still names the

@@ -93,6 +93,12 @@ def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:
     return [*reasons, ("shadow", shadow), ("salt", salt), ("generation", str(policy.generation))]
 
 
+def _why_of_category(policy: ServingPolicy, found: Assignment) -> str:
+    if found.held_out:
+        return f"its category routes to the challenger; it is one of the {policy.category_holdout_percent} % held out"
+    return f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
+
+
 def _why(policy: ServingPolicy, found: Assignment) -> str:
     challenger, weight, arm = policy.challenger, policy.challenger_weight, policy.arms.get(found.bucket)
     if arm is not None and found.reason == Reason.CATEGORY:
@@ -100,7 +106,7 @@ def _why(policy: ServingPolicy, found: Assignment) -> str:
     if arm is not None:
         return f"bucket {found.bucket} is one of the {policy.arm_percents[arm]} of version {arm.version}, a further arm"
     if found.reason == Reason.CATEGORY:
-        return f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
+        return _why_of_category(policy, found)
     entities = "every entity that no further arm has" if policy.arms else "every entity"
     if challenger is None:
         return f"there is no challenger: the champion answers {entities}"

@@ -119,6 +119,10 @@ def set_model(
     on_drift: Annotated[
         str | None, typer.Option(metavar="alert|rollback", help="What a challenger that drifts leads to.")
     ] = None,
+    category_holdout: Annotated[
+        int | None,
+        typer.Option(metavar="PERCENT", help="Of a category that routes to the challenger: who stays, 0 to 50."),
+    ] = None,
     arm: Annotated[
         list[str] | None,
         typer.Option(metavar="VERSION=PERCENT|none", help="A further version's share; 0 ends it, none ends them all."),
@@ -143,6 +147,7 @@ def set_model(
         "input_sample_percent": input_sample_percent,
         "guard": guard,
         "on_drift": on_drift,
+        "category_holdout_percent": category_holdout,
     }
     changes, weights = changes_of(asked), arm_weights_of(arm or ())
     if not changes and weights is None:
@@ -356,6 +361,8 @@ def _bar(label: str, percent: int, style: str) -> Text:
 def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
     fallback = "the champion answers when the challenger fails" if policy.fallback else "off"
     categories = ", ".join(f"{category}: {role}" for category, role in policy.category_roles.items())
+    if policy.category_holdout_percent:
+        categories += f"; {policy.category_holdout_percent} % of the challenger's stay with the champion"
     return [
         ("fallback", fallback),
         ("salt", nothing_as(policy.salt, "none: the model's name is hashed")),

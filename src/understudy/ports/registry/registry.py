@@ -97,6 +97,8 @@ class PolicyRecord(NamedTuple):
     """What the monitor does when a split that no rollout moves does worse: ``rollback``, ``alert`` or ``off``."""
     on_drift: str = "alert"
     """What it does when a challenger drifts from the champion on the same hours: ``alert`` or ``rollback``."""
+    category_holdout_percent: int = 0
+    """Of the entities whose category routes to the challenger, those that stay with the champion."""
 
     @property
     def split(self) -> Split:

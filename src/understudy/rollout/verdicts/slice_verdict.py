@@ -11,6 +11,7 @@ from understudy.core.canary.slices.failing_slices import (
     slice_counts_from_json,
     slice_counts_to_json,
 )
+from understudy.core.prediction_log.call_slices import CATEGORY, ROUTED
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
 from understudy.ports.prediction_log.prediction_history import SliceHistory, TrialAsked
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
@@ -90,5 +91,7 @@ async def named_with_examples(
     for one in counts:
         trial = TrialAsked(record.split_id, record.champion_id, record.challenger_id, one.since, view.read_at)
         slow_us = None if one.check is SliceCheck.ERRORS else record.slow_us
-        found.append(NamedSlice(await history.slice_examples(trial, one.slice, slow_us), one))
+        # Rows of the log have the category alone; of one that is routed all calls are in the slice of its route.
+        logged = one.slice._replace(feature=CATEGORY) if one.feature == ROUTED else one.slice
+        found.append(NamedSlice(await history.slice_examples(trial, logged, slow_us), one))
     return found

@@ -68,6 +68,24 @@ def test_a_category_overrides_the_bucket_and_a_forced_version_overrides_both(ent
     assert choose_route(policy, entity_id, "vip", forced).reason is Reason.FORCED
 
 
+def test_a_share_of_a_category_that_routes_to_the_challenger_stays_with_the_champion():
+    roles = {"beta": Role.CHALLENGER, "vip": Role.CHAMPION}
+    policy = a_policy(challenger_weight=10, category_roles=roles, category_holdout_percent=20)
+    entities = [f"customer-{n}" for n in range(5_000)]
+
+    routes = {entity: choose_route(policy, entity, "beta") for entity in entities}
+    held_out = [entity for entity, route in routes.items() if route.role is Role.CHAMPION]
+
+    assert {route.reason for route in routes.values()} == {Reason.CATEGORY}
+    # 1,000 of 5,000, standard deviation 28; of them a tenth are in the challenger's buckets: 100, 9.5.
+    assert abs(len(held_out) - 1_000) < 140
+    assert abs(sum(routes[entity].bucket < 10 for entity in held_out) - 100) < 48
+    assert all(assignment(policy, entity, "beta").held_out for entity in held_out[:20])
+    assert not any(assignment(policy, entity, "vip").held_out for entity in held_out[:20])
+    assert not any(assignment(policy, entity).held_out for entity in held_out[:20])
+    assert choose_route(policy, held_out[0], "vip").reason is Reason.CATEGORY
+
+
 def test_a_salt_gives_another_experiment_other_entities():
     entities = [f"customer-{n}" for n in range(2_000)]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from spooled_rows import a_row
 
-from understudy.core.prediction_log.call_slices import Slice
+from understudy.core.prediction_log.call_slices import ROUTED, Slice
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
@@ -85,9 +85,32 @@ def test_two_batches_add_up_to_what_one_counts():
 
 
 def test_calls_that_are_not_compared_count_in_no_slice():
-    (window,) = built([a_call(reason=Reason.CATEGORY), a_call(cache_hit=True)])
+    (window,) = built([a_call(cache_hit=True), a_call(reason=Reason.FORCED)])
 
     assert window.slices == {}
+
+
+def test_a_call_that_its_category_routed_counts_in_the_slice_of_its_route_and_nowhere_else():
+    routed = a_call(reason=Reason.CATEGORY, slices=b'{"category":"gold","country":"DE"}')
+    failed = routed._replace(status=Status.FALLBACK, assigned_version_id=2, error_code="E503", model_version_id=1)
+
+    challenger, champion = sorted(built([routed, routed, failed, a_call("silver")]), key=lambda one: one.key.role)
+
+    route = Slice(ROUTED, "gold")
+    assert totals(champion) == {route: [2, 0, 0, 2 * floor(log(5_000) * 1e6)], SILVER: totals(champion)[SILVER]}
+    assert (champion.calls, champion.volume, champion.new_entities) == (1, 3, 1)
+    assert totals(challenger) == {route: [1, 1, 0, 0]}
+    assert (challenger.calls, challenger.errors, challenger.volume) == (0, 0, 1)
+    assert window_from_json(challenger.key, window_to_json(challenger)).slices.keys() == {route}
+
+
+def test_a_routed_call_without_a_category_outside_of_a_rollout_or_that_the_champion_failed_as_well_counts_nowhere():
+    both = a_call(reason=Reason.CATEGORY, status=Status.UNAVAILABLE, assigned_version_id=2, error_code="E503")
+    others = [a_call(reason=Reason.CATEGORY, slices=b'{"country":"DE"}'), a_call(reason=Reason.CATEGORY, slices=None)]
+
+    windows = [*built([both, *others]), *built([a_call(reason=Reason.CATEGORY, rollout_id=None)])]
+
+    assert all(window.slices == {} for window in windows)
 
 
 def test_calls_outside_of_a_rollout_count_in_no_slice():

@@ -38,6 +38,8 @@ POLICY_COLUMNS = (
     "input_sample_percent",
     "arms",
 )
+LATER_POLICY_COLUMNS = ("category_holdout_percent",)
+"""That the schema of the release before does not have: a proxy that starts before the migration reads ``null``."""
 VERSION_COLUMNS = (
     "id",
     "version",
@@ -52,7 +54,12 @@ VERSION_COLUMNS = (
 )
 KEY_COLUMNS = ("id", "sha256", "scopes", "tenant", "calls_per_second", "bytes_per_second")
 
-_POLICY_FIELDS = ", ".join(f"'{name}', p.{name}" for name in POLICY_COLUMNS)
+_POLICY_FIELDS = ", ".join(
+    [
+        *(f"'{name}', p.{name}" for name in POLICY_COLUMNS),
+        *(f"'{name}', to_jsonb(p) -> '{name}'" for name in LATER_POLICY_COLUMNS),
+    ]
+)
 _VERSION_FIELDS = ", ".join(f"'{name}', v.{name}" for name in VERSION_COLUMNS)
 
 # What calls are logged under: beside further arms the guard of all of their versions.

@@ -69,6 +69,7 @@ _KEPT = (
     "input_sample_percent",
     "guard",
     "on_drift",
+    "category_holdout_percent",
 )
 """Columns of a policy that its record has unchanged."""
 _REFUSAL_CLASSES = ("22", "23")

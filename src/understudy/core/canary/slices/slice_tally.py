@@ -17,7 +17,7 @@ from understudy.core.canary.slices.failing_slices import (
     log_evidence,
 )
 from understudy.core.canary.slices.slice_figures import SliceFigures, SliceSide
-from understudy.core.prediction_log.call_slices import OTHER, Slice
+from understudy.core.prediction_log.call_slices import OTHER, ROUTED, Slice
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import (
     FIRST_ALPHA_SHARE,
@@ -66,7 +66,7 @@ def slice_units(windows: Sequence[Window], rollout_id: int) -> list[SliceUnit]:
     groups: dict[tuple[int, int], list[Window]] = {}
     for window in windows:
         key = window.key
-        if key.rollout_id == rollout_id and key.role is not Role.SHADOW and window.calls:
+        if key.rollout_id == rollout_id and key.role is not Role.SHADOW and (window.calls or window.slices):
             start = key.start // UNIT_SECONDS * UNIT_SECONDS
             groups.setdefault((start, key.policy_generation), []).append(window)
     return [_unit_of(start, groups[start, generation]) for start, generation in sorted(groups)]
@@ -142,6 +142,8 @@ class SliceTally:
         """How many restarts have begun."""
         self._rest = np.zeros((2, self._room, len(SliceColumn)))
         self._met = np.zeros(self._room, np.bool_)
+        self._is_routed = np.zeros(self._room, np.bool_)
+        """Slices whose calls are none of the judged ones, because their category chose the version."""
 
     def add(self, unit: SliceUnit, step_starts: Sequence[float]) -> None:
         """Count one stretch; they come in their order."""
@@ -225,11 +227,13 @@ class SliceTally:
                 process.grow(self._room)
             self._rest = np.pad(self._rest, ((0, 0), (0, place), (0, 0)))
             self._met = np.pad(self._met, (0, place))
+            self._is_routed = np.pad(self._is_routed, (0, place))
+        self._is_routed[place] = one.feature == ROUTED
         return place
 
     def _found(self, unit: SliceUnit, sides: FloatArray) -> _Found:
         sums = sides.sum(axis=2)
-        rest = unit.totals[:, None] - sums
+        rest = unit.totals[:, None] - np.where(self._is_routed[None, :, None], 0.0, sums)
         calls, errors = rest[_CHALLENGER, :, _CALLS], rest[_CHALLENGER, :, _ERRORS]
         in_incident = (errors >= INCIDENT_ERRORS) & (errors >= INCIDENT_RATIO * calls)
         self._rest = _DECAY * self._rest + np.where(in_incident[None, :, None], 0.0, rest)

@@ -30,6 +30,9 @@ _COMMANDS = {
     r".*violates check constraint .servingpolicy_on_drift_check.*": (
         "understudy model set MODEL --on-drift alert, or rollback: the monitor alerts, or takes the challenger back"
     ),
+    r".*violates check constraint .servingpolicy_category_holdout_check.*": (
+        "understudy model set MODEL --category-holdout 10: 0 to 50 % of a category that routes to the challenger stay"
+    ),
     r"the salt of (?P<model>.+) is empty": (
         "understudy model set {model} --salt none --reason '…' is the formula without a salt"
     ),

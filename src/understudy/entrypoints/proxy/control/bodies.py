@@ -168,6 +168,7 @@ class PolicyChange(Body):
     input_sample_percent: Percent = _ABSENT
     guard: Literal["rollback", "alert", "off"] = _ABSENT
     on_drift: Literal["alert", "rollback"] = _ABSENT
+    category_holdout_percent: Annotated[int, Field(strict=True, ge=0, le=50)] = _ABSENT
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
     @property

@@ -38,6 +38,7 @@ def model_detail(policy: ServingPolicy, example_entity: str = "customer-42") -> 
         "fallback": policy.fallback,
         "salt": policy.salt,
         "category_roles": dict(policy.category_roles),
+        "category_holdout_percent": policy.category_holdout_percent,
         "versions": [version_detail(version, policy) for version in policy.versions.values()],
         "example": {
             "method": "POST",

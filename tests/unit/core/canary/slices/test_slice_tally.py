@@ -15,7 +15,7 @@ from understudy.core.canary.slices.failing_slices import (
     slices_words,
 )
 from understudy.core.canary.slices.slice_tally import SliceTally, SliceUnit, slice_units
-from understudy.core.prediction_log.call_slices import Slice
+from understudy.core.prediction_log.call_slices import ROUTED, Slice
 from understudy.core.routing.policy import Role
 from understudy.core.windows.slices import MAX_CELLS, SLICE_BUCKETS, SliceColumn
 from understudy.core.windows.window import MICRO, Window, WindowKey
@@ -70,6 +70,35 @@ def test_a_slice_that_is_slower_is_named_by_its_typical_latency():
 
 def test_a_slice_is_not_named_before_it_does_worse_in_three_stretches():
     assert failing_slices(tallied(EQUAL, FAILING, units=2)) == ()
+
+
+def test_a_category_that_is_routed_is_compared_with_who_is_held_out_beyond_all_judged_calls():
+    route = Slice(ROUTED, "gold")
+    judged = {SILVER: counted(200)}, {SILVER: counted(20)}
+    tally, three_times = SliceTally(5, 0.0), SliceTally(5, 0.0)
+    for number in range(10):
+        unit = a_unit(number, *judged)
+        routed = ({**judged[0], route: counted(2)}, {**judged[1], route: counted(18, failing=1.0)})
+        tally.add(unit._replace(slices=routed), [0.0])
+        equal = ({**judged[0], route: counted(2)}, {**judged[1], route: counted(18)})
+        three_times.add(unit._replace(slices=equal), [0.0])
+
+    (found,) = failing_slices(tally.counts())
+
+    assert found.counted.slice == route
+    assert found.counted.challenger == (2_880, 2_880)
+    assert str(found.counted.slice) == "category route=gold"
+    assert failing_slices(three_times.counts()) == ()
+
+
+def test_windows_that_have_routed_calls_alone_are_added_up():
+    key = WindowKey("a", 0, 1, Role.CHALLENGER, 1, 1, 0)
+    routed = Window(key, slices={Slice(ROUTED, "gold"): counted(1)})
+
+    (unit,) = slice_units([routed], 1)
+
+    assert unit.slices[1].keys() == {Slice(ROUTED, "gold")}
+    assert not unit.totals.any()
 
 
 def test_what_one_group_of_entities_fails_is_no_slices_fault():

@@ -1,0 +1,1 @@
+ALTER TABLE ServingPolicy DROP COLUMN category_holdout_percent;
