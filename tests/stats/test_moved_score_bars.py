@@ -11,7 +11,7 @@ from stats.pieces import runs, say
 from stats.simulated_rollouts import STEPS
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
-from understudy.core.canary.moved_scores import score_move
+from understudy.core.canary.scores.moved_scores import score_move
 from understudy.core.windows.strata import Strata, join_strata, stratify
 
 pytestmark = pytest.mark.timeout(3_600)

@@ -28,10 +28,10 @@ from understudy.rollout.calm_guards import Turn
 from understudy.rollout.checks.constant_scores import ConstantScores
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.moved_scores import MovedScores, moved_event
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.end_announcement import EndAnnouncement
 from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, RolloutMetrics
-from understudy.rollout.moved_scores import MovedScores, moved_event
 from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
 from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from understudy.core.canary.moved_scores import move_words, score_move
+from understudy.core.canary.scores.moved_scores import move_words, score_move
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_from_text
 

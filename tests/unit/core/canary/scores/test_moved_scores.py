@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
-from understudy.core.canary.moved_scores import MIN_ENTITIES, move_words, score_move
+from understudy.core.canary.scores.moved_scores import MIN_ENTITIES, move_words, score_move
 from understudy.core.windows.strata import Strata, stratify
 
 EQUAL = World("equal", 2_000, entities=20_000, has_scores=True, own_scores=True)

@@ -13,7 +13,7 @@ from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, new_rollout_state
 from understudy.core.windows.strata import stratify
 from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.moved_scores import LOOK_SECONDS, MovedScores, moved_event
+from understudy.rollout.checks.moved_scores import LOOK_SECONDS, MovedScores, moved_event
 from understudy.rollout.stored_move import MOVED
 from understudy.rollout.verdicts.replay import Damage, Replay, judged_again
 from understudy.rollout.warm_up.warm_up_verdict import held_by_scores

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection
 
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.moved_scores import move_words, score_move
+from understudy.core.canary.scores.moved_scores import move_words, score_move
 from understudy.core.rollout.state import Kind, Phase
 from understudy.core.windows.strata import Strata
 from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutView
