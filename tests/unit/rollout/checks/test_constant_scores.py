@@ -42,6 +42,9 @@ class Windows:
     def shared_session(self) -> AbstractAsyncContextManager[None]:
         raise NotImplementedError
 
+    async def slices_of_rollout(self, rollout_id: int, since: float, until: float) -> Sequence[Window]:
+        raise NotImplementedError
+
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         raise NotImplementedError
 
