@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
@@ -36,26 +35,6 @@ class Unusable(NamedTuple):
     """Stands for a secret whose file cannot be used, until validation reports it under the variable's name."""
 
     why: str
-
-
-class SecretFiles(PydanticBaseSettingsSource):
-    """Reads secrets from mounted files: many tools can read a process's environment, only its user the file."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return the value (``None``: no file is named), its key in the settings, and that it is not JSON."""
-        variable = variable_of(field_name, field)
-        key = field.validation_alias if isinstance(field.validation_alias, str) else field_name
-        path = os.environ.get(variable + FILE_SUFFIX)
-        if path is None or not is_secret(field):
-            return None, key, False
-        if variable in os.environ:
-            return Unusable(f"set {variable} or {variable}{FILE_SUFFIX}, not both"), key, False
-        return _read_secret(variable + FILE_SUFFIX, Path(path)), key, False
-
-    def __call__(self) -> dict[str, Any]:
-        """Return what the named files hold."""
-        found = (self.get_field_value(field, name) for name, field in self.settings_cls.model_fields.items())
-        return {key: value for value, key, _ in found if value is not None}
 
 
 def variable_of(field_name: str, field: FieldInfo) -> str:
@@ -96,12 +75,44 @@ def _read_secret(variable: str, path: Path) -> str | Unusable:
     return text or Unusable(f"the file that {variable} names is empty")
 
 
-class Settings(BaseSettings):
-    """What an operator may set, each as ``UNDERSTUDY_<NAME>``; ``DATABASE_URL`` and ``REDIS_URL`` have no prefix."""
+def environment_values(fields: Mapping[str, FieldInfo], environment: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the environment says of settings, by the names under which they are validated.
 
-    model_config = SettingsConfigDict(
-        env_prefix="UNDERSTUDY_", frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True
-    )
+    A secret may be in a mounted file instead: many tools can read a process's environment, only its user the file. One
+    that is in both is refused: neither silently wins. Names of variables may be in lower case.
+    """
+    given = {name.upper(): value for name, value in environment.items()}
+    values: dict[str, Any] = {}
+    for field_name, field in fields.items():
+        variable = variable_of(field_name, field)
+        path = given.get(variable + FILE_SUFFIX) if is_secret(field) else None
+        if path is not None and variable in given:
+            values[_key_of(field_name, field)] = Unusable(f"set {variable} or {variable}{FILE_SUFFIX}, not both")
+        elif path is not None:
+            values[_key_of(field_name, field)] = _read_secret(variable + FILE_SUFFIX, Path(path))
+        elif variable in given:
+            values[_key_of(field_name, field)] = given[variable]
+    return values
+
+
+def _key_of(field_name: str, field: FieldInfo) -> str:
+    return field.validation_alias if isinstance(field.validation_alias, str) else field_name
+
+
+class Settings(BaseModel):
+    """What an operator may set, each as ``UNDERSTUDY_<NAME>``; ``DATABASE_URL`` and ``REDIS_URL`` have no prefix.
+
+    What is given by name precedes the environment.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, hide_input_in_errors=True)
+
+    def __init__(self, **given: Any) -> None:
+        fields = type(self).model_fields
+        named = {_key_of(name, field) for name, field in fields.items() if name in given}
+        read = environment_values(fields, os.environ)
+        super().__init__(**{key: value for key, value in read.items() if key not in named}, **given)
+
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://127.0.0.1:5432/understudy"), validation_alias="DATABASE_URL"
     )
@@ -287,19 +298,6 @@ class Settings(BaseSettings):
     """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``."""
     credential: SecretStr | None = Field(default=None, min_length=1)
     """The key that ``understudy predict`` shows, as ``<id>.<secret>``."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of settings, by precedence."""
-        # Files precede the environment, so that a secret in both is refused: neither silently wins.
-        return init_settings, SecretFiles(settings_cls), env_settings, dotenv_settings, file_secret_settings
 
     @field_validator("*", mode="before")
     @classmethod

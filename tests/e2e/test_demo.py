@@ -27,7 +27,7 @@ from understudy.adapters.embedded.child_process import is_alive
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.bootstrap.psql import find_psql
 from understudy.entrypoints.demo.places import Demo
-from understudy.entrypoints.demo.state import read_running
+from understudy.entrypoints.demo.running import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
 pytestmark = pytest.mark.timeout(180)

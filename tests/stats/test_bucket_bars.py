@@ -14,7 +14,8 @@ import pytest
 from scipy import stats
 
 from understudy.core.routing.arms import bucket_ranges
-from understudy.core.routing.route import BUCKETS, bucket_of
+from understudy.core.routing.buckets import BUCKETS
+from understudy.core.routing.route import bucket_of
 from understudy.core.statistics.sample_size import FloatArray
 
 pytestmark = pytest.mark.timeout(600)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.core.routing.arms import Split, arm_percents, further_arms, moved_percent
-from understudy.core.routing.route import BUCKETS
+from understudy.core.routing.buckets import BUCKETS
 from understudy.errors import PolicyRefused
 from understudy.ports.registry.registry import PolicyRecord
 

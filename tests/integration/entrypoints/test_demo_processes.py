@@ -16,7 +16,8 @@ from understudy.entrypoints.demo import watchdog
 from understudy.entrypoints.demo.keep_alive import KeepAliveClient
 from understudy.entrypoints.demo.processes import Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
-from understudy.entrypoints.demo.state import StateFolder, read_running
+from understudy.entrypoints.demo.running import read_running
+from understudy.entrypoints.demo.state import StateFolder
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from understudy.core.routing.route import BUCKETS
+from understudy.core.routing.buckets import BUCKETS
 
 
 class BucketRange(NamedTuple):

@@ -11,8 +11,6 @@ from understudy.core.schema.features import Feature
 from understudy.core.schema.schema import InputSchema, OutputSchema
 from understudy.errors import PolicyNotLoaded, UnknownModel
 
-LAST_BUCKET = 99
-
 
 class Role(StrEnum):
     """What a version is to a request."""

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from understudy.core.routing.buckets import LAST_BUCKET
 from understudy.core.routing.policy import (
-    LAST_BUCKET,
     ApiKey,
     ModelVersion,
     PolicySnapshot,

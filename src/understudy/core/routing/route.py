@@ -3,15 +3,14 @@
 from enum import StrEnum
 from typing import NamedTuple
 
-from understudy.core.routing.policy import LAST_BUCKET, ModelVersion, Role, ServingPolicy
+from understudy.core.routing.buckets import BUCKETS
+from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
 from understudy.core.value import Value
 
 try:
     from _md5 import md5  # type: ignore[import-not-found]  # CPython's own, of which the type checker has no types
 except ImportError:  # a build without it: OpenSSL's, whose look-up of the algorithm takes twice as long as the hash
     from hashlib import md5
-
-BUCKETS = LAST_BUCKET + 1
 
 
 class Reason(StrEnum):

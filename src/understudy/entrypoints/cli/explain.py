@@ -9,8 +9,9 @@ from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.recent_changes import RecentChanges
+from understudy.core.routing.buckets import BUCKETS
 from understudy.core.routing.policy import ServingPolicy
-from understudy.core.routing.route import BUCKETS, Assignment, Reason, assignment
+from understudy.core.routing.route import Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
 from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_guard

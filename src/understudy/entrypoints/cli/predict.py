@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.rendering import advise, show
-from understudy.entrypoints.demo.state import read_running
+from understudy.entrypoints.demo.running import read_running
 from understudy.errors import ScopeMissing, Unauthenticated, UnderstudyError
 from understudy.settings import Settings
 

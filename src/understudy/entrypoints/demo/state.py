@@ -14,8 +14,8 @@ import orjson
 from understudy.adapters.embedded.cluster import USER
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.entrypoints.demo.refusal import DemoRefused
+from understudy.entrypoints.demo.running import LOCK, RUNNING, read_running
 
-_LOCK, _RUNNING = "demo.lock", "demo.json"
 _OWNER_ONLY = 0o600
 _PASSWORD, _PASSWORD_BYTES = re.compile(r"[A-Za-z0-9_-]{32}"), 24
 _ATTEMPTS, _PAUSE_SECONDS = 3, 0.05
@@ -57,7 +57,7 @@ class StateFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / _LOCK).open("a")
+            lock = (self.path / LOCK).open("a")
         except OSError as problem:
             raise DemoRefused(
                 f"the state folder cannot be used: {problem}", "Name another one with --state-dir."
@@ -115,26 +115,14 @@ class StateFolder:
 
     def announce(self, running: dict[str, Any]) -> None:
         """Write down where everything is, with passwords, for other commands run beside the demo."""
-        _write_private(self.path / _RUNNING, orjson.dumps(running))
+        _write_private(self.path / RUNNING, orjson.dumps(running))
 
     def release(self) -> None:
         """Let the folder go."""
         if self._lock is not None:
-            (self.path / _RUNNING).unlink(missing_ok=True)
+            (self.path / RUNNING).unlink(missing_ok=True)
             self._lock.close()
             self._lock = None
-
-
-def read_running(folder: Path) -> dict[str, Any] | None:
-    """Read from a demo's folder where everything of it is; ``None`` when none runs there."""
-    try:
-        with (folder / _LOCK).open() as lock:
-            if not _is_held(lock):
-                return None
-        running: dict[str, Any] = orjson.loads((folder / _RUNNING).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    return running
 
 
 def _write_private(path: Path, content: bytes) -> None:
@@ -144,11 +132,3 @@ def _write_private(path: Path, content: bytes) -> None:
     with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb") as file:
         file.write(content)
     unfinished.replace(path)
-
-
-def _is_held(lock: TextIO) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    return False

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from understudy.core.drift.baseline import Baselines
 from understudy.core.routing.arms import BucketRange, Split
+
+if TYPE_CHECKING:  # numpy, which a list of models does not need
+    from understudy.core.drift.baseline import Baselines
 
 STAGING, RETIRED = "staging", "retired"
 """What ``ModelVersion.status`` says of a version without a role; the other three are roles, and follow the policy."""
@@ -245,7 +247,7 @@ class Registry(Protocol):
         self,
         model_name: str,
         version: str,
-        baselines: Baselines,
+        baselines: "Baselines",
         actor: Actor,
         *,
         source: str,

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.core.routing.arms import BucketRange, Split, arm_percents, bucket_ranges, further_arms, moved_percent
+from understudy.core.routing.buckets import BUCKETS
 from understudy.core.routing.policy import Role
-from understudy.core.routing.route import BUCKETS, choose_route
+from understudy.core.routing.route import choose_route
 
 NAMES = ("b", "c", "d")
 # Three cuts of the hundred, so that what is left of them is the champion's.

@@ -5,9 +5,9 @@ from builders import a_policy, a_version
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.routing.buckets import BUCKETS
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import (
-    BUCKETS,
     Reason,
     Route,
     assignment,

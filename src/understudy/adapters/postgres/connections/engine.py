@@ -3,13 +3,12 @@
 from contextlib import AbstractAsyncContextManager
 
 import asyncpg
-from sqlalchemy import NullPool, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy import NullPool
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from understudy.adapters.postgres.connections import connection as postgres_connection
-from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, asyncpg_error, connect
-from understudy.adapters.postgres.connections.proxy_reports import PATIENCE_MILLISECONDS, lock_statements
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect
 
 
 def make_engine(database_url: str, *, timeout_seconds: float, application_name: str) -> AsyncEngine:
@@ -24,16 +23,3 @@ def make_engine(database_url: str, *, timeout_seconds: float, application_name: 
 def translated(what: str, timeout_seconds: float | None = None) -> AbstractAsyncContextManager[None]:
     """As :func:`understudy.adapters.postgres.connections.connection.translated`, for SQLAlchemy's errors too."""
     return postgres_connection.translated(what, timeout_seconds, (*VENDOR_ERRORS, SQLAlchemyError))
-
-
-async def can_read_proxy_reports(connection: AsyncConnection) -> bool:
-    """As :meth:`ProxyReports.can_be_read`, once."""
-    try:
-        async with connection.begin_nested():
-            for statement in lock_statements(PATIENCE_MILLISECONDS):
-                await connection.execute(text(statement))
-    except DBAPIError as problem:
-        if not isinstance(asyncpg_error(problem), asyncpg.LockNotAvailableError):
-            raise
-        return False
-    return True

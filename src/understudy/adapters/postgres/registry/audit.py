@@ -1,48 +1,57 @@
 """The audit in Postgres: changes of policies and of the rest of the registry, as one list."""
 
+import json
 from heapq import merge
 from itertools import islice
 from typing import Any
 
-from sqlalchemy import Row, Select, Table, func, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+import asyncpg
 
-from understudy.adapters.postgres.tables import POLICY_AUDIT, REGISTRY_AUDIT
 from understudy.ports.registry.registry import Actor, AuditEntry, AuditSubject
 
+_SIGN = """
+    SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE),
+           set_config('understudy.reason', $3, TRUE)
+"""
+_POLICIES = """
+    SELECT id, model_name, generation, changed_at, actor, via, reason, action, before, after FROM policyaudit
+    WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2
+"""
+_OTHERS = """
+    SELECT id, model_name, changed_at, actor, via, reason, action, before, after, subject, subject_id, version
+    FROM registryaudit
+    WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR subject = $3) ORDER BY id DESC LIMIT $2
+"""
 
-async def sign(connection: AsyncConnection, actor: Actor) -> None:
+
+async def sign(connection: asyncpg.Connection, actor: Actor) -> None:
     """Name the actor of this transaction to the audit's triggers."""
-    settings = {"actor": actor.name, "via": actor.via, "reason": actor.reason or ""}
-    for name, value in settings.items():
-        await connection.execute(select(func.set_config(f"understudy.{name}", value, True)))
+    await connection.execute(_SIGN, actor.name, actor.via, actor.reason or "")
 
 
 async def newest_changes(
-    connection: AsyncConnection, model_name: str | None, subject: AuditSubject | None, limit: int
+    connection: asyncpg.Connection, model_name: str | None, subject: AuditSubject | None, limit: int
 ) -> list[AuditEntry]:
     """Return the newest changes of a model, or of all, newest first; ``subject``: only those of such things."""
     policies: list[AuditEntry] = []
     others: list[AuditEntry] = []
     if subject in (None, AuditSubject.POLICY):
-        policies = [_of_policy(row) for row in await connection.execute(_newest(POLICY_AUDIT, model_name, limit))]
+        policies = [_of_policy(row) for row in await connection.fetch(_POLICIES, model_name, limit)]
     if subject is not AuditSubject.POLICY:
-        query = _newest(REGISTRY_AUDIT, model_name, limit)
-        if subject is not None:
-            query = query.where(REGISTRY_AUDIT.c.subject == subject)
-        others = [_of_registry(row) for row in await connection.execute(query)]
+        others = [_of_registry(row) for row in await connection.fetch(_OTHERS, model_name, limit, subject)]
     # Merged, not sorted: the time is when a transaction began, and each table keeps the order of its ids.
     return list(islice(merge(policies, others, key=lambda entry: entry.changed_at, reverse=True), limit))
 
 
-def _newest(table: Table, model_name: str | None, limit: int) -> Select[Any]:
-    query = select(table).order_by(table.c.id.desc()).limit(limit)
-    return query if model_name is None else query.where(table.c.model_name == model_name)
+def _of_policy(row: asyncpg.Record) -> AuditEntry:
+    subject = {"subject": AuditSubject.POLICY, "subject_id": row["model_name"], "version": None}
+    return AuditEntry(**{**_values(row), **subject})
 
 
-def _of_policy(row: Row[Any]) -> AuditEntry:
-    return AuditEntry(**row._mapping, subject=AuditSubject.POLICY, subject_id=row.model_name, version=None)  # noqa: SLF001 - public in spite of its name
+def _of_registry(row: asyncpg.Record) -> AuditEntry:
+    return AuditEntry(**{**_values(row), "subject": AuditSubject(row["subject"]), "generation": None})
 
 
-def _of_registry(row: Row[Any]) -> AuditEntry:
-    return AuditEntry(**{**row._mapping, "subject": AuditSubject(row.subject)}, generation=None)  # noqa: SLF001 - as above
+def _values(row: asyncpg.Record) -> dict[str, Any]:
+    documents = {name: row[name] and json.loads(row[name]) for name in ("before", "after")}
+    return {**dict(row), **documents}

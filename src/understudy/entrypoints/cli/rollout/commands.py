@@ -14,7 +14,6 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe
 from understudy.bootstrap.session import Session
 from understudy.core.canary.slices.failing_slices import slice_words
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
@@ -129,6 +128,8 @@ def start(
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
+        from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
+
         proxies = proxy_warm_up(settings, session.warm_ups)
         await require_ready(warm_up_probe(settings, session.policies, proxies), model, version)
         first = prepared.plan.steps[0].weight_percent

@@ -6,7 +6,7 @@ from pydantic import SecretStr, ValidationError
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.rendering import advise
-from understudy.entrypoints.demo.state import read_running
+from understudy.entrypoints.demo.running import read_running
 from understudy.settings import Settings
 
 

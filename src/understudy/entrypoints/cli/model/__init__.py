@@ -1,0 +1,1 @@
+"""``understudy model``; a verb's module is imported when the verb is used."""

@@ -1,0 +1,99 @@
+"""One model on a screen: its split, its policy, its versions."""
+
+from collections.abc import Sequence
+from shlex import quote
+from typing import Any
+
+from rich.text import Text
+
+from understudy.bootstrap.session import Session
+from understudy.core.routing.arms import arm_percents
+from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_words, newest_guard
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
+from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.documents.policies import model_document
+from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord
+
+_BAR_CELLS = 40
+
+
+def show_view(model: str, *, as_json: bool) -> None:
+    """Read a model and show it."""
+
+    async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord]]:
+        record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
+        return record, list(versions), await newest_guard(session, model)
+
+    record, versions, guard = with_session(read)
+    document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
+    show(document, *_model_view(record, versions, guard), as_json=as_json)
+
+
+def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: Sequence[RolloutRecord] = ()) -> list[Any]:
+    rows = [
+        (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
+    ]
+    table = a_table(
+        [
+            Column("version"),
+            Column("status"),
+            Column("protocol", drop=2),
+            Column("servers"),
+            Column("registered", drop=1),
+        ],
+        rows,
+    )
+    policy = model.policy
+    if policy is None:
+        advice = f"→ understudy model set {quote(model.model_name)} --champion VERSION serves it"
+        return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
+    head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
+    head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
+    head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
+    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard)), drift_setting(policy.on_drift)]
+    return [head, "", *_split_of(policy), "", facts(settings), "", table]
+
+
+def _split_of(policy: PolicyRecord) -> list[Text]:
+    further = arm_percents(policy.arms)
+    champion_percent = 100 - policy.challenger_weight - sum(further.values())
+    lines = [_bar(f"champion {policy.champion}", champion_percent, "green")]
+    if policy.challenger is not None:
+        lines.append(_bar(f"challenger {policy.challenger}", policy.challenger_weight, "yellow"))
+    lines += [_bar(f"arm {arm}", percent, "yellow") for arm, percent in further.items()]
+    if policy.shadow is not None:
+        lines.append(_bar(f"shadow {policy.shadow}", policy.shadow_percent, "blue").append(" is shown", "dim"))
+    return lines
+
+
+def _buckets(policy: PolicyRecord) -> str:
+    return ", ".join(f"{arm} has the buckets {first} to {last}" for arm, first, last in policy.arms)
+
+
+def _bar(label: str, percent: int, style: str) -> Text:
+    full = round(_BAR_CELLS * percent / 100)
+    # A share that is there must be seen, and one that is not whole must not look whole.
+    full = min(max(full, int(percent > 0)), _BAR_CELLS - int(percent < 100))  # noqa: PLR2004 - percent
+    bar = Text(f"  {label:<16} ").append("█" * full, style).append("░" * (_BAR_CELLS - full), "dim")
+    return bar.append(f" {percent:3d} %")
+
+
+def _settings_of(policy: PolicyRecord) -> list[tuple[str, str]]:
+    fallback = "the champion answers when the challenger fails" if policy.fallback else "off"
+    categories = ", ".join(f"{category}: {role}" for category, role in policy.category_roles.items())
+    if policy.category_holdout_percent:
+        categories += f"; {policy.category_holdout_percent} % of the challenger's stay with the champion"
+    return [
+        ("fallback", fallback),
+        ("salt", nothing_as(policy.salt, "none: the model's name is hashed")),
+        ("categories", nothing_as(categories, "none")),
+        ("further arms", nothing_as(_buckets(policy), "none")),
+        ("previously", nothing_as(policy.previous_champion, "no other champion")),
+        ("inputs", _inputs_words(policy.input_sample_percent)),
+    ]
+
+
+def _inputs_words(percent: int) -> str:
+    return f"logged of {percent} % of the entities" if percent else "not logged"
