@@ -23,6 +23,8 @@ RUN --mount=type=bind,source=requirements,target=/src/requirements \
         -r /src/requirements/image.txt
 RUN --mount=type=bind,source=pyproject.toml,target=/src/pyproject.toml \
     --mount=type=bind,source=README.md,target=/src/README.md \
+    --mount=type=bind,source=LICENSE,target=/src/LICENSE \
+    --mount=type=bind,source=NOTICE,target=/src/NOTICE \
     --mount=type=bind,source=src,target=/src/src \
     /opt/build/bin/python -m pip wheel --quiet --no-cache-dir --disable-pip-version-check --no-deps \
         --no-build-isolation --wheel-dir /opt/wheels /src \
@@ -33,6 +35,7 @@ ARG BASE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Understudy" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.description="Routes each predict call to a champion or a challenger model, and logs every answer." \
       org.opencontainers.image.base.name="${BASE}" \
       org.opencontainers.image.version="${VERSION}" \

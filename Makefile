@@ -11,7 +11,8 @@ export UV_SYSTEM_CERTS ?= true
 export UV_COMPILE_BYTECODE ?= true
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python --require-hashes
-EDITABLE := $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+# What a checkout installed before the distribution had its own name would remain, and take the command along when it goes.
+EDITABLE := $(UV) pip uninstall --quiet --python $(BIN)/python understudy 2>/dev/null; $(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 
 $(BIN)/uv: requirements/uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Understudy needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
@@ -81,6 +82,10 @@ test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC ser
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/test_rigs
 	@$(BIN)/pytest -q -m "(timed or alone) and not slow" tests/test_rigs
+
+.PHONY: test-package
+test-package: $(VENV)/.dev ## Build sdist and wheel both ways, install them into empty environments, have them work (a minute)
+	@$(BIN)/pytest -q -p no:randomly tests/package
 
 # Not a part of `test`: it needs the history of git, which a shallow clone has not, and the time of a second suite.
 .PHONY: test-previous

@@ -18,6 +18,8 @@ from importlib.metadata import PackageMetadata, PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from understudy import DISTRIBUTION
+
 PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?==(?P<version>[^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
@@ -110,7 +112,7 @@ def _licence_names(said: PackageMetadata) -> Iterable[str]:
 def main(paths: Sequence[str]) -> int:
     """Write the document to standard output, and what is unknown to standard error."""
     files = [read_pins(Path(path).read_text(encoding="utf-8")) for path in paths]
-    sbom = make_sbom("understudy", metadata("understudy")["Version"], files)
+    sbom = make_sbom(DISTRIBUTION, metadata(DISTRIBUTION)["Version"], files)
     unknown = [component["name"] for component in sbom["components"] if "licenses" not in component]
     sys.stdout.write(json.dumps(sbom, indent=2) + "\n")
     listed = f": {', '.join(unknown)}" if unknown else ""

@@ -16,8 +16,9 @@ from understudy.adapters.model_servers.connect import CA_PREFIX, TOKEN_PREFIX
 from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAMS, PrometheusTelemetry
 from understudy.core.requests.predict import parse_predict
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
-from understudy.entrypoints.cli.main import NOUNS, load
 from understudy.entrypoints.cli.shared.errors import ExitCode, exit_code_for
+from understudy.entrypoints.cli.shared.noun_group import load
+from understudy.entrypoints.cli.shared.nouns import NOUNS
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.errors import leaf_errors
 from understudy.settings import FILE_SUFFIX, Settings, is_secret

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 LISTED = ["run.txt", "demo.txt", "dev.txt"]
 STARTING = {
-    "_editable_impl_understudy.pth": r"/.*/src\n?",
+    "_editable_impl_understudy_serving.pth": r"/.*/src\n?",
     # Of setuptools, which pip brings with each virtual environment on Python 3.11.
     "distutils-precedence.pth": r"import os; var = 'SETUPTOOLS_USE_DISTUTILS'; .*_distutils_hack.*\.add_shim\(\); ?\n?",
 }
@@ -36,7 +36,7 @@ def test_no_file_runs_at_pythons_start_that_was_not_decided():
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("helper.pth", "import helper"), ("_editable_impl_understudy.pth", "import os; os.system('true')")],
+    [("helper.pth", "import helper"), ("_editable_impl_understudy_serving.pth", "import os; os.system('true')")],
 )
 def test_a_planted_file_that_runs_at_pythons_start_is_found(tmp_path, name, text):
     (tmp_path / name).write_text(text)
@@ -73,7 +73,7 @@ def test_the_bill_of_materials_is_cyclonedx_and_names_every_pin_with_its_hashes(
 
     assert (sbom["bomFormat"], sbom["specVersion"], sbom["version"]) == ("CycloneDX", "1.6", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", sbom["serialNumber"])
-    assert sbom["metadata"]["component"]["name"] == "understudy"
+    assert sbom["metadata"]["component"]["name"] == "understudy-serving"
     components = sbom["components"]
     references = [component["bom-ref"] for component in components]
     assert len(set(references)) == len(references)

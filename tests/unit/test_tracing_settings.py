@@ -201,4 +201,4 @@ def test_where_the_extra_is_missing_the_start_ends_and_says_what_to_install():
 
     assert done.returncode == 2
     assert "opentelemetry.sdk.trace is not installed" in done.stderr
-    assert "pip install 'understudy[otel]'" in done.stderr
+    assert "pip install 'understudy-serving[otel]'" in done.stderr

@@ -8,7 +8,7 @@ from math import nan
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from understudy import __version__
+from understudy import DISTRIBUTION, __version__
 from understudy.core.connection_urls import http_problem
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Tracer
@@ -16,7 +16,7 @@ from understudy.settings import Settings
 
 FLUSH_SECONDS = 2.0
 """Longest time that a process takes at its end to send the spans that it still has."""
-EXTRA_HINT = "Install the extra that makes traces, pip install 'understudy[otel]', or unset the OTEL_* variables."
+EXTRA_HINT = f"Install the extra that makes traces, pip install '{DISTRIBUTION}[otel]', or unset the OTEL_* variables."
 EXPORTERS = ("otlp", "console", "none")
 PROTOCOL = "http/protobuf"
 SAMPLERS = (

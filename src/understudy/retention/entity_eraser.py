@@ -6,6 +6,7 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
+from understudy import DISTRIBUTION
 from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY, ArchiveState, Fingerprint
 from understudy.core.prediction_log.erasure import EntityRows, Erased, first_key, replacing_key
 from understudy.errors import ArchiveDiffers, ArchiveUnavailable
@@ -264,5 +265,5 @@ class EntityEraser:
     @property
     def _eraser(self) -> FileEraser:
         if self._files is None:
-            raise ArchiveUnavailable("the extra that reads Parquet is not installed")
+            raise ArchiveUnavailable(f"what reads Parquet is not installed: pip install '{DISTRIBUTION}[archive]'")
         return self._files

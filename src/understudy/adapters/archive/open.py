@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from understudy import DISTRIBUTION
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 
-EXTRA_HINT = "Install the extra that archives: pip install 'understudy[archive]'."
+EXTRA_HINT = f"Install the extra that archives: pip install '{DISTRIBUTION}[archive]'."
 
 
 def open_archive(url: str, *, endpoint: str | None, timeout_seconds: float) -> ArchiveStore:

