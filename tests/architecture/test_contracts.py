@@ -33,6 +33,7 @@ BREACHES = {
     "Imports only go down": [
         ("core.routing.route", "ports.monitoring.lease"),
         ("serving.upstream.batching", "adapters.disk.spool"),
+        ("client.calls", "core.routing.route"),
     ],
     "core is pure": [("core.routing.route", "time"), ("core.drift.detector", "pandas"), ("errors", "os")],
     "Inside core": [("core.schema.schema", "core.routing.route"), ("core.canary.analysis", "core.experiments.ab")],

@@ -64,6 +64,13 @@ def test_messages_and_pages_name_the_distribution_where_something_is_to_be_insta
     assert [str(path) for path in pages if wrong.search(path.read_text(encoding="utf-8"))] == []
 
 
+def test_the_installation_page_lists_each_extra_and_no_other():
+    page = (ROOT / "docs" / "reference" / "installation.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Extras\n")[2].partition("\n\nA command")[0]
+
+    assert re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE) == list(PROJECT["optional-dependencies"])
+
+
 def requirements_of(extra: str | None) -> frozenset[str]:
     """Return the distributions that an installation with an extra has at least, this one left out."""
     lines = PROJECT["dependencies"] + (PROJECT["optional-dependencies"][extra] if extra else [])

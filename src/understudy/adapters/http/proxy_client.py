@@ -1,35 +1,18 @@
-"""A client of a running proxy's HTTP API, which raises its problems as errors."""
+"""What the command line asks a running proxy, with the headers of each answer; callers have ``understudy.client``."""
 
 import asyncio
-import logging
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
+from typing import Any, Self
 
 import httpx2
 import orjson
 
-from understudy.errors import RequestError, UnderstudyError, Violation, leaf_errors
-
-MAX_ANSWER_BYTES = 8 * 1_048_576
-_OK = 200
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-_ERRORS: Mapping[str, type[UnderstudyError]] = {error.code: error for error in leaf_errors()}
-
-
-class ProxyAway(Exception):
-    """No server answers at the address, or it is no proxy; the text says which."""
-
-
-class ProxyAnswer(NamedTuple):
-    """A good answer: its JSON object, and its headers with names in lower case."""
-
-    document: Mapping[str, Any]
-    headers: Mapping[str, str]
+from understudy.client.connection import Connection, lower_names, with_part
+from understudy.client.problems import Answer, ProxyAway, understood
 
 
 class HttpProxy:
-    """Calls one proxy; use it as an asynchronous context manager.
+    """Calls one proxy, each call once; use it as an asynchronous context manager.
 
     Args:
         base_url: ``http://host:port`` or ``https://host:port``.
@@ -38,14 +21,9 @@ class HttpProxy:
     """
 
     def __init__(self, base_url: str, credential: str | None, *, timeout_seconds: float) -> None:
-        # At INFO the client's library logs each call on standard error.
-        logging.getLogger("httpx2").setLevel(logging.WARNING)
-        headers = {} if credential is None else {"authorization": f"Bearer {credential}"}
-        self._base_url = base_url.rstrip("/")
+        self._connection = Connection(base_url.rstrip("/"), credential)
         self._timeout_seconds = timeout_seconds
-        # A call to this machine never uses the HTTP proxy of HTTP_PROXY.
-        is_near = urlsplit(base_url).hostname in _LOOPBACK
-        self._client = httpx2.AsyncClient(headers=headers, timeout=timeout_seconds, trust_env=not is_near)
+        self._client = httpx2.AsyncClient(timeout=timeout_seconds, **self._connection.options())
 
     async def __aenter__(self) -> Self:
         return self
@@ -53,7 +31,7 @@ class HttpProxy:
     async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
-    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> ProxyAnswer:
+    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Answer:
         """Call with GET.
 
         Raises:
@@ -62,7 +40,7 @@ class HttpProxy:
         """
         return await self._call("GET", path, params=dict(parameters or {}))
 
-    async def post(self, path: str, document: Any, headers: Mapping[str, str] | None = None) -> ProxyAnswer:
+    async def post(self, path: str, document: Any, headers: Mapping[str, str] | None = None) -> Answer:
         """Call with POST and a JSON body.
 
         Raises:
@@ -74,56 +52,17 @@ class HttpProxy:
             "POST", path, content=content, headers={"content-type": "application/json", **(headers or {})}
         )
 
-    async def _call(self, method: str, path: str, **request: Any) -> ProxyAnswer:
+    async def _call(self, method: str, path: str, **request: Any) -> Answer:
+        body = bytearray()
         try:
             async with (
                 asyncio.timeout(self._timeout_seconds),
-                self._client.stream(method, f"{self._base_url}{path}", **request) as response,
+                self._client.stream(method, f"{self._connection.url}{path}", **request) as response,
             ):
-                return _understood(response, await _body(response))
+                async for part in response.aiter_bytes():
+                    body = with_part(body, part)
+                return understood(response.status_code, lower_names(response.headers), bytes(body))
         except TimeoutError:
             raise ProxyAway(f"no answer within {self._timeout_seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, OSError) as problem:
             raise ProxyAway(str(problem) or type(problem).__name__) from None
-
-
-def error_of(document: Mapping[str, Any]) -> UnderstudyError | None:
-    """Return the error of a problem (RFC 9457); ``None`` when its code is unknown."""
-    kind = _ERRORS.get(str(document.get("code")))
-    if kind is None:
-        return None
-    # The constructors of leaves need more than a problem has, so only the texts are set.
-    error = kind.__new__(kind)
-    UnderstudyError.__init__(error, str(document.get("detail") or ""), hint=str(document.get("next") or "") or None)
-    if isinstance(error, RequestError):
-        error.violations = tuple(
-            Violation(str(place.get("pointer", "")), str(place.get("detail", "")))
-            for place in document.get("errors") or ()
-            if isinstance(place, Mapping)
-        )
-    return error
-
-
-def _understood(response: httpx2.Response, body: bytes) -> ProxyAnswer:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        document = None
-    if not isinstance(document, dict):
-        kind = response.headers.get("content-type", "no content type")
-        raise ProxyAway(f"the server that answers is no Understudy proxy: status {response.status_code}, {kind}")
-    if response.status_code == _OK:
-        return ProxyAnswer(document, {name.lower(): value for name, value in response.headers.items()})
-    problem = error_of(document)
-    if problem is None:
-        raise ProxyAway(f"the server that answers is no proxy of this version: status {response.status_code}")
-    raise problem
-
-
-async def _body(response: httpx2.Response) -> bytes:
-    found = bytearray()
-    async for part in response.aiter_bytes():
-        found += part
-        if len(found) > MAX_ANSWER_BYTES:
-            raise ProxyAway(f"the answer is longer than {MAX_ANSWER_BYTES:,} bytes")
-    return bytes(found)

@@ -12,7 +12,8 @@ from urllib.parse import quote
 import orjson
 import typer
 
-from understudy.adapters.http.proxy_client import HttpProxy, ProxyAway
+from understudy.adapters.http.proxy_client import HttpProxy
+from understudy.client.problems import ProxyAway
 from understudy.entrypoints.cli.predict_text import Told, answer_texts, told_document
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode

@@ -1,37 +1,12 @@
-"""A proxy's problems as the errors that they are."""
+"""A server that is none, or no proxy, is told apart from a proxy's own problems."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from understudy.adapters.embedded.loopback_ports import free_port
-from understudy.adapters.http.proxy_client import HttpProxy, ProxyAway, error_of
-from understudy.errors import InputInvalid, RequestError, Violation, leaf_errors
-
-
-@pytest.mark.parametrize("kind", leaf_errors(), ids=lambda kind: kind.code)
-def test_every_problem_of_a_proxy_becomes_its_own_error_again(kind):
-    found = error_of({"code": kind.code, "title": kind.title, "detail": "so it was", "next": "do that"})
-
-    assert found is not None
-    assert type(found) is kind
-    assert (found.detail, found.next_step, str(found)) == ("so it was", "do that", "so it was")
-
-
-def test_the_places_that_a_problem_names_come_along():
-    found = error_of(
-        {"code": "E101", "detail": "2 problems", "errors": [{"pointer": "/inputs/x", "detail": "missing"}]}
-    )
-
-    assert isinstance(found, RequestError)
-    assert found.violations == (Violation("/inputs/x", "missing"),)
-    assert found.next_step == InputInvalid.hint
-
-
-@pytest.mark.parametrize("document", [{}, {"code": "E999"}, {"code": None}])
-def test_a_problem_that_is_none_of_ours_is_not_taken_for_one(document: dict[str, Any]):
-    assert error_of(document) is None
+from understudy.adapters.http.proxy_client import HttpProxy
+from understudy.client.problems import ProxyAway
 
 
 async def test_nobody_at_the_address_is_said():

@@ -63,3 +63,12 @@ def test_with_the_extra_cli_alone_every_noun_loads_but_those_that_serve():
 
     assert {noun: set(tops) & SERVES for noun, tops in loaded.items() if set(tops) & SERVES} == {}
     assert set(loaded["audit"]) & HEAVY == set()
+
+
+def test_a_proxys_caller_loads_nothing_but_http_and_json():
+    program = "import sys; import understudy.client; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+
+    loaded = set(python(program).split())
+
+    assert loaded >= {"httpx2", "orjson"}
+    assert loaded & (HEAVY | {"asyncpg", "typer", "rich", "pydantic"}) == set()

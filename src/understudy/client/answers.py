@@ -1,0 +1,190 @@
+"""What the proxy answers, as values."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Self
+
+from understudy.client.problems import error_of
+from understudy.errors import InternalFault, UnderstudyError
+
+Label = str | int | float | bool
+
+
+class Fallback(NamedTuple):
+    """The champion answered in the place of a version that failed."""
+
+    from_version: str
+    code: str
+    """Of the error that the version failed with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """By whom a call was answered."""
+
+    model: str
+    version: str
+    role: str
+    """``champion``, ``challenger``, ``forced``."""
+    prediction_id: str
+    """The row's id in ``PredictionLog``, and what an outcome may name."""
+    generation: int
+    """Of the policy that decided."""
+    fallback: Fallback | None
+    defaulted: tuple[str, ...]
+    """Stored features that took their default."""
+    document: Mapping[str, Any] = field(repr=False)
+    """The whole answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(_Answered):
+    """One prediction: ``score``, ``label`` and ``scores``, ``label``, or ``labels``, as the version's schema says."""
+
+    entity_id: str | None = None
+    """In a batch."""
+    score: float | None = None
+    label: Label | None = None
+    scores: tuple[float, ...] | None = None
+    labels: tuple[Label, ...] | None = None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return the prediction of an answer, or of a member of a batch."""
+        said = document["prediction"]
+        return cls(
+            **_answered(document),
+            entity_id=document.get("entity_id"),
+            score=said.get("score"),
+            label=said.get("label"),
+            scores=_tuple_or_none(said.get("scores")),
+            labels=_tuple_or_none(said.get("labels")),
+        )
+
+
+class Member(NamedTuple):
+    """What became of one entity of a batch: a prediction, or an error."""
+
+    prediction: Prediction | None
+    error: UnderstudyError | None
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return a member of a batch."""
+        problem = document.get("error")
+        if problem is None:
+            return cls(Prediction.read(document), None)
+        return cls(None, error_of(problem) or InternalFault(str(problem.get("detail", ""))))
+
+
+class BatchAnswer(NamedTuple):
+    """The members of a batch, in the order of its entities."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def failed(self) -> int:
+        """How many have an error."""
+        return sum(member.error is not None for member in self.members)
+
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Return the prediction of each entity.
+
+        Raises:
+            UnderstudyError: The first member's that has one.
+        """
+        for member in self.members:
+            if member.error is not None:
+                raise member.error
+        return tuple(member.prediction for member in self.members if member.prediction is not None)
+
+    @classmethod
+    def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the members of the answers to a batch's calls."""
+        return cls(tuple(Member.read(member) for document in documents for member in document["predictions"]))
+
+
+class BestTreatment(NamedTuple):
+    """A treatment among the best."""
+
+    id: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(_Answered):
+    """The scores of treatments in the order of the request, or the best of them, the greatest first."""
+
+    treatments: int = 0
+    """How many there were."""
+    scores: tuple[float, ...] | None = None
+    """Of all, without ``top_k``."""
+    best: tuple[BestTreatment, ...] | None = None
+    """With ``top_k``."""
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return the ranking of an answer."""
+        said = document["prediction"]
+        best = said.get("best")
+        return cls(
+            **_answered(document),
+            treatments=said["treatments"],
+            scores=_tuple_or_none(said.get("scores")),
+            best=None if best is None else tuple(BestTreatment(one["id"], one["score"]) for one in best),
+        )
+
+
+class Receipt(NamedTuple):
+    """Which version answers an entity, and why."""
+
+    model: str
+    entity_id: str
+    version: str
+    role: str
+    reason: str
+    bucket: int
+    hashed: str
+    """What was hashed, so that the bucket can be computed again."""
+    challenger_weight: int
+    joins_challenger_from_weight: int | None
+    shadowed: bool
+    generation: int
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> Self:
+        """Return the receipt of an answer; what later releases add to it is left out."""
+        named: dict[str, Any] = {name: document.get(name) for name in cls._fields}
+        return cls(**named)
+
+
+class StoredOutcomes(NamedTuple):
+    """How many outcomes are stored."""
+
+    new: int
+    known: int
+    """From before: an event counts once."""
+
+    @classmethod
+    def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the sums of the answers to several calls."""
+        told = [(document["new"], document["known"]) for document in documents]
+        return cls(sum(new for new, _ in told), sum(known for _, known in told))
+
+
+def _answered(document: Mapping[str, Any]) -> dict[str, Any]:
+    fallback = document.get("fallback")
+    return {
+        "model": document["model"],
+        "version": document["version"],
+        "role": document["role"],
+        "prediction_id": document["prediction_id"],
+        "generation": document["generation"],
+        "fallback": None if fallback is None else Fallback(fallback["from_version"], fallback["code"]),
+        "defaulted": tuple(document.get("defaulted") or ()),
+        "document": document,
+    }
+
+
+def _tuple_or_none(values: Iterable[Any] | None) -> tuple[Any, ...] | None:
+    return None if values is None else tuple(values)

@@ -1,0 +1,221 @@
+"""Both clients against a real proxy, and against servers that are in trouble."""
+
+import asyncio
+import inspect
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import orjson
+import pytest
+from e2e.stack import a_stack, register, sql
+
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.client import AsyncClient, Client, Entity, Outcome, ProxyAway, Retries, Treatment
+from understudy.errors import DeadlineExceeded, InputInvalid, Overloaded, ScopeMissing, Unauthenticated, UnknownModel
+
+Script = tuple[int, dict[str, str], bytes]
+"""An answer: status, headers, body; status 0 is none."""
+ROWS = example_rows("visits")
+DANA = Entity("customer-42", ROWS[42].inputs)
+OFFERED = "log_incentive"
+"""The feature that each treatment has a value of; in a predict call it is one of the inputs."""
+
+
+class Awaited:
+    """The client that is awaited, as the other one is used: its methods run in an event loop of their own."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        return lambda *arguments, **options: self._loop.run_until_complete(method(*arguments, **options))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
+
+
+@pytest.fixture(params=[Client, Awaited], ids=["sync", "async"])
+def opened(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+async def prepare(database_url: str, port: int) -> None:
+    schema = example_version("visits", 1).input_schema
+    features = [{**one, "per": "treatment"} if one["name"] == OFFERED else one for one in schema["features"]]
+    ranking = orjson.dumps({**schema, "features": features}).decode()
+    version = await register(database_url, 1, [port], input_schema=ranking)
+    await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version)
+    scopes = {"shop": ["predict", "read", "outcomes"], "reader": ["read"]}
+    for name, granted in scopes.items():
+        digest = sha256(b"secret").hexdigest()
+        await sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ($1, $2, $3)", name, digest, granted)
+
+
+@pytest.fixture
+def proxy_url(database_url: str, model_port, tmp_path) -> Iterator[str]:
+    asyncio.run(prepare(database_url, model_port("visits:1")))
+    with a_stack(tmp_path, database_url) as stack:
+        yield f"http://127.0.0.1:{stack.start_proxy(auth=True)}"
+
+
+def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, database_url, model_port):
+    for opened in (Client, Awaited):
+        with opened(proxy_url, "shop.secret") as client:
+            one = client.predict("visits", DANA)
+            many = client.predict_batch("visits", [*(Entity(f"e-{n}", ROWS[0].inputs) for n in range(300)), Entity("")])
+            receipt = client.receipt("visits", "customer-42")
+            asked = Entity("customer-42", {name: value for name, value in DANA.inputs.items() if name != OFFERED})
+            offers = [Treatment("none", {OFFERED: 0.0}), Treatment("as it is", {OFFERED: DANA.inputs[OFFERED]})]
+            ranked, best = client.rank("visits", asked, offers), client.rank("visits", asked, offers, top_k=1)
+            bought = Outcome(f"order-{opened.__name__}", "visits", "converted", 1, datetime.now(UTC), "customer-42",
+                             one.prediction_id)  # fmt: skip
+            stored, again = client.send_outcomes([bought]), client.send_outcomes([bought])
+
+            assert one.score == pytest.approx(0.8438902)
+            assert (one.version, one.role, one.model, len(one.prediction_id)) == ("1", "champion", "visits", 36)
+            assert (len(many.members), many.failed) == (301, 1)
+            assert many.members[299].prediction is not None
+            assert many.members[299].prediction.entity_id == "e-299"
+            assert ranked.scores is not None
+            assert ranked.scores[1] == pytest.approx(one.score)
+            assert best.best == ((offers[ranked.scores.index(max(ranked.scores))].id, max(ranked.scores)),)
+            assert (receipt.version, receipt.reason, receipt.entity_id) == ("1", "bucket", "customer-42")
+            assert (stored, again) == ((1, 0), (0, 1))
+            with pytest.raises(InputInvalid) as wrong:
+                client.predict("visits", Entity("e", {"x": 1}))
+            assert "/inputs/x" in {place.pointer for place in wrong.value.violations}
+            with pytest.raises(UnknownModel):
+                client.predict("nothing", DANA)
+            with pytest.raises(ScopeMissing):
+                client.predict("visits", DANA, version="1")
+        with opened(proxy_url, "shop.wrong") as stranger, pytest.raises(Unauthenticated):
+            stranger.predict("visits", DANA)
+
+
+class InTrouble(BaseHTTPRequestHandler):
+    """Answers as its server's list says, one entry a request, and the last one from then on."""
+
+    protocol_version = "HTTP/1.1"
+    server: "Server"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.server.seen.append(int(self.headers["x-request-timeout-ms"]))
+        status, headers, body = self.server.script[min(len(self.server.seen), len(self.server.script)) - 1]
+        if status == 0:
+            self.server.released.wait(20)
+            self.close_connection = True
+            return
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, script: list[Script]) -> None:
+        super().__init__(("127.0.0.1", 0), InTrouble)
+        self.script = script
+        self.seen: list[int] = []
+        self.released = threading.Event()
+
+
+@contextmanager
+def in_trouble(*script: Script) -> Iterator[Server]:
+    server = Server(list(script))
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.released.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+FULL: Script = (503, {"retry-after": "3"}, b'{"code": "E507", "detail": "full", "next": "wait"}')
+GOOD: Script = (200, {}, json.dumps({
+    "prediction": {"score": 0.5}, "model": "m", "version": "1", "role": "champion", "prediction_id": "p",
+    "generation": 1,
+}).encode())  # fmt: skip
+HANGS: Script = (0, {}, b"")
+
+
+@contextmanager
+def recording(opened: Any, url: str, **options: Any) -> Iterator[tuple[Any, list[float]]]:
+    waits: list[float] = []
+
+    async def waited(seconds: float) -> None:
+        waits.append(seconds)
+
+    with opened(url, sleep=waited if opened is Awaited else waits.append, **options) as client:
+        yield client, waits
+
+
+def test_a_call_is_made_again_when_the_server_says_so(opened):
+    with in_trouble(FULL, FULL, GOOD) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with recording(opened, url, timeout_seconds=30.0) as (client, waits):
+            assert client.predict("m", Entity("e")).score == 0.5
+
+    assert [3.0 <= seconds <= 3.75 for seconds in waits] == [True, True]
+    assert len(server.seen) == 3
+    assert server.seen == sorted(server.seen, reverse=True), "the proxy is told what is left"
+
+
+def test_a_call_ends_with_the_servers_problem_when_no_attempt_is_left_or_no_time(opened):
+    with in_trouble(FULL) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with recording(opened, url, timeout_seconds=2.0) as (client, waits), pytest.raises(Overloaded):
+            client.predict("m", Entity("e"))
+        with recording(opened, url, retries=Retries(attempts=2)) as (client, more), pytest.raises(Overloaded):
+            client.predict("m", Entity("e"))
+
+    assert (len(waits), len(more), len(server.seen)) == (0, 1, 3)
+
+
+def test_a_server_that_hangs_costs_the_callers_time_and_no_more(opened):
+    with (
+        in_trouble(HANGS) as server,
+        opened(f"http://127.0.0.1:{server.server_port}") as client,
+        pytest.raises(DeadlineExceeded, match=r"^\d+ ms were allowed; time ran out"),
+    ):
+        client.predict("m", Entity("e"), timeout_seconds=0.2)
+
+    assert len(server.seen) == 1
+    assert 0 < server.seen[0] <= 190, "the answer has its way back"
+
+
+def test_a_server_that_is_not_there_is_tried_again_and_named(opened):
+    with recording(opened, f"http://127.0.0.1:{free_port()}") as (client, waits), pytest.raises(ProxyAway):
+        client.predict("m", Entity("e"))
+
+    assert len(waits) == 2
+
+
+def test_both_clients_have_the_same_methods_and_arguments():
+    def signatures(client: type) -> dict[str, Any]:
+        methods = inspect.getmembers(client, inspect.isfunction)
+        return {name: inspect.signature(method) for name, method in methods if not name.startswith("_")}
+
+    assert signatures(Client) == signatures(AsyncClient)
