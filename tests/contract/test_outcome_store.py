@@ -6,6 +6,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from e2e.stack import register
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
@@ -133,3 +134,14 @@ async def test_where_nobody_answers_nothing_is_promised():
     for store in (twin, real):
         with pytest.raises(RegistryUnavailable):
             await store.add([an_outcome()])
+
+
+async def test_models_that_are_not_registered_are_told(store: OutcomeStore, postgres_url: str | None):
+    if postgres_url is None:
+        store = MemoryOutcomeStore(["visits"])
+    else:
+        await register(postgres_url, 1, [1])
+
+    assert await store.unknown_models({"visits", "vistis"}) == {"vistis"}
+    assert await store.unknown_models({"visits"}) == frozenset()
+    assert await store.unknown_models(set()) == frozenset()

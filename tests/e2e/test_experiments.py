@@ -70,7 +70,12 @@ async def a_finished_test(world: World) -> None:
     await world.tell(told)
 
 
+async def a_model(world: World) -> None:
+    await world.add_versions("6")
+
+
 def test_outcomes_of_a_csv_file_are_imported_once_and_bad_rows_are_named(understudy, database_url, tmp_path):
+    in_database(database_url, a_model)
     rows = [a_row(f"e{number}") for number in range(2_500)]
     file = a_file(tmp_path / "outcomes.csv", *rows[:1_200], a_row("bad", value="many"), *rows[1_200:])
 
@@ -86,7 +91,8 @@ def test_outcomes_of_a_csv_file_are_imported_once_and_bad_rows_are_named(underst
     assert tuple(stored[0]) == (2_500, 2_500)
 
 
-def test_an_import_speaks_json_and_a_clean_file_leaves_with_0(understudy, tmp_path):
+def test_an_import_speaks_json_and_a_clean_file_leaves_with_0(understudy, database_url, tmp_path):
+    in_database(database_url, a_model)
     file = a_file(tmp_path / "outcomes.csv", a_row("e1"), a_row("e2", entity_id=""))
 
     bad = understudy("ab", "outcomes", "import", str(file), "--json")
@@ -100,7 +106,8 @@ def test_an_import_speaks_json_and_a_clean_file_leaves_with_0(understudy, tmp_pa
     assert good.out.startswith("✔ 1 new outcome events of 2 rows; 1 were there before")
 
 
-def test_a_parquet_file_is_imported_like_a_csv_file(understudy, tmp_path):
+def test_a_parquet_file_is_imported_like_a_csv_file(understudy, database_url, tmp_path):
+    in_database(database_url, a_model)
     columns = dict(zip(HEADER.split(","), ([cell] for cell in a_row("e1").split(",")), strict=True))
     parquet.write_table(pa.table(columns), tmp_path / "outcomes.parquet")
 

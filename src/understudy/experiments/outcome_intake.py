@@ -1,6 +1,7 @@
 """Outcomes come in: from a batch that a service sends, or from the rows of a file."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from understudy.core.experiments.outcome_events import (
@@ -8,6 +9,7 @@ from understudy.core.experiments.outcome_events import (
     OutcomeEvent,
     event_of_row,
     read_event,
+    unusable,
 )
 from understudy.errors import ScopeMissing, Violation
 from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult, OutcomeStore
@@ -20,23 +22,44 @@ class Added(NamedTuple):
     result: OutcomeResult
 
 
+MAX_AHEAD_SECONDS = 3_600.0
+"""An event may lie so far in the future: clocks of senders differ."""
+
+
 async def add_outcomes(
-    store: OutcomeStore, outcomes: Sequence[OutcomeEvent], permitted: frozenset[str] | None = None
+    store: OutcomeStore, outcomes: Sequence[OutcomeEvent], permitted: frozenset[str] | None = None, *, now: float
 ) -> list[Added]:
     """Store a batch that ``read_outcome_batch`` returned, and return what became of each of its events, in order.
 
-    ``permitted`` are the models that events may be of; ``None``: all.
+    ``permitted`` are the models that events may be of; ``None``: all. ``now`` is in seconds since the epoch.
 
     Raises:
         ScopeMissing: An event is of another model than those ``permitted``; nothing was stored.
+        BatchInvalid: Events are of no registered model, or lie in the future; nothing was stored.
         RegistryUnavailable: Nothing is promised; the same batch may be sent again.
         MigrationNeeded: The table is not there.
     """
     for index, outcome in enumerate(outcomes):
         if permitted is not None and outcome.model_name not in permitted:
             raise ScopeMissing(f"the key may not send outcomes of the model of /events/{index}; none was stored")
+    wrong = await _implausible(store, outcomes, now)
+    if wrong:
+        places = [Violation(f"/events/{index}{found.pointer}", found.detail) for index, found in wrong.items()]
+        raise unusable(f"{len(wrong):,}", len(outcomes), places)
     results = await store.add(outcomes)
     return [Added(outcome.event_id, result) for outcome, result in zip(outcomes, results, strict=True)]
+
+
+async def _implausible(store: OutcomeStore, outcomes: Sequence[OutcomeEvent], now: float) -> dict[int, Violation]:
+    """Return by its place what is wrong with each event that no report would ever count."""
+    unknown = await store.unknown_models({outcome.model_name for outcome in outcomes}) if outcomes else frozenset()
+    wrong: dict[int, Violation] = {}
+    for index, outcome in enumerate(outcomes):
+        if outcome.model_name in unknown:
+            wrong[index] = Violation("/model", "no model of this name is registered")
+        elif outcome.occurred_at > now + MAX_AHEAD_SECONDS:
+            wrong[index] = Violation("/occurred_at", "lies more than an hour in the future")
+    return wrong
 
 
 class BadRow(NamedTuple):
@@ -59,8 +82,9 @@ class Imported(NamedTuple):
 class OutcomeImport:
     """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing."""
 
-    def __init__(self, store: OutcomeStore) -> None:
+    def __init__(self, store: OutcomeStore, clock: Callable[[], float] = time.time) -> None:
         self._store = store
+        self._clock = clock
         self.total = Imported()
 
     async def add(self, rows: Iterable[FileRow]) -> list[BadRow]:
@@ -70,14 +94,20 @@ class OutcomeImport:
             RegistryUnavailable: Nothing of this batch is known to be stored; earlier ones are.
             MigrationNeeded: The table is not there.
         """
-        outcomes: list[OutcomeEvent] = []
+        read: list[tuple[int, OutcomeEvent]] = []
         bad_rows: list[BadRow] = []
         for row in rows:
             found = _read(row)
             if isinstance(found, OutcomeEvent):
-                outcomes.append(found)
+                read.append((row.line, found))
             else:
                 bad_rows.append(found)
+        wrong = await _implausible(self._store, [outcome for _, outcome in read], self._clock())
+        for index, problem in wrong.items():
+            line, outcome = read[index]
+            bad_rows.append(BadRow(line, outcome.event_id, (problem,)))
+        bad_rows.sort(key=lambda row: row.line)
+        outcomes = [outcome for index, (_, outcome) in enumerate(read) if index not in wrong]
         results = await self._store.add(outcomes)
         new = sum(result is OutcomeResult.NEW for result in results)
         self.total = Imported(

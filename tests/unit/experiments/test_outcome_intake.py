@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, read_outcome_batch
 from understudy.errors import BatchInvalid, RegistryUnavailable
-from understudy.experiments.outcome_intake import OutcomeImport, add_outcomes, batches
+from understudy.experiments.outcome_intake import MAX_AHEAD_SECONDS, OutcomeImport, add_outcomes, batches
 from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult
+
+NOW = 1_795_179_731.0  # on 20 November 2026, after the events here
 
 
 def a_row(line: int, **changes: Any) -> FileRow:
@@ -73,7 +75,42 @@ async def test_a_document_is_stored_whole_or_not_at_all():
 
     with pytest.raises(BatchInvalid) as refused:
         read_outcome_batch({"events": [good, {**good, "value": None}]})
-    added = await add_outcomes(MemoryOutcomeStore(), read_outcome_batch({"events": [good]}))
+    added = await add_outcomes(MemoryOutcomeStore(), read_outcome_batch({"events": [good]}), now=NOW)
 
     assert [violation.pointer for violation in refused.value.violations] == ["/events/1/value"]
     assert [tuple(one) for one in added] == [("e1", OutcomeResult.NEW)]
+
+
+async def test_an_event_of_no_registered_model_or_of_the_future_refuses_its_batch_and_is_named():
+    store = MemoryOutcomeStore(["churn"])
+    good = dict(a_row(1, value=1).cells)
+    bad = [{**good, "model": "chrun"}, {**good, "occurred_at": "2036-11-20T13:02:11Z"}]
+
+    with pytest.raises(BatchInvalid, match="2 of 3 events cannot be used") as refused:
+        await add_outcomes(store, read_outcome_batch({"events": [good, *bad]}), now=NOW)
+
+    assert [tuple(violation) for violation in refused.value.violations] == [
+        ("/events/1/model", "no model of this name is registered"),
+        ("/events/2/occurred_at", "lies more than an hour in the future"),
+    ]
+    assert store.kept == {}
+
+
+async def test_an_event_a_little_ahead_of_this_clock_is_taken():
+    outcomes = read_outcome_batch({"events": [dict(a_row(1, value=1).cells)]})
+
+    added = await add_outcomes(MemoryOutcomeStore(), outcomes, now=outcomes[0].occurred_at - MAX_AHEAD_SECONDS)
+
+    assert [result for _, result in added] == [OutcomeResult.NEW]
+
+
+async def test_such_rows_of_a_file_are_listed_by_their_lines_and_the_others_are_stored():
+    store = MemoryOutcomeStore(["churn"])
+    importing = OutcomeImport(store, lambda: NOW)
+
+    bad = await importing.add(
+        [a_row(2, model="chrun"), a_row(3), a_row(4, value="many"), a_row(5, occurred_at="2036-11-20T13:02:11Z")]
+    )
+
+    assert [(row.line, row.violations[0].pointer) for row in bad] == [(2, "/model"), (4, "/value"), (5, "/occurred_at")]
+    assert tuple(importing.total) == (4, 1, 0, 3)

@@ -1,6 +1,6 @@
 """The in-memory twin of the table ``OutcomeEvent``."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from understudy.core.experiments.outcome_events import OutcomeEvent
 from understudy.errors import RegistryUnavailable
@@ -8,9 +8,13 @@ from understudy.ports.experiments.outcome_store import OutcomeResult
 
 
 class MemoryOutcomeStore:
-    """Events by their model and id, in the order in which they came."""
+    """Events by their model and id, in the order in which they came.
 
-    def __init__(self) -> None:
+    ``models`` are registered; ``None``: each that an event names.
+    """
+
+    def __init__(self, models: Collection[str] | None = None) -> None:
+        self._models = models
         self.kept: dict[tuple[str, str], OutcomeEvent] = {}
         self.available = True
 
@@ -24,6 +28,12 @@ class MemoryOutcomeStore:
             results.append(OutcomeResult.KNOWN if key in self.kept else OutcomeResult.NEW)
             self.kept.setdefault(key, outcome)
         return results
+
+    async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
+        """Return which names are not among those of the twin."""
+        if not self.available:
+            raise RegistryUnavailable("outcome events: this twin is switched off")
+        return frozenset() if self._models is None else frozenset(names) - frozenset(self._models)
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -84,13 +84,14 @@ def read_outcome_batch(document: Any) -> list[OutcomeEvent]:
             violations += found.violations
             if len(violations) >= MAX_VIOLATIONS:
                 more = "" if index + 1 == len(events) else " or more"
-                raise _unusable(f"{index + 1 - len(outcomes):,}{more}", len(events), violations)
+                raise unusable(f"{index + 1 - len(outcomes):,}{more}", len(events), violations)
     if violations:
-        raise _unusable(f"{len(events) - len(outcomes):,}", len(events), violations)
+        raise unusable(f"{len(events) - len(outcomes):,}", len(events), violations)
     return outcomes
 
 
-def _unusable(bad: str, events: int, violations: list[Violation]) -> BatchInvalid:
+def unusable(bad: str, events: int, violations: list[Violation]) -> BatchInvalid:
+    """Return the refusal of a batch: how many of its events cannot be used, and the first places that are wrong."""
     what = f"{bad} of {events:,} events cannot be used"
     return BatchInvalid(what, tuple(violations[:MAX_VIOLATIONS]), hint=_CORRECT)
 

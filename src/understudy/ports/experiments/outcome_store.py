@@ -1,6 +1,6 @@
 """What became of a prediction, as callers report it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +25,9 @@ class OutcomeStore(Protocol):
             RegistryUnavailable: Nothing is known to be stored; adding the same events again is safe.
             MigrationNeeded: The table is not there.
         """
+
+    async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
+        """Return which of the names are no registered models; errors as :meth:`add`."""
 
     async def close(self) -> None:
         """Close the connection."""

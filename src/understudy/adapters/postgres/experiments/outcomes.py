@@ -1,6 +1,6 @@
 """``OutcomeEvent`` in Postgres."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import asyncpg
 
@@ -27,6 +27,11 @@ _STORED = """
                   WHERE one.model_name = given.model_name AND one.sent_as = given.event_id)
 """
 
+_UNKNOWN = """
+    SELECT name FROM unnest($1::text[]) AS given (name)
+    WHERE NOT EXISTS (SELECT FROM modelversion WHERE model_name = given.name)
+"""
+
 _Key = tuple[str, str]
 """A model and the sender's id."""
 
@@ -35,7 +40,8 @@ class PostgresOutcomeStore:
     """Writes over one connection of its own, opened at the first call and again after each failure.
 
     Args:
-        database_url: With a role that may insert into ``OutcomeEvent`` and select its model and ids.
+        database_url: With a role that may insert into ``OutcomeEvent``, select its model and ids, and read
+            ``ModelVersion``.
         timeout_seconds: Longest time of one call, waiting for its turn and connecting included.
     """
 
@@ -54,6 +60,10 @@ class PostgresOutcomeStore:
                 # Also what is not stored for its entity was erased: "known" would tell the sender that it was.
                 new |= {_key(outcome) for outcome in lost}
         return _results([_key(outcome) for outcome in outcomes], new)
+
+    async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
+        async with self._kept.use() as connection:
+            return frozenset(row["name"] for row in await connection.fetch(_UNKNOWN, list(names)))
 
     async def close(self) -> None:
         """Drop the connection."""

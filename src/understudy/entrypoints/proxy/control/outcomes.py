@@ -1,5 +1,6 @@
 """``POST /v1/outcomes``: callers report what happened after the answers (ground truth)."""
 
+import time
 from collections import Counter
 
 import orjson
@@ -29,12 +30,13 @@ async def receive_outcomes(
         MalformedBody, BodyTooLarge, RequestTimedOut: The body cannot be read.
         Overloaded: Too many long bodies wait for the body parser pool.
         ScopeMissing: An event is of another model; nothing was stored.
-        BatchInvalid: Names the unusable places of the body, the first 1,000; nothing was stored.
+        BatchInvalid: Names the unusable places of the body, the first 1,000, also models that are not registered and
+            times in the future; nothing was stored.
         RegistryUnavailable: Postgres is unavailable or unfit; the cause is in the log, not in the answer.
     """
     outcomes = await bodies.run(_read, await call.read_body())
     try:
-        added = await add_outcomes(store, outcomes, permitted)
+        added = await add_outcomes(store, outcomes, permitted, now=time.time())
     except RegistryError as problem:
         _log.warning("outcomes.not_stored", code=problem.code, why=problem.detail)
         raise RegistryUnavailable(_NOT_STORED, hint=_AGAIN) from problem
