@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
+from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.drift.baseline import Baselines, NumericBaseline, baselines_of
 from understudy.core.routing.access import scopes_of
@@ -390,3 +391,31 @@ async def test_a_model_server_that_is_added_reaches_the_policy_document(served, 
 
     assert snapshot.policies["churn"].versions["7"].endpoints == ("127.0.0.1:9000", "127.0.0.1:9002")
     await source.close()
+
+
+@pytest.mark.parametrize("name", ["a\0b", "a\udc80b"])
+async def test_a_name_that_postgres_cannot_hold_is_not_registered_and_no_outage(registry, name):
+    for asked in (registry.show_model(name), registry.show_version(name, "1"), registry.list_versions(name)):
+        with pytest.raises(NotRegistered, match="U\\+0000 or half a surrogate pair"):
+            await asked
+    with pytest.raises(PolicyRefused):
+        await registry.add_version(a_version("6", name), DANA)
+    with pytest.raises(PolicyRefused):
+        await set_policy(registry, "churn", {"salt": "s"}, Actor("dana", "cli", name))
+
+
+async def test_every_check_constraint_of_the_registrys_tables_has_words(database):
+    tables = ["modelversion", "modelendpoint", "servingpolicy", "apikey"]
+    query = """
+        SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid::regclass::text = ANY ($1) ORDER BY conname
+    """
+
+    assert [row["conname"] for row in await database.fetch(query, tables)] == sorted(CONSTRAINT_WORDS)
+
+
+async def test_a_protocol_that_there_is_none_of_is_refused_with_those_that_there_are(registry):
+    with pytest.raises(PolicyRefused, match="tfserving, torchserve and oip") as refused:
+        await register_version(registry, a_version("6", protocol="rest"), DANA)
+
+    assert "check constraint" not in refused.value.detail
+    assert "Triton, MLServer and KServe" in refused.value.next_step

@@ -4,8 +4,8 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -13,7 +13,7 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.known_types import Connection
 from understudy.core.connection_urls import postgres_problem, without_password
-from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable
+from understudy.errors import LoginNotAllowed, MigrationNeeded, NotRegistered, RegistryUnavailable
 
 VENDOR_ERRORS = (
     OSError,
@@ -37,6 +37,7 @@ _NO_ENTRY_HINT = (
     "line for it in pg_hba.conf."
 )
 _PORT = "5432"
+_TEXT = "Correct the name: Postgres' text holds neither, so nothing can be stored or found by it."
 
 
 def normal_dsn(database_url: str) -> str:
@@ -241,6 +242,18 @@ async def translated(
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
             raise LoginNotAllowed(f"{what}: {said}") from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
+
+
+@contextmanager
+def named_by_callers() -> Iterator[None]:
+    """Turn a name that Postgres' text cannot hold into ``NotRegistered``: it is no outage, and no row has it."""
+    try:
+        yield
+    except asyncpg.PostgresError as problem:
+        refused = asyncpg.CharacterNotInRepertoireError | asyncpg.UntranslatableCharacterError
+        if not isinstance(problem, refused) and "surrogates" not in str(problem):
+            raise
+        raise NotRegistered("nothing has a name with U+0000 or half a surrogate pair in it", hint=_TEXT) from None
 
 
 def refused_login(database_url: str) -> str:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from understudy.adapters.postgres.connections.connection import session
+from understudy.adapters.postgres.connections.connection import named_by_callers, session
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.registry import registry_rows as rows
 from understudy.adapters.postgres.registry.audit import newest_changes, sign
+from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
@@ -36,7 +37,6 @@ _REFUSAL_CLASSES = ("22", "23")
 """SQLSTATE classes of values that the database refuses: data exception, constraint violation."""
 _DUPLICATE_VERSION = "modelversion_model_name_version_key"
 _DUPLICATE_POLICY = "servingpolicy_pkey"
-_BAD_TARGET = "modelendpoint_target_"
 _EMPTY_METRICS = "UPDATE ModelVersion SET metrics = NULL empties them."
 
 
@@ -50,8 +50,7 @@ class PostgresRegistry:
     async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
         values = new._asdict()
         targets = values.pop("endpoints")
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             try:
                 async with _refusals():
                     version_id = await connection.fetchval(rows.ADD_VERSION, *_in_order(values))
@@ -73,8 +72,7 @@ class PostgresRegistry:
     async def add_endpoint(
         self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             async with _refusals():
                 await connection.execute(rows.ADD_MISSING_ENDPOINT, found.id, target)
@@ -83,8 +81,7 @@ class PostgresRegistry:
     async def remove_endpoint(
         self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             found = await _version(connection, model_name, version)
             if target not in found.endpoints:
                 there_are = ", ".join(found.endpoints) or "none"
@@ -107,8 +104,7 @@ class PostgresRegistry:
     ) -> VersionChange:
         from understudy.core.drift.baseline import with_baselines  # noqa: PLC0415 - numpy, for those who set one
 
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             await connection.execute(rows.LOCK_VERSION, model_name, version)
             before = await _version(connection, model_name, version)
             changed = {"at": await _now(connection), "by": actor.name, "source": source, "reason": actor.reason}
@@ -124,8 +120,7 @@ class PostgresRegistry:
         self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
         status = RETIRED if is_retired else STAGING
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             await connection.execute(rows.LOCK_STATUS, model_name, version)
             before = await _version(connection, model_name, version)
             if is_retired == (before.status == RETIRED):
@@ -164,8 +159,7 @@ class PostgresRegistry:
         expected_generation: int | None = None,
         dry_run: bool = False,
     ) -> ChangedPolicy:
-        async with self._transaction(dry_run=dry_run) as connection:
-            await sign(connection, actor)
+        async with self._signed(actor, dry_run=dry_run) as connection:
             generation = await connection.fetchval(rows.GENERATION, model_name)
             if expected_generation is not None and expected_generation != (generation or 0):
                 raise GenerationMoved(
@@ -198,8 +192,7 @@ class PostgresRegistry:
         actor: Actor,
         limits: KeyLimits,
     ) -> KeyRecord:
-        async with self._transaction() as connection, _refusals():
-            await sign(connection, actor)
+        async with self._signed(actor) as connection, _refusals():
             values = (key_id, sha256, list(scopes), note, actor.name, *limits)
             return rows.key_record(_one(await connection.fetchrow(rows.ADD_KEY, *values)))
 
@@ -208,8 +201,7 @@ class PostgresRegistry:
             return [rows.key_record(row) for row in await connection.fetch(rows.KEYS)]
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
-        async with self._transaction() as connection:
-            await sign(connection, actor)
+        async with self._signed(actor) as connection:
             row = await connection.fetchrow(rows.REVOKE_KEY, key_id)
             if row is None:
                 raise NotRegistered(f"there is no key {key_id!r}", hint="understudy key list shows the keys there are.")
@@ -219,11 +211,20 @@ class PostgresRegistry:
         """Nothing is open between two calls."""
 
     @asynccontextmanager
+    async def _signed(self, actor: Actor, *, dry_run: bool = False) -> AsyncIterator[asyncpg.Connection]:
+        """Open a transaction that the audit knows the actor of."""
+        async with self._transaction(dry_run=dry_run) as connection:
+            async with _refusals():
+                await sign(connection, actor)
+            yield connection
+
+    @asynccontextmanager
     async def _transaction(self, *, dry_run: bool = False) -> AsyncIterator[asyncpg.Connection]:
         async with session(self._database_url, "the registry", self._timeout_seconds, "understudy-registry") as opened:
             transaction = opened.transaction()
             await transaction.start()
-            yield opened
+            with named_by_callers():
+                yield opened
             if dry_run:
                 await transaction.rollback()
             else:
@@ -327,11 +328,9 @@ async def _refusals() -> AsyncIterator[None]:
             raise _Duplicate from said
         if constraint == _DUPLICATE_POLICY:
             raise GenerationMoved("another change made the model's first policy meanwhile") from said
-        if constraint.startswith(_BAD_TARGET):
-            raise PolicyRefused(
-                "an endpoint is host:port of a model server, not a URL, a path, or a link-local address",
-                hint="For example 127.0.0.1:9000 or tfs-churn-7:8500.",
-            ) from said
+        if constraint in CONSTRAINT_WORDS:
+            words = CONSTRAINT_WORDS[constraint]
+            raise PolicyRefused(words.detail, hint=words.hint) from said
         raise PolicyRefused(said.message or str(said), hint=said.hint) from said
     except (ValueError, TypeError) as said:
         # The client itself refuses a value that does not fit its column, before the database sees it.

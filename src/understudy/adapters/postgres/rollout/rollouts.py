@@ -9,7 +9,7 @@ import asyncpg
 import orjson
 
 from understudy import __version__
-from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
@@ -203,7 +203,8 @@ class PostgresRolloutStore(SessionPerCall):
 
     async def latest_id(self, model_name: str) -> int:
         async with self._connection() as connection:
-            found: int | None = await connection.fetchval(LATEST, model_name)
+            with named_by_callers():
+                found: int | None = await connection.fetchval(LATEST, model_name)
         if found is None:
             raise NotRegistered(
                 f"{model_name} never had a rollout", hint=f"understudy rollout start {quote(model_name)} …"
@@ -255,7 +256,8 @@ class PostgresRolloutStore(SessionPerCall):
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
         async with self._connection() as connection:
-            return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
+            with named_by_callers():
+                return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         async with self._connection() as connection:
