@@ -262,9 +262,15 @@ async def test_a_rollback_says_of_a_champion_before_that_is_retired_that_it_cann
     await sql(database_url, "UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
 
     said = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes", "--json")
+    told = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes")
+    restored = await understudy.beside("version", "restore", "visits", "1", "--reason", "it burns")
+    back = await understudy.beside("rollback", "visits", "--reason", "it burns", "--yes", "--json")
 
     assert (said.code, said.json["rollback"]["changed"]) == (1, False)
     assert said.json["rollback"]["did"] == "nothing: version 1, the champion before, is retired"
+    assert "understudy version restore visits 1 --reason '…', then understudy rollback visits --reason '…'" in told.said
+    assert restored.code == 0
+    assert back.json["rollback"]["did"] == "previous champion back"
 
 
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
@@ -392,6 +398,31 @@ async def test_a_rollout_is_shown_also_while_its_log_does_not_answer(understudy,
 
     assert shown.code == 0, shown.err
     assert "failing calls of 2: not known, Postgres did not find the answer within 2 s" in shown.said
+
+
+def test_a_command_that_a_rollout_does_not_obey_is_a_conflict_and_one_that_holds_already_is_done(understudy):
+    started(understudy)
+    paused = [understudy("rollout", "pause", "visits", "--reason", "lunch") for _ in range(2)]
+    understudy("model", "set", "visits", "--challenger", "3", "--yes", "--reason", "by hand")
+    refused = understudy("rollout", "resume", "visits", "--reason", "back", "--yes")
+    understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+    over = [understudy("rollout", verb, "visits", "--reason", "x", "--yes") for verb in ("abort", "resume", "promote")]
+
+    assert [done.code for done in paused] == [0, 0]
+    assert (refused.code, "nothing changed" in refused.said) == (5, True), refused
+    assert [done.code for done in over] == [0, 5, 5]
+
+
+def test_a_change_of_the_policy_under_an_open_rollout_is_warned_of(understudy):
+    started(understudy)
+
+    tried = understudy("model", "set", "visits", "--weight", "20", "--dry-run")
+    moved = understudy("model", "set", "visits", "--weight", "20", "--reason", "by hand", "--yes")
+    other = understudy("model", "set", "visits", "--guard", "alert", "--reason", "calm", "--yes")
+
+    assert (tried.code, "is open and moves this split itself" in tried.said) == (0, True), tried
+    assert "its own commands are rollout pause, resume, promote and abort visits" in moved.said
+    assert "is open" not in other.said
 
 
 def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):

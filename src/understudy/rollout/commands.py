@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from understudy.core.rollout.actions import WarmUp
 from understudy.core.rollout.policy_conflict import at_seen_generation
-from understudy.core.rollout.state import Command, CommandKind, Observation, Transition, WaitingFor
+from understudy.core.rollout.state import Command, CommandKind, Observation, Phase, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
 from understudy.errors import GenerationMoved
 from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
@@ -22,6 +22,17 @@ class CommandResult(NamedTuple):
     view: RolloutView
     changed: bool
     event: str
+
+    def is_refused(self, kind: CommandKind) -> bool:
+        """Whether the rollout is not what the command was to make of it; one that is so already refuses nothing."""
+        phase = self.view.record.state.phase
+        wanted = {
+            CommandKind.PAUSE: phase is Phase.WAITING,
+            CommandKind.RESUME: phase in (Phase.PROGRESSING, Phase.PROMOTING),
+            CommandKind.ABORT: phase is Phase.FAILED,
+            CommandKind.PROMOTE: False,
+        }
+        return not self.changed and not wanted[kind]
 
 
 async def run_command(store: RolloutStore, model_name: str, rollout_id: int | None, command: Command) -> CommandResult:

@@ -13,6 +13,8 @@ from understudy.entrypoints.cli.shared import extras
 from understudy.entrypoints.cli.shared.nouns import print_help
 
 _HELP = (["--help"], ["-h"])
+INTERRUPTED = 130
+"""The exit code of a command that Ctrl-C ended: ``ExitCode.INTERRUPTED``, whose module may not be loaded yet."""
 _COMPLETING = "_UNDERSTUDY_COMPLETE"
 """Set by a shell that wants to know how a line could go on."""
 
@@ -28,6 +30,8 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     try:
         return _run_noun(given)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except ModuleNotFoundError as problem:
         extra = extras.missing_extra(problem.name or "", given)
         if extra is None:

@@ -34,6 +34,9 @@ DRAIN_SECONDS = 30.0
 
 _NO_PROXY = f"no live proxy: none has reported within {LIVE_SECONDS:.0f} s, so the rollback is not confirmed"
 
+_RETIRED_BEFORE, _RETIRED = "nothing: version ", ", the champion before, is retired"
+"""Around the version's text, as the database says why nothing was done."""
+
 
 class _TakenBack(NamedTuple):
     done: RollbackRecord
@@ -97,7 +100,12 @@ def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
         then = Text(f"{done.champion} answers every call. → understudy audit list {quote(done.model_name)}")
-        if done.rollout_id is not None:
+        if done.did.endswith(_RETIRED):
+            model, before = quote(done.model_name), quote(done.did.removeprefix(_RETIRED_BEFORE).removesuffix(_RETIRED))
+            restore = f"understudy version restore {model} {before} --reason '…'"
+            again = f"understudy rollback {model} --reason '…'"
+            then = Text(f"{done.champion} answers every call. → {restore}, then {again}")
+        elif done.rollout_id is not None:
             # One that warms up has no share yet, and will.
             end_it = f"understudy rollout abort {quote(done.model_name)} --reason '…' ends it"
             then = Text(f"{done.champion} answers every call now; rollout {done.rollout_id} is not over. → {end_it}")

@@ -114,3 +114,35 @@ def test_an_error_code_is_explained(capsys):
 def test_an_unknown_error_code_is_not_found(capsys):
     assert run(["explain", "E999"]) == 4
     assert "E203" in capsys.readouterr().err
+
+
+INTERRUPTED_AT = """
+import sys
+from importlib.abc import MetaPathFinder
+from understudy.entrypoints.cli.main import main
+
+class Interrupting(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            raise KeyboardInterrupt
+
+MODULE = sys.argv[1]
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["understudy", "model", "list"]
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["typer", "understudy.errors", "understudy.entrypoints.cli.model.commands", "understudy.settings", "asyncpg"],
+)
+def test_ctrl_c_ends_a_command_without_a_traceback_whatever_it_is_loading(module, tmp_path):
+    environment = {"PATH": "/usr/bin:/bin", "DATABASE_URL": "postgresql://me@127.0.0.1:1/nothing"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_AT, module], capture_output=True, text=True, timeout=60, check=False,
+        env=environment, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr

@@ -51,9 +51,23 @@ class Asked(NamedTuple):
 def make_change(wanted: Asked, *, as_json: bool) -> None:
     """Change a policy, or say what a dry run would, and show it."""
     changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
-    warnings = [line for newcomer in newcomers for line in newcomer.warnings]
+    warnings = [*_rollout_warning(changed), *(line for newcomer in newcomers for line in newcomer.warnings)]
     document = _document(changed, newcomers, dry_run=wanted.dry_run)
     show(document, *_verdict(*changed, dry_run=wanted.dry_run), *warnings, as_json=as_json)
+
+
+def _rollout_warning(changed: ChangedPolicy) -> list[Text]:
+    """Say that an open rollout moves this split itself, and what a change beside it leads to."""
+    before, after = changed
+    if before is None or before.rollout_id is None or not moves_traffic(before, after):
+        return []
+    model = quote(after.model_name)
+    said = (
+        f"rollout {before.rollout_id} of {after.model_name} is open and moves this split itself: after a change by "
+        "others it waits for you, or ends with weight 0"
+    )
+    steer = f"→ understudy rollout show {model}; its own commands are rollout pause, resume, promote and abort {model}"
+    return [Text("! ", "yellow").append(said), Text(steer)]
 
 
 def _document(changed: ChangedPolicy, newcomers: Sequence[_Newcomer], *, dry_run: bool) -> dict[str, Any]:
@@ -92,6 +106,7 @@ def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[_Newcome
     moves = _moves_text(before, after)
     what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
     if not yes:
+        advise(*(line.plain for line in _rollout_warning(ChangedPolicy(before, after))))
         advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
     confirm_traffic_move(after.model_name, what, yes=yes)
 

@@ -350,6 +350,8 @@ def _command(
     if kind is CommandKind.ABORT and result.view.stale.count:
         lines.append(f"! {stale_proxies_words(result.view.stale)}")
     show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
+    if result.is_refused(kind):
+        raise typer.Exit(ExitCode.CONFLICT)
 
 
 def _exit_code(view: RolloutView) -> ExitCode:

@@ -1,5 +1,6 @@
 """The environment of a command: its settings, and the demo that runs beside it."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
@@ -25,16 +26,16 @@ def read_settings() -> Settings:
         ) from None
 
 
-def settings_with_demo() -> Settings:
-    """Return the settings; without ``DATABASE_URL`` those of a demo that runs in this folder."""
+def settings_with_demo(tell: Callable[[str], None] = advise) -> Settings:
+    """Return the settings; without ``DATABASE_URL`` those of a demo that runs in this folder, which ``tell`` says."""
     settings = read_settings()
     if "database_url" in settings.model_fields_set:
         return settings
     running = read_running(Path(settings.state_dir))
     if running is None:
-        advise(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set (UNDERSTUDY_STATE_DIR names a demo)")
+        tell(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set (UNDERSTUDY_STATE_DIR names a demo)")
         return settings
-    advise(f"demo in {settings.state_dir} (DATABASE_URL is not set)")
+    tell(f"demo in {settings.state_dir} (DATABASE_URL is not set)")
     redis = settings.redis_url or (SecretStr(running["redis_url"]) if running["redis_url"] else None)
     return settings.model_copy(update={"database_url": SecretStr(running["database_url"]), "redis_url": redis})
 

@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from understudy.entrypoints.cli.shared.completion import model_names
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.rendering import is_interactive
 
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.", autocompletion=model_names)]
 VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]

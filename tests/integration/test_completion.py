@@ -1,0 +1,34 @@
+"""A shell completes the names of models."""
+
+import asyncio
+
+from command import CommandLine
+from e2e.stack import register
+
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.entrypoints.cli.shared.completion import model_names
+
+
+async def make(database_url: str) -> None:
+    for name in ("visits", "digits"):
+        await register(database_url, 1, [1], name)
+
+
+def test_names_of_models_are_completed_by_what_was_typed(understudy: CommandLine, database_url: str, monkeypatch):
+    asyncio.run(make(database_url))
+    monkeypatch.setenv("DATABASE_URL", database_url)
+
+    assert model_names("") == ["digits", "visits"]
+    assert model_names("vi") == ["visits"]
+    assert model_names("x") == []
+
+
+def test_without_a_registry_nothing_is_completed_and_nothing_said(monkeypatch, tmp_path, capfd):
+    monkeypatch.chdir(tmp_path)
+    for url in (f"postgresql://me@127.0.0.1:{free_port()}/nothing", "no url"):
+        monkeypatch.setenv("DATABASE_URL", url)
+        assert model_names("v") == []
+    monkeypatch.delenv("DATABASE_URL")
+    assert model_names("v") == []
+
+    assert capfd.readouterr() == ("", "")
