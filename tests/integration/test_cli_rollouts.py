@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +17,11 @@ from locked_reports import locked_reports
 from logged_traffic import LoggedTraffic, scored_rows
 
 from understudy.adapters.dev_server.example_models import example_version
-from understudy.core.rollout.state import Phase
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.rollout.state import Observation, Phase
+from understudy.core.rollout.state_machine import next_step
+from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.ports.rollout.rollout_store import NewRolloutEvent
 
 
 @pytest.fixture(autouse=True)
@@ -423,6 +428,25 @@ def test_a_change_of_the_policy_under_an_open_rollout_is_warned_of(understudy):
     assert (tried.code, "is open and moves this split itself" in tried.said) == (0, True), tried
     assert "its own commands are rollout pause, resume, promote and abort visits" in moved.said
     assert "is open" not in other.said
+
+
+async def test_a_rollout_that_was_rolled_back_by_hand_says_by_whom_and_why(understudy, database_url, database):
+    await asyncio.to_thread(started, understudy)
+    await understudy.beside("model", "set", "visits", "--weight", "20", "--yes", "--reason", "sooner")
+    await understudy.beside("model", "set", "visits", "--weight", "0", "--yes", "--reason", "it burns")
+    row = await database.fetchrow("SELECT id, state, model_name FROM Rollout")
+    source = PostgresRolloutStore(database_url, timeout_seconds=5)
+    view = await source.view(row["id"])
+    assert view.policy is not None
+    before = replace(view.record.state, policy=view.policy._replace(weight_percent=20, generation=3))
+    seen = Observation(now=view.read_at, policy=view.policy)
+    ended = next_step(before, seen)
+    await source.apply(view, ended, NewRolloutEvent("monitor"))
+
+    shown = await understudy.beside("rollout", "show", "visits")
+
+    assert ended.state.reason.startswith("rolled back by hand: ")
+    assert f"by {this_person()}, cli: it burns" in shown.said, shown
 
 
 def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):

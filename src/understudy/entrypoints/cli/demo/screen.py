@@ -233,7 +233,7 @@ def next_commands(demo: Demo, *, is_scenario: bool) -> list[str]:
     understudy = shlex.quote(_this_command())
     return [
         *_state_folder(demo.state_dir),
-        *(_take_back(demo, understudy) if is_scenario else _change_split(demo, understudy)),
+        *(_take_back(understudy) if is_scenario else _change_split(demo, understudy)),
         f"  {understudy} model show visits",
         f"  {understudy} explain visits customer-{CUSTOMER}",
         f"  {understudy} audit list",
@@ -246,9 +246,9 @@ def _state_folder(folder: Path) -> list[str]:
     return [] if is_usual else [f"  export UNDERSTUDY_STATE_DIR={shlex.quote(str(folder.absolute()))}"]
 
 
-def _take_back(demo: Demo, understudy: str) -> list[str]:
+def _take_back(understudy: str) -> list[str]:
     sql = f"SELECT understudy_rollback('{SCENARIO_MODEL}', 'enough')"
-    return [f"  {understudy} rollout watch {SCENARIO_MODEL}", *_sql(demo, f'-c "{sql}"')]
+    return [f"  {understudy} rollout watch {SCENARIO_MODEL}", *_sql(understudy, f'-c "{sql}"')]
 
 
 def _change_split(demo: Demo, understudy: str) -> list[str]:
@@ -257,14 +257,12 @@ def _change_split(demo: Demo, understudy: str) -> list[str]:
     return [
         f"  {understudy} rollout start {SCENARIO_MODEL} {SCENARIO[0].version} --plan 10,50,100",
         f"  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --yes",
-        *_sql(demo, *change),
+        *_sql(understudy, *change),
     ]
 
 
-def _sql(demo: Demo, *lines: str) -> list[str]:
-    psql = find_psql()
-    url = shlex.quote(demo.shown_database_url)
-    return [] if psql is None else [f"  {shlex.quote(psql)} {url} \\", *(f"    {line}" for line in lines)]
+def _sql(understudy: str, *lines: str) -> list[str]:
+    return [] if find_psql() is None else [f"  {understudy} db psql \\", *(f"    {line}" for line in lines)]
 
 
 def challenger_to_try(standing: Standing) -> str:

@@ -59,6 +59,7 @@ from understudy.entrypoints.documents.rollouts import (
     status_document,
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
+from understudy.ports.registry.registry import AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
@@ -79,6 +80,10 @@ app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts."
 NO_SALT = "none"
 SALT_BYTES = 4
 HISTORY_SECONDS = 2.0
+AUDIT_ENTRIES = 100
+"""Of the policy's newest changes: one that ended a rollout is soon not the newest any more."""
+BY_HAND = "rolled back by hand"
+"""How the reason of such an end begins."""
 """Longest wait for what the log adds to a status that is there without it."""
 
 Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
@@ -164,7 +169,7 @@ def show_rollout(
     async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
         status = await _status_reader(session, model, rollout_id).read()
         # The document is the one that the control plane answers, whose login may not read the log.
-        parts = (_entities, _slices, _failures)
+        parts = (_by_hand, _entities, _slices, _failures)
         notes = [] if as_json else [line for part in parts for line in await part(session, status)]
         if html is None and not slices:
             return status, notes, None
@@ -185,6 +190,18 @@ def show_rollout(
     show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), *table, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
+
+
+async def _by_hand(session: Session, status: RolloutStatus) -> Sequence[Text]:
+    """Say who rolled back by hand, and why; the rollout itself saw only the policy that was there then."""
+    state = status.view.record.state
+    if not state.reason.startswith(BY_HAND):
+        return []
+    changes = await session.registry.list_audit(state.model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
+    entry = next((one for one in changes if one.generation == state.policy.generation), None)
+    if entry is None:
+        return []
+    return [Text(f"  by {entry.actor}, {entry.via}: {entry.reason or 'no reason was given'}")]
 
 
 async def _slices(session: Session, status: RolloutStatus) -> Sequence[Text]:

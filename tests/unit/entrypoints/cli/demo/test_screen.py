@@ -63,7 +63,8 @@ def test_the_next_commands_change_the_split_with_plain_sql_or_the_command_line()
     said = " ".join(next_commands(DEMO, is_scenario=False))
 
     assert "--challenger 2 --weight 10" in said
-    assert ("challenger_weight = 50" in said) == (find_psql() is not None)
+    assert ('db psql \\     -c "UPDATE ServingPolicy SET challenger_weight = 50' in said) == (find_psql() is not None)
+    assert "postgresql://" not in said
     assert "understudy explain visits customer-42" in said
     command = said.split(" explain visits")[0].split()[-1]
     assert shutil.which(command), "as it is printed, a shell must find it"
