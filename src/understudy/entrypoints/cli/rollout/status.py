@@ -14,12 +14,12 @@ from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, 
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
-from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells
+from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.shared.event_text import event_text
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.times import time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
-from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.slice_verdict import worse_counts
@@ -66,7 +66,7 @@ def heading(status: RolloutStatus) -> list[Text]:
     """Return the rollout's model and versions, where it stands, and whether proxies and a monitor act on it."""
     view, state = status.view, status.view.record.state
     head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
-    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(state)}")
+    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(view)}")
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
     reason = f' "{view.record.reason}"' if view.record.reason else ""
     runs = "ran" if state.phase.is_final else "running"
@@ -198,12 +198,13 @@ def _rate(calls_per_second: float) -> str:
     return f"{calls_per_second:,.0f}" if calls_per_second >= _WHOLE else f"{calls_per_second:.3g}"
 
 
-def _place(state: RolloutState) -> str:
+def _place(view: RolloutView) -> str:
+    state = view.record.state
     if state.kind is Kind.GUARD:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
         return "warming up" if not state.phase.is_final else "before its first step"
-    return f"step {state.step + 1} of {len(state.plan.steps)}   {state.weight_percent} %"
+    return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(view)}"
 
 
 def _warm_sentence(status: RolloutStatus) -> str:

@@ -55,6 +55,16 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
     return a_table(columns, rows)
 
 
+def share_words(view: RolloutView) -> str:
+    """Return the challenger's share: the plan's, and the policy's where an operator gave it another one."""
+    state, policy = view.record.state, view.policy
+    planned = f"{state.weight_percent} %"
+    if policy is None or state.phase.is_final or state.promoted_at is not None or state.kind is Kind.GUARD:
+        return planned
+    actual = policy.weight_percent if policy.challenger == state.challenger else 0
+    return planned if actual == state.weight_percent else f"{actual} %, by the plan {planned}"
+
+
 def end_words(view: RolloutView) -> Text:
     """Return how a rollout stands, in one sentence."""
     state = view.record.state
@@ -65,9 +75,7 @@ def end_words(view: RolloutView) -> Text:
         return Text("✔ ", "bold green").append(f"the guard of {name} found nothing: {state.reason}")
     if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):
         return Text("✔ ", "bold green").append(f"{name} is champion in the place of {state.champion}")
-    return Text("… ", "yellow").append(
-        f"{name} is undecided at {state.weight_percent} %: {state.reason or state.phase}"
-    )
+    return Text("… ", "yellow").append(f"{name} is undecided at {share_words(view)}: {state.reason or state.phase}")
 
 
 def replay_lines(

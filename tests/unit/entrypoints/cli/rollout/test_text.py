@@ -29,7 +29,7 @@ from understudy.core.windows.strata_codec import strata_to_text
 from understudy.core.windows.window import Window
 from understudy.entrypoints.cli.rollout.checks_text import check_change_words, sparkline
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.status import status_view
+from understudy.entrypoints.cli.rollout.status import heading, status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
@@ -474,3 +474,20 @@ def test_calls_that_callers_deadlines_took_away_are_counted_below_the_split():
     )
     assert "slow and no errors: 7 calls of the challenger that ended at their callers' deadlines" in shown
     assert "left out" not in screen(status_view(a_status(), 120), 120)
+
+
+@pytest.mark.parametrize(
+    ("policy", "share"),
+    [
+        (POLICY, "50 %"),
+        (POLICY._replace(weight_percent=0), "0 %, by the plan 50 %"),
+        (POLICY._replace(challenger=None, weight_percent=0), "0 %, by the plan 50 %"),
+        (POLICY._replace(challenger="8"), "0 %, by the plan 50 %"),
+    ],
+)
+def test_the_share_of_a_rollout_that_waits_is_the_policys_where_an_operator_gave_another(policy, share):
+    waiting = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, reason="paused by dana: lunch")
+    view = a_status(waiting).view._replace(policy=policy)
+
+    assert end_words(view).plain == f"… churn 7 is undecided at {share}: paused by dana: lunch"
+    assert f"WAITING   step 2 of 3   {share}" in heading(a_status(waiting)._replace(view=view))[0].plain
