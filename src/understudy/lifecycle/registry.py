@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope
-from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry.registry import (
@@ -81,6 +80,8 @@ async def register_version(
             f" {MAX_FOLDER_BYTES} bytes in UTF-8",
             hint="Choose a shorter name: names are labels of metrics and parts of paths.",
         )
+    from understudy.core.schema.compile import compile_input_schema, compile_output_schema  # noqa: PLC0415 - numpy
+
     schema = compile_input_schema(new.input_schema)
     compile_output_schema(new.output_schema)
     if ":" in new.model_name and schema.stored_names:

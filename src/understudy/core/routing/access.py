@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
 from hmac import compare_digest
+from typing import TYPE_CHECKING
 
-from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
+
+if TYPE_CHECKING:  # numpy, which a command about keys does not need
+    from understudy.core.routing.policy import ApiKey, PolicySnapshot
 
 MAX_CREDENTIAL = 512
 """Characters of a credential that are looked at; a longer one is refused before it is hashed."""
@@ -34,7 +37,7 @@ ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
 
 
 def admit(
-    snapshot: PolicySnapshot | None,
+    snapshot: "PolicySnapshot | None",
     authorization: str | None,
     needed: Scope,
     model_name: str | AnyModel | None = None,
@@ -54,7 +57,7 @@ def admit(
     require(scopes_of(keys, authorization, needs_key=needs_key), needed, model_name)
 
 
-def scopes_of(keys: Mapping[str, ApiKey], authorization: str | None, *, needs_key: bool) -> frozenset[str]:
+def scopes_of(keys: "Mapping[str, ApiKey]", authorization: str | None, *, needs_key: bool) -> frozenset[str]:
     """Return the scopes of a caller.
 
     Args:
@@ -88,7 +91,7 @@ def key_id_of(authorization: str | None) -> str:
     return authorization.partition(" ")[2].strip().partition(".")[0]
 
 
-def key_of(snapshot: PolicySnapshot | None, authorization: str | None) -> ApiKey | None:
+def key_of(snapshot: "PolicySnapshot | None", authorization: str | None) -> "ApiKey | None":
     """Return the key of a caller that was let in, ``None`` for one that showed none."""
     if snapshot is None or authorization is None:
         return None
