@@ -1,4 +1,5 @@
 import asyncio
+import threading
 from contextlib import suppress
 
 import pytest
@@ -69,6 +70,24 @@ async def test_a_request_without_an_end_is_dropped_and_others_are_served():
         assert (await fetch(port, b"GET /metrics HTTP/1.1\r\n\r\n")).endswith(b"\r\n\r\nx")
         with suppress(ConnectionError):
             assert await endless == b""
+
+
+async def test_a_page_that_takes_long_to_make_is_answered_all_the_same():
+    may_end = threading.Event()
+
+    def long_page() -> tuple[bytes, str]:
+        may_end.wait()
+        return b"x", "text/plain"
+
+    async with metrics_port("127.0.0.1", 0, long_page, request_seconds=0.05) as port:
+        scrape = asyncio.create_task(fetch(port, b"GET /metrics HTTP/1.1\r\n\r\n"))
+        silent, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await silent.read() == b""  # its time is over, and so would be the scrape's
+        writer.close()
+        await asyncio.sleep(0.1)
+        may_end.set()
+
+        assert (await scrape).endswith(b"\r\n\r\nx")
 
 
 def test_every_metric_has_a_text_and_bounded_labels():

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 REQUEST_SECONDS = 5.0
+"""For a request to come, and as long again for its answer to go. Making a page of 10,000 models takes two seconds, and
+longer on a machine that is busy: whoever scrapes has a time-out of its own."""
 MAX_OPEN = 32
 """Connections at a time. A further one takes the place of the oldest that has sent no request yet, or is closed."""
 _MAX_LINE = 8_192
@@ -17,7 +19,12 @@ _MAX_LINE = 8_192
 
 @asynccontextmanager
 async def metrics_port(
-    host: str, port: int, exposition: Callable[[], tuple[bytes, str]], *, is_shared: bool = True
+    host: str,
+    port: int,
+    exposition: Callable[[], tuple[bytes, str]],
+    *,
+    is_shared: bool = True,
+    request_seconds: float = REQUEST_SECONDS,
 ) -> AsyncIterator[int]:
     """Serve the metrics while the context lasts; yields the bound port (``port`` may be 0 for a free one).
 
@@ -37,10 +44,11 @@ async def metrics_port(
             oldest.transport.abort()
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-                async with asyncio.timeout(REQUEST_SECONDS):
+                async with asyncio.timeout(request_seconds):
                     request = await reader.readuntil(b"\r\n\r\n")
-                    waiting.pop(writer, None)
-                    writer.write(await _page(request, exposition))
+                waiting.pop(writer, None)
+                writer.write(await _page(request, exposition))
+                async with asyncio.timeout(request_seconds):
                     await writer.drain()
         finally:
             open_connections -= 1
