@@ -5,8 +5,9 @@ its standard input ends, and prints what each answer took as JSON. It is a proce
 load, each answer would wait for an interpreter's lock (GIL) that has nothing to do with the proxy.
 
 An answer that is late says one of three things. The loop computed or waited, or the GIL was another thread's: then it
-was blocked. The kernel had no core for the loop's thread, which it counts (``schedstat``). Or nothing ran at all, as on
-a virtual machine that is taken off its cores: then this program, which only waits, wakes late as well.
+was blocked. The kernel had no core for the loop's thread, or for the one that had the GIL: it counts for each thread
+how long it waited (``schedstat``). Or nothing ran at all, as on a virtual machine that is taken off its cores: then
+this program, which only waits, wakes late as well.
 """
 
 import json
@@ -17,8 +18,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, NamedTuple
 
 PROBE_SECONDS = 0.005
@@ -37,6 +39,8 @@ class Probe(NamedTuple):
     seconds: float
     loop_waited: float
     """For a core: the thread of the loop."""
+    other_waited: float
+    """For a core: of the proxy's other threads, one of which may have the GIL, the one that waited longest."""
     watch_stalled: float
     """For a core, or for a machine that ran again: this program."""
     computed: float
@@ -46,9 +50,10 @@ class Probe(NamedTuple):
     def blocked_seconds(self) -> float:
         """How long the loop was blocked: all but what the machine took, and never less than the proxy computed.
 
-        Of the two waits the longer one counts. They may have been at the same time, and a block must not be hidden.
+        A thread that waits for the GIL waits for no core meanwhile, so these two add up. This program's stall may have
+        been at the same time: the longer one counts. On a machine that does nothing else there is little of either.
         """
-        machine = max(self.loop_waited, self.watch_stalled)
+        machine = max(self.loop_waited + self.other_waited, self.watch_stalled)
         return min(self.seconds, max(self.seconds - machine, self.computed))
 
 
@@ -59,7 +64,7 @@ class LoopWatch:
     probes: list[Probe] = field(default_factory=list)
 
     def figures(self, since: float, until: float) -> dict[str, float]:
-        """Return the longest block of probes that were sent in that time, and the longest answer as it was.
+        """Return of probes sent in that time the longest block, the most computing, and the longest wait for an answer.
 
         Raises:
             ValueError: There are none.
@@ -67,6 +72,7 @@ class LoopWatch:
         seen = [probe for probe in self.probes if since <= probe.sent < until]
         return {
             "loop_block_ms_max": max(probe.blocked_seconds for probe in seen) * 1000,
+            "loop_computed_ms_max": max(min(probe.seconds, probe.computed) for probe in seen) * 1000,
             "loop_probe_ms_max": max(probe.seconds for probe in seen) * 1000,
             "loop_probes": len(seen),
         }
@@ -88,13 +94,34 @@ def watched(port: int, pid: int) -> Iterator[LoopWatch]:
 
 
 class _Thread:
-    """How long a thread has waited for a core, as the kernel counts it."""
+    """How long a thread has waited for a core, as the kernel counts it; a thread that has ended waits no more."""
 
-    def __init__(self, pid: int | str) -> None:
-        self._file = os.open(f"/proc/{pid}/schedstat", os.O_RDONLY)
+    def __init__(self, folder: Path) -> None:
+        self._file = os.open(folder / "schedstat", os.O_RDONLY)
+        self._seconds = 0.0
 
     def waited_seconds(self) -> float:
-        return int(os.pread(self._file, 100, 0).split()[1]) * _SECONDS_PER_NANOSECOND
+        with suppress(ProcessLookupError):
+            self._seconds = int(os.pread(self._file, 100, 0).split()[1]) * _SECONDS_PER_NANOSECOND
+        return self._seconds
+
+
+class _Threads:
+    """The same of all threads of a process."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._folder = Path(f"/proc/{pid}/task")
+        self._known: dict[int, _Thread] = {}
+
+    def waited_seconds(self) -> tuple[float, dict[int, float]]:
+        """Return that of the first thread, and of each other one by its id."""
+        for thread_id in map(int, os.listdir(self._folder)):  # noqa: PTH208 - a quarter of the time, 200 times a second
+            if thread_id not in self._known:
+                with suppress(FileNotFoundError):
+                    self._known[thread_id] = _Thread(self._folder / str(thread_id))
+        found = {thread_id: thread.waited_seconds() for thread_id, thread in self._known.items()}
+        return found.pop(self._pid), found
 
 
 class _Watch:
@@ -107,7 +134,7 @@ class _Watch:
 
     def __init__(self, port: int, pid: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
-        self._loop, self._own = _Thread(pid), _Thread("self")
+        self._threads, self._own = _Threads(pid), _Thread(Path("/proc/self"))
         self._clock = ~pid << 3 | 2  # the clock of a process's processor time: clock_getcpuclockid(3)
 
     def probe(self) -> Probe:
@@ -115,7 +142,7 @@ class _Watch:
 
         Where this program itself waited for a core it was late in vain, but in the step in which the answer came.
         """
-        computed, loop_waited = time.clock_gettime(self._clock), self._loop.waited_seconds()
+        computed, (loop_waited, others) = time.clock_gettime(self._clock), self._threads.waited_seconds()
         sent = time.monotonic()
         self._socket.sendall(_ASKED)
         stalled, answer = 0.0, b""
@@ -130,8 +157,10 @@ class _Watch:
             else:
                 stalled += max(0.0, overslept - own_waited)
         seconds = time.monotonic() - sent
-        loop_waited = self._loop.waited_seconds() - loop_waited
-        return Probe(sent, seconds, loop_waited, stalled, time.clock_gettime(self._clock) - computed)
+        computed = time.clock_gettime(self._clock) - computed
+        loop_after, others_after = self._threads.waited_seconds()
+        other_waited = max((waited - others.get(one, 0.0) for one, waited in others_after.items()), default=0.0)
+        return Probe(sent, seconds, loop_after - loop_waited, other_waited, stalled, computed)
 
     def _read(self) -> bytes:
         chunk = self._socket.recv(_CHUNK_BYTES)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 REQUEST_SECONDS = 5.0
 """For a request to come, and as long again for its answer to go. Making a page of 10,000 models takes two seconds, and
-longer on a machine that is busy: whoever scrapes has a time-out of its own."""
+longer on a machine that is busy: the scraper has a time-out of its own."""
 MAX_OPEN = 32
 """Connections at a time. A further one takes the place of the oldest that has sent no request yet, or is closed."""
 _MAX_LINE = 8_192

@@ -41,8 +41,9 @@ asyncio.run(main())
 """
 
 
-def a_probe(seconds: float, *, loop_waited: float = 0.0, watch_stalled: float = 0.0, computed: float = 0.0) -> Probe:
-    return Probe(10.0, seconds, loop_waited, watch_stalled, computed)
+def a_probe(seconds: float, **waited: float) -> Probe:
+    nothing = {"loop_waited": 0.0, "other_waited": 0.0, "watch_stalled": 0.0, "computed": 0.0}
+    return Probe(10.0, seconds, **{**nothing, **waited})
 
 
 @contextmanager
@@ -70,12 +71,21 @@ def watched_while(happens: Callable[[subprocess.Popen[bytes]], None]) -> LoopWat
     [
         (a_probe(0.06), 0.06),
         (a_probe(0.06, loop_waited=0.04), 0.02),
+        (a_probe(0.06, loop_waited=0.02, other_waited=0.02), 0.02),
         (a_probe(0.06, watch_stalled=0.05), 0.01),
         (a_probe(0.06, loop_waited=0.03, watch_stalled=0.03), 0.03),
         (a_probe(0.06, loop_waited=0.06, computed=0.04), 0.04),
         (a_probe(0.06, computed=0.09), 0.06),
     ],
-    ids=["blocked", "no core for the loop", "a standstill", "both at once", "computed", "on two cores"],
+    ids=[
+        "blocked",
+        "no core for the loop",
+        "nor for who has the GIL",
+        "a standstill",
+        "both at once",
+        "computed",
+        "on two cores",
+    ],
 )
 def test_what_the_machine_took_is_no_block_and_what_the_proxy_computed_is_one(probe, blocked):
     assert probe.blocked_seconds == pytest.approx(blocked)
@@ -86,7 +96,9 @@ def test_the_longest_block_is_that_of_probes_sent_in_the_time_asked_for():
 
     figures = LoopWatch([early, late]).figures(2.0, 3.0)
 
-    assert figures == {"loop_block_ms_max": pytest.approx(10), "loop_probe_ms_max": pytest.approx(20), "loop_probes": 1}
+    assert figures == pytest.approx(
+        {"loop_block_ms_max": 10, "loop_computed_ms_max": 0, "loop_probe_ms_max": 20, "loop_probes": 1}
+    )
 
 
 @pytest.mark.timed
