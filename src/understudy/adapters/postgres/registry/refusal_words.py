@@ -41,6 +41,10 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     ),
     "modelversion_timeout_ms_check": Words("timeout_ms is from 1 to 60,000", "500 is the default."),
     "modelversion_version_check": Words("a version has 1 to 100 characters", "For example 7."),
+    "servingpolicy_category_holdout_check": Words(
+        "category_holdout_percent is from 0 to 50",
+        "So many percent of a category's entities stay with the champion where it routes to the challenger.",
+    ),
     "servingpolicy_challenger_weight_check": Words("challenger_weight is from 0 to 100", _WEIGHT),
     "servingpolicy_guard_check": Words(
         "guard is one of rollback, alert and off", "rollback takes a share back that does worse, alert tells on-call."
