@@ -43,7 +43,7 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     "modelversion_version_check": Words("a version has 1 to 100 characters", "For example 7."),
     "servingpolicy_category_holdout_check": Words(
         "category_holdout_percent is from 0 to 50",
-        "So many percent of a category's entities stay with the champion where it routes to the challenger.",
+        "A tenth of a category is enough to compare it: understudy model set MODEL --category-holdout 10.",
     ),
     "servingpolicy_challenger_weight_check": Words("challenger_weight is from 0 to 100", _WEIGHT),
     "servingpolicy_guard_check": Words(
