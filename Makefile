@@ -50,7 +50,8 @@ lint: $(VENV)/.dev
 	@# Without what an earlier run kept two workers halve its time; with it they only cost.
 	@$(BIN)/mypy $(if $(wildcard .mypy_cache),,--num-workers 2)
 
-# Nightly pipelines draw at random, and more often.
+# Nightly pipelines draw at random, and more often; the gate draws less often than the suite.
+FEW_EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile ten_examples)
 EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile few_examples)
 
 # A plug-in that these do not need takes half a second of each process.
@@ -58,7 +59,7 @@ PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 
 .PHONY: check
 check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not slow and not timed and not alone and not followed and not deep" $(EXAMPLES) $(PURE)
+	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes some seconds.
 ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration tests/faults)
@@ -77,6 +78,10 @@ test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC ser
 	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
 	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) $(BEYOND)
 	@$(BIN)/pytest -q -m "alone and not slow" $(ALONE)
+
+.PHONY: test-system
+test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards, an attack, kills, outages (minutes; PYTEST="-k guards")
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not alone" $(PYTEST) tests/system tests/faults
 
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)

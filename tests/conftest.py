@@ -42,7 +42,8 @@ hypothesis.settings.register_profile(
     "random draws", hypothesis.settings.get_profile("shared machine"), derandomize=False
 )
 hypothesis.settings.register_profile("few_examples", hypothesis.settings.get_profile("shared machine"), max_examples=30)
-"""For each run that does not draw at random; such a run draws all 100."""
+"""For each suite that does not draw at random; such a run draws all 100, and the gate draws ten."""
+hypothesis.settings.register_profile("ten_examples", hypothesis.settings.get_profile("shared machine"), max_examples=10)
 hypothesis.settings.load_profile("random draws" if IS_RANDOM else "shared machine")
 
 # Its own way shows what every variable held, drawn with rich: that takes half a second for each logged exception.
@@ -120,7 +121,6 @@ def pytest_sessionstart() -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the collected tests out of every later look for garbage: a twentieth of the gate's processor time."""
-    gc.collect()
     gc.freeze()
     gc.enable()
 

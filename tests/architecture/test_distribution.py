@@ -106,6 +106,7 @@ def distributions() -> dict[str, set[str]]:
     return {name: {one.lower().replace("_", "-") for one in owners} for name, owners in found.items()}
 
 
+@pytest.mark.deep
 def test_every_package_that_the_product_imports_is_brought_by_the_extra_that_is_told():
     imported = {name for path in SOURCE.rglob("*.py") for name in imports_of(path)} - {"understudy"}
     base = {name for name in imported if distributions()[name] & requirements_of(None)}

@@ -1,6 +1,7 @@
 """The reference pages name everything that the code has, and nothing that it has not."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,7 @@ def test_a_page_names_no_error_code_that_there_is_not(path):
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
+@cache
 def known_commands() -> dict[str, set[str]]:
     """Return each command line with its options."""
     found: dict[str, set[str]] = {}

@@ -26,9 +26,12 @@ OF_PROMETHEUS = {"ALERTS": {"alertname", "alertstate", "severity"}, "up": {"job"
 HEADINGS = ["Meaning", "Impact", "First three commands", "How to end it"]
 WORDS = {"and", "or", "unless", "bool", "offset", "inf", "nan"}
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Eight times as fast where the library was built with it."""
+
 
 def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+    return yaml.load(path.read_text(encoding="utf-8"), LOADER)
 
 
 def rules() -> Iterator[dict[str, Any]]:

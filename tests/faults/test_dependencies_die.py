@@ -22,6 +22,7 @@ from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.migrations import upgrade
 
+pytestmark = pytest.mark.slow
 AT_MOST_SECONDS = 0.5
 """Of nine calls in ten: far above what a busy machine takes, and below what waiting for a dead cache would."""
 
@@ -58,7 +59,6 @@ def assert_each_answer_is_logged_once(load: Load, logged: list[str]) -> None:
     assert [identifier for identifier, count in counts.items() if count > 1] == []
 
 
-@pytest.mark.timed
 async def test_killed_workers_and_a_killed_postgres_lose_and_double_no_answered_row(short_path, own_postgres):
     with a_stack(short_path, own_postgres.url) as stack:
         await serve_visits(stack, own_postgres.url)
@@ -81,7 +81,6 @@ async def test_killed_workers_and_a_killed_postgres_lose_and_double_no_answered_
     assert_each_answer_is_logged_once(load, logged)
 
 
-@pytest.mark.timed
 async def test_postgres_stopped_under_load_fails_nobody_and_a_restarted_proxy_serves_its_snapshot(
     short_path, own_postgres
 ):
@@ -114,7 +113,6 @@ async def test_postgres_stopped_under_load_fails_nobody_and_a_restarted_proxy_se
     assert_each_answer_is_logged_once(both, logged)
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("fault", ["stopped", "frozen"])
 async def test_redis_gone_under_load_fails_nobody(tmp_path, database_url, fault):
     with EmbeddedValkey() as valkey, a_stack(tmp_path, database_url, valkey.url) as stack:
@@ -153,7 +151,6 @@ def with_a_stored_feature() -> str:
     return orjson.dumps({**schema, "features": features}).decode()
 
 
-@pytest.mark.slow  # its rows FS-01 and FS-02 run in `make faults`
 async def test_a_frozen_feature_store_costs_a_moment_and_no_answer(tmp_path, database_url):
     rows = [(row.entity_id, dict(row.inputs)) for row in example_rows()]
     stored = {entity: inputs.pop(STORED) for entity, inputs in rows}
@@ -207,7 +204,6 @@ SHADOW_SECONDS = 0.5
 """What a shadow has for its answer by default."""
 
 
-@pytest.mark.slow  # its row SH-01 runs in `make faults`
 async def test_a_hanging_shadow_costs_the_champion_nothing_and_its_rows_say_timeout(tmp_path, database_url):
     with a_stack(tmp_path, database_url) as stack:
         await serve_visits(stack, database_url, cache_ttl_seconds=0)

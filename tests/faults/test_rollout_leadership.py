@@ -17,7 +17,7 @@ from understudy.core.rollout.state import Phase
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import NewRollout
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.timed]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 DWELL_SECONDS = 3.0
 WEIGHTS = [10, 20, 30, 40, 50, 60, 100]
 TAKEOVER_SECONDS = 10.0
@@ -75,7 +75,7 @@ async def finished(store: PostgresRolloutStore, rollout_id: int) -> Phase:
     return phase
 
 
-@pytest.mark.parametrize("fault", ["killed", pytest.param("frozen", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
 async def test_the_standby_goes_on_within_10_seconds_and_no_step_is_applied_twice(tmp_path, database_url, fault):
     store = PostgresRolloutStore(database_url, timeout_seconds=5)
     with a_stack(tmp_path, database_url) as stack:

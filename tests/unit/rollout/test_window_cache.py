@@ -177,6 +177,7 @@ async def test_windows_of_a_slow_clock_count_though_they_start_before_the_rollou
     await assert_all_is_there(found, log)
 
 
+@pytest.mark.deep
 async def test_a_look_surveys_no_more_days_than_it_has_time_for_and_the_next_one_goes_on(windows):
     log, now = CountingSurveys(one_a_day(windows)), NOW + MARKED_SECONDS * (DAYS - 1)
     cache = WindowCache(log)

@@ -60,6 +60,7 @@ def test_what_a_dead_worker_counted_stays_and_what_it_showed_of_itself_goes(tmp_
     assert [line for line in page(tmp_path) if "age" in line] == ['age{pid="9"} 9.0']
 
 
+@pytest.mark.deep
 def test_however_many_workers_died_there_are_as_few_files(tmp_path):
     for pid in range(100, 300):
         a_worker(tmp_path, pid)
@@ -69,6 +70,7 @@ def test_however_many_workers_died_there_are_as_few_files(tmp_path):
     assert sums(tmp_path)['calls_total{model="visits"}'] == 200
 
 
+@pytest.mark.deep
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2**40)), max_size=30))
 def test_no_burial_changes_what_was_counted_whoever_counts_and_dies(tmp_path_factory, events):

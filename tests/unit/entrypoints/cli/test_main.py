@@ -133,6 +133,7 @@ main()
 """
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "module",
     ["typer", "understudy.errors", "understudy.entrypoints.cli.model.commands", "understudy.settings", "asyncpg"],

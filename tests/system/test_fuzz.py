@@ -1,4 +1,4 @@
-"""A small attack in every run of the tests; ``make fuzz`` is the large one."""
+"""A small attack among the tests of the whole system; ``make fuzz`` is the large one."""
 
 import pytest
 

@@ -16,7 +16,7 @@ import pytest
 from command import CommandLine
 from e2e.load import Connection
 from e2e.stack import VISITS, Process, Stack, a_stack, register, sql, wait_for_port
-from e2e.test_rollouts import begun, body_of, ended
+from system.test_rollouts import begun, body_of, ended
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
