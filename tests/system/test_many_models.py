@@ -91,7 +91,7 @@ async def test_thousands_of_changes_keep_the_event_loop_for_a_moment_at_most(dat
 
         await database.execute("UPDATE ServingPolicy SET shadow_percent = 50", timeout=SAVED_SECONDS)
         async with asyncio.timeout(SAVED_SECONDS):
-            while await asyncio.to_thread(changed_in, tmp_path / "policy.json") < MODELS:  # noqa: ASYNC110 - it is a file
+            while await asyncio.to_thread(changed_in, tmp_path / "policy.json") < MODELS:
                 await asyncio.sleep(0.5)
         assert feed.snapshot is not None
         assert {policy.shadow_percent for policy in feed.snapshot.policies.values()} == {50}
