@@ -1,4 +1,4 @@
-"""The tables of docs/explanation/consistency-and-failure.md, from the committed result of a run.
+"""The tables of docs/explanation/consistency-and-failure.md, from the committed results of a run and of the fuzzer.
 
 ``python -m rigs.faults.page`` writes them into the page; a test compares.
 """
@@ -14,6 +14,7 @@ from rigs.faults.figures import Judged, evidence_of, found_text, judge, pins
 
 ROOT = Path(__file__).parents[2]
 BASELINE = ROOT / "loadtests" / "results" / "baseline-faults.json"
+FUZZ_BASELINE = BASELINE.with_name("baseline-fuzz.json")
 PAGE = ROOT / "docs" / "explanation" / "consistency-and-failure.md"
 LADDER, MATRIX, FIGURES = "ladder", "matrix", "figures"
 
@@ -207,8 +208,9 @@ def summary(document: Mapping[str, Any]) -> str:
 
 
 def twelve(document: Mapping[str, Any]) -> str:
-    """Return the twelve figures as a Markdown table, as they were in this run, whatever the code is by now."""
-    evidence = {one.id: one for one in (*evidence_of(document), pins())}
+    """Return the twelve figures as a Markdown table, as this run and the fuzzer had them, whatever the code is now."""
+    fuzzed = evidence_of(orjson.loads(FUZZ_BASELINE.read_bytes()))
+    evidence = {one.id: one for one in (*evidence_of(document), *fuzzed, pins())}
     judged = judge(evidence, None)
     lines = ["| # | figure | measured (target) | verdict |", "|---|---|---|---|"]
     return "\n".join([*lines, *(_figure_line(one) for one in judged)])
