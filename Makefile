@@ -58,7 +58,12 @@ EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile
 PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
 
 .PHONY: check
-check: lint ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
+check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
+	@# Types leave a core free, and are there before the tests are.
+	@$(MAKE) --no-print-directory -j 2 lint gate
+
+.PHONY: gate
+gate: $(VENV)/.dev
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes some seconds.

@@ -61,8 +61,9 @@ def main(since: str = "HEAD") -> int:
             [str(BIN / "ruff"), "format", "--check", "--quiet", *changed],
         ]
     if tests:
-        chosen = "not timed and not alone and not slow and not followed"
-        commands.append([str(BIN / "pytest"), "-q", "--no-header", "-m", chosen, *tests])
+        chosen = "not timed and not alone and not slow and not followed and not deep"
+        few = ("-p", "no:schemathesis", "--hypothesis-profile", "ten_examples")
+        commands.append([str(BIN / "pytest"), "-q", "--no-header", "-m", chosen, *few, *tests])
     with ThreadPoolExecutor(len(commands)) as pool:
         done = list(pool.map(_run, commands))
     for command, result in zip(commands, done, strict=True):

@@ -34,6 +34,11 @@ def shown_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def page(name: str) -> str:
     return (DOCS / "reference" / name).read_text(encoding="utf-8")
 
@@ -83,8 +88,7 @@ def test_every_setting_is_documented_with_its_default_and_no_other_is():
     assert made <= documented.keys()
 
 
-@pytest.mark.parametrize("path", PAGES, ids=shown_path)
-def test_a_page_names_no_variable_that_nothing_reads(path):
+def test_no_page_names_a_variable_that_nothing_reads():
     secrets = {variable_of(name) for name, field in Settings.model_fields.items() if is_secret(field)}
     known = {variable_of(name) for name in Settings.model_fields} | {
         *(f"{name}{FILE_SUFFIX}" for name in secrets),
@@ -92,9 +96,15 @@ def test_a_page_names_no_variable_that_nothing_reads(path):
         "UNDERSTUDY_TEST_RANDOM",
     }
 
-    named = set(re.findall(r"UNDERSTUDY_[A-Z][A-Z_]*[A-Z]", path.read_text(encoding="utf-8")))
+    named = {
+        (shown_path(path), name)
+        for path in PAGES
+        for name in re.findall(r"UNDERSTUDY_[A-Z][A-Z_]*[A-Z]", text_of(path))
+    }
 
-    assert {name for name in named - known if not name.startswith((TOKEN_PREFIX, CA_PREFIX))} == set()
+    assert {
+        (page, name) for page, name in named if name not in known and not name.startswith((TOKEN_PREFIX, CA_PREFIX))
+    } == set()
 
 
 # -- metrics -----------------------------------------------------------------------------------------------------------
@@ -136,17 +146,17 @@ def test_every_error_is_documented_with_its_statuses_and_no_other_is():
     assert documented == known
 
 
-@pytest.mark.parametrize("path", PAGES, ids=shown_path)
-def test_a_page_names_no_error_code_that_there_is_not(path):
-    named = set(re.findall(r"\bE\d{3}\b", path.read_text(encoding="utf-8")))
+def test_no_page_names_an_error_code_that_there_is_not():
+    known = {error.code for error in leaf_errors()}
 
-    assert named <= {error.code for error in leaf_errors()}
+    named = {(shown_path(path), code) for path in PAGES for code in re.findall(r"\bE\d{3}\b", text_of(path))}
+
+    assert {(page, code) for page, code in named if code not in known} == set()
 
 
 # -- commands ----------------------------------------------------------------------------------------------------------
 
 
-@cache
 def known_commands() -> dict[str, set[str]]:
     """Return each command line with its options."""
     found: dict[str, set[str]] = {}
@@ -176,15 +186,15 @@ def test_every_exit_code_is_documented_and_no_other_is():
     assert documented == {int(code) for code in ExitCode}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=shown_path)
-def test_a_command_that_a_page_shows_exists_with_its_options(path):
+def test_commands_that_pages_show_exist_with_their_options():
     known = known_commands()
-    blocks = re.findall(r"```sh\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
 
-    for words in re.findall(r"^(?:[A-Z_]+=\S+ )*(understudy .*)$", "".join(blocks), re.MULTILINE):
-        command = max((name for name in known if f"{words} ".startswith(f"{name} ")), key=len, default=None)
-        assert command is not None, words
-        assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= known[command], words
+    for path in PAGES:
+        blocks = re.findall(r"```sh\n(.*?)```", text_of(path), re.DOTALL)
+        for words in re.findall(r"^(?:[A-Z_]+=\S+ )*(understudy .*)$", "".join(blocks), re.MULTILINE):
+            command = max((name for name in known if f"{words} ".startswith(f"{name} ")), key=len, default=None)
+            assert command is not None, (shown_path(path), words)
+            assert set(re.findall(r"(?<=\s)--[a-z-]+", words)) <= known[command], (shown_path(path), words)
 
 
 # -- examples and links ------------------------------------------------------------------------------------------------
@@ -215,23 +225,25 @@ def test_the_first_request_that_a_page_shows_is_one_that_the_demo_answers(path):
     assert schema.assemble(request.inputs).digest
 
 
+@cache
 def anchors_of(path: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=shown_path)
-def test_every_relative_link_of_a_page_resolves(path):
-    links = re.findall(r"\]\(([^)\s]+)\)", path.read_text(encoding="utf-8"))
+def leads_nowhere(path: Path, link: str) -> bool:
+    file, _, anchor = link.partition("#")
+    target = (path.parent / file).resolve() if file else path
+    return not target.exists() or (anchor != "" and anchor not in anchors_of(target))
 
-    for link in links:
-        if "://" in link:
-            continue
-        file, _, anchor = link.partition("#")
-        target = (path.parent / file).resolve() if file else path
-        assert target.exists(), link
-        assert not anchor or anchor in anchors_of(target), link
+
+def test_every_relative_link_of_a_page_resolves():
+    links = {(path, link) for path in PAGES for link in re.findall(r"\]\(([^)\s]+)\)", text_of(path))}
+
+    dead = {(shown_path(path), link) for path, link in links if "://" not in link and leads_nowhere(path, link)}
+
+    assert dead == set()
 
 
 def without_links(text: str) -> str:
@@ -255,28 +267,31 @@ def test_the_list_of_decisions_names_each_once_with_its_title_and_status():
     assert listed == [(path.name, *title_and_status(path)) for path in DECISIONS]
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
-def test_a_decision_has_the_number_of_its_file_and_a_known_status(path):
-    title, status = title_and_status(path)
-    number = int(path.name[:4])
-
-    assert title.startswith(f"{number}. ")
-    assert re.fullmatch(r"accepted|(amended|superseded) by ADR \d+( and ADR \d+)*", status)
-    assert all(int(later) > number for later in re.findall(r"ADR (\d+)", status))
-
-
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
-def test_a_link_to_a_decision_names_the_number_of_its_file(path):
-    links = re.findall(r"\[ADR (\d+)\]\((\d+)-[^)]*\)", path.read_text(encoding="utf-8"))
-
-    assert all(int(shown) == int(linked) for shown, linked in links)
+def test_a_decision_has_the_number_of_its_file_and_a_known_status():
+    for path in DECISIONS:
+        title, status = title_and_status(path)
+        number = int(path.name[:4])
+        assert title.startswith(f"{number}. ")
+        assert re.fullmatch(r"accepted|(amended|superseded) by ADR \d+( and ADR \d+)*", status), title
+        assert all(int(later) > number for later in re.findall(r"ADR (\d+)", status)), title
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
-def test_a_decision_has_its_four_headings(path):
-    headings = re.findall(r"^## (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+def test_a_link_to_a_decision_names_the_number_of_its_file():
+    links = {
+        (path.stem, shown, linked)
+        for path in DECISIONS
+        for shown, linked in re.findall(r"\[ADR (\d+)\]\((\d+)-[^)]*\)", text_of(path))
+    }
 
-    assert headings == ["Context", "Decision", "Measured", "Consequences"]
+    assert {(page, shown, linked) for page, shown, linked in links if int(shown) != int(linked)} == set()
+
+
+def test_a_decision_has_its_four_headings():
+    headings = {path.stem: re.findall(r"^## (.+)$", text_of(path), re.MULTILINE) for path in DECISIONS}
+
+    assert {
+        page: found for page, found in headings.items() if found != ["Context", "Decision", "Measured", "Consequences"]
+    } == {}
 
 
 # -- modules -----------------------------------------------------------------------------------------------------------

@@ -88,6 +88,7 @@ def test_a_password_that_is_encoded_as_the_error_says_is_taken_and_read_back():
         assert as_asyncpg_reads(f"postgresql://proxy:{encoded}@db/x")[2] == password
 
 
+@pytest.mark.deep
 def test_without_its_password_a_postgres_url_is_otherwise_read_by_the_client_as_before():
     secrets = [quote(password, safe="") for password in passwords(200)]
     for first, second in zip(secrets, reversed(secrets), strict=True):

@@ -23,6 +23,7 @@ def a_document(number: int) -> dict[str, object]:
     return {"models": models, "keys": [KEY]}
 
 
+@pytest.mark.deep
 def test_whatever_a_power_cut_leaves_is_the_newest_document_that_was_written_or_a_later_one(tmp_path):
     dice, volume = Random(seed()), tmp_path / "volume"
     volume.mkdir()

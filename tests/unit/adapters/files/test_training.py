@@ -68,6 +68,7 @@ def test_a_file_that_is_not_there_or_no_parquet_is_refused(tmp_path):
         rows_of(a_csv(tmp_path / "t.parquet", "a,b\n"), "a")
 
 
+@pytest.mark.deep
 def test_a_parquet_file_whose_pages_are_broken_says_after_which_row(tmp_path):
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"a": list(range(50_000))}), path, compression="gzip", use_dictionary=False)

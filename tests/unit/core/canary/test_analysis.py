@@ -123,6 +123,7 @@ def test_an_incident_of_two_minutes_takes_no_traffic_back_and_one_of_five_does(e
     assert Verdict.ROLL_BACK in after_an_incident(20, healthy, error_factor)[:21]
 
 
+@pytest.mark.deep
 def test_earlier_rules_took_traffic_back_after_an_incident_of_two_minutes_and_a_stored_verdict_is_judged_by_them():
     earlier = replace(STAGE, rules=Rules.RESTARTS)
 
@@ -390,6 +391,7 @@ def test_a_challenger_that_served_well_for_a_day_of_its_step_is_taken_back_minut
     assert re.search(r"^error rate [\d.]+ % vs [\d.]+ % = [\d.]+x since \d\d:\d\d UTC, evidence", decision.reason)
 
 
+@pytest.mark.deep
 def test_without_processes_that_begin_within_a_step_it_would_stay():
     minutes, _ = minutes_until_taken_back(after_a_day(30, error_factor=1e6), replace(ONE_STEP, rules=Rules.STEPS), 20)
 

@@ -42,6 +42,7 @@ def test_an_unlucky_draw_of_entities_is_two_fifths_below_the_mean_at_thirty():
     assert entities_of(0.02, 1_500, -1.645) == pytest.approx(21.1, abs=0.1)
 
 
+@pytest.mark.deep
 def test_calls_after_the_stretch_come_from_new_entities_as_well_where_many_called_once():
     rng = np.random.default_rng(5)
     calls = rng.integers(0, 200_000, 1_000_000)

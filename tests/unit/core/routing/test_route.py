@@ -86,6 +86,7 @@ def test_a_share_of_a_category_that_routes_to_the_challenger_stays_with_the_cham
     assert choose_route(policy, held_out[0], "vip").reason is Reason.CATEGORY
 
 
+@pytest.mark.deep
 def test_a_salt_gives_another_experiment_other_entities():
     entities = [f"customer-{n}" for n in range(2_000)]
 

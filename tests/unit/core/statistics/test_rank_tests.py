@@ -24,6 +24,7 @@ def test_the_win_ratio_is_over_all_pairs_with_ties_half(a, b):
     assert found.win_ratio_b == pytest.approx(by_hand)
 
 
+@pytest.mark.deep
 @few
 @given(samples, samples)
 def test_the_p_value_is_scipys(a, b):

@@ -22,6 +22,7 @@ def moments(rng: np.random.Generator, slope: float, calls: float, seconds: Float
     return Moments(*sides)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("calls", [2.0, 50.0])
 def test_the_slope_is_the_true_one_and_its_error_what_it_scatters_by(calls):
     rng = np.random.default_rng(1)

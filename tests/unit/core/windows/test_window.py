@@ -237,6 +237,7 @@ def test_many_rows_at_once_come_to_the_same_windows_as_in_small_batches():
     assert max(window.entities for window in at_once) > MAX_WINDOW_ENTITIES
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(st.lists(calls, max_size=20), st.lists(calls, max_size=20))
 @example([a_call()], [a_call()])
@@ -425,6 +426,7 @@ def test_a_row_within_the_open_time_still_adds_to_its_window():
     assert (window.key.epoch, window.calls, window.entities) == (0, 2, 1)
 
 
+@pytest.mark.deep
 def test_more_windows_than_may_be_open_close_the_oldest():
     builder = WindowBuilder("shipper-1")
     many = [a_call()._replace(policy_generation=g) for g in range(MAX_OPEN_WINDOWS)]

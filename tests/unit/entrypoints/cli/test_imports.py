@@ -44,6 +44,7 @@ def python(program: str, *arguments: str, **environment: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
+@pytest.mark.deep
 def test_a_list_of_models_loads_neither_an_orm_nor_numpy_though_it_asks_postgres(tmp_path):
     said = python(LISTED, DATABASE_URL="postgresql://me@127.0.0.1:1/nothing", UNDERSTUDY_STATE_DIR=str(tmp_path))
 

@@ -42,6 +42,7 @@ def test_slowest_answers_that_get_slower_are_rolled_back_and_earlier_rules_did_n
     assert {row.check for row in found.evidence} - {row.check for row in earlier.evidence} == {SLOW_P99, SLOW_P999}
 
 
+@pytest.mark.deep
 def test_equal_versions_pass_and_pods_that_wander_are_no_slower_tail():
     for world in (replace(slow_thousandths(), slowest_ratio=0.0), wandering_pods(3_000, 0.2)):
         decision = decided(world)

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from stats.simulated_rollouts import hour_before
 from stats.worlds import ROLLOUT, Traffic, wandering_pods
 
@@ -22,6 +23,7 @@ def row_at(minute: int, factor: float, pod_noise: float, stage: Stage = STAGE) -
     return next(row for row in decision.evidence if row.check is TYPICAL_LATENCY)
 
 
+@pytest.mark.deep
 def test_a_difference_that_the_champions_pods_make_by_themselves_fails_no_challenger():
     on_calm_pods, on_wandering_pods = row_at(5, 1.45, 0.0), row_at(5, 1.45, 0.2)
 
