@@ -33,7 +33,7 @@ from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.ports.telemetry.tracing import Tracer
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
-from understudy.serving.call import not_logged
+from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.routing.policy_feed import PolicyFeed
@@ -225,7 +225,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def _make_log(settings: Settings, spool: Any) -> GroupCommit:
-    refused = not_logged if settings.spool_full == "refuse" else None
+    refused = refuse_unlogged if settings.spool_full == "refuse" else None
     if settings.spool_sync == "interval":
         return GroupCommit(spool, refused)
     return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds)

@@ -12,8 +12,6 @@ from contract.test_model_backend import ROW, a_version, connected
 from understudy.adapters._proto.understudy_oip_pb2 import ModelInferResponse
 from understudy.adapters._proto.understudy_torchserve_pb2 import PredictionResponse
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.outputs import Prediction
-from understudy.errors import ServingError
 from understudy.serving.upstream.batch_inference import BatchInference
 from understudy.serving.upstream.row_deadlines import WaitingRow
 
@@ -72,11 +70,15 @@ async def longest_turn_during(work: Awaitable[object]) -> float:
 
 
 async def longest_turn_of_three_calls(version: ModelVersion) -> float:
-    results: list[Prediction | ServingError] = []
+    results: list[object] = []
     async with connected(version) as backend:
         inference = BatchInference(version, backend, time.monotonic)
         now = time.monotonic()
-        rows = [WaitingRow(ROW, now + LOAD_SECONDS, now, results.append) for _ in range(3)]
+        rows = [
+            WaitingRow(row=ROW, deadline=now + LOAD_SECONDS, since=now, take=lambda over: results.append(over.found))
+            for _ in range(3)
+        ]
+
         longest = await longest_turn_during(asyncio.gather(*(inference.answer([row]) for row in rows)))
     assert len(results) == len(rows)
     return longest

@@ -11,7 +11,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.serving.background import run_until_closed
-from understudy.serving.call import not_logged
+from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.prediction_log.log_shipper import LogShipper
@@ -41,11 +41,11 @@ def open_spool(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncE
 
 def open_log(settings: Settings, spool: Spool, telemetry: PrometheusTelemetry) -> GroupCommit:
     """Return what writes rows into the spool, and waits for the disk where the settings say so."""
-    refused = not_logged if settings.spool_full == "refuse" else None
+    refuse = refuse_unlogged if settings.spool_full == "refuse" else None
     if settings.spool_sync == "interval":
-        return GroupCommit(spool, refused)
+        return GroupCommit(spool, refuse)
     on_late = partial(telemetry.count, "prediction_log_spool_failures_total", "late")
-    return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds, on_late=on_late)
+    return DurableCommit(spool, refuse, wait_seconds=settings.spool_sync_seconds, on_late=on_late)
 
 
 def open_shipper(

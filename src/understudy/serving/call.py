@@ -1,6 +1,6 @@
-"""A call as values: what it asks, how its route was decided, what one version made of it, and its outcome."""
+"""A call: what its handler gives, and the one object that goes with it from its route to its answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from understudy.core.prediction_log.row import PredictionRow
@@ -10,57 +10,19 @@ from understudy.core.routing.policy import ModelVersion, Role, ServingPolicy
 from understudy.core.routing.route import Route
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.schema import Assembled
-from understudy.core.value import Slotted, Value
+from understudy.core.value import Slotted
 from understudy.errors import FeaturesUnavailable, NotLogged, UnderstudyError
 from understudy.ports.telemetry.tracing import Span
 from understudy.serving.upstream.cached_inference import CacheResult
+from understudy.serving.upstream.row_deadlines import WaitingRow
 
 Request: TypeAlias = PredictRequest | TypedRequest | RankRequest
+UNREAD = PredictRequest("", {})
+"""The request of a call whose body is read with those of its turn."""
 
 
-class Served(Value, frozen=True):
-    """What one version made of a call: a prediction, or why there is none.
-
-    ``seconds`` is what the attempt took, known of a challenger that failed.
-    """
-
-    version: ModelVersion
-    assembled: Assembled | AssembledTreatments | None
-    prediction: Prediction | Ranking | None
-    error: UnderstudyError | None
-    cache: CacheResult = CacheResult.BYPASS
-    seconds: float = 0.0
-
-
-class Stages(Value, frozen=True, gc=False):
-    """How long the stages of a call took, in seconds."""
-
-    route: float
-    features: float
-    upstream: float
-
-
-class Outcome(Value, frozen=True):
-    """Everything a handler needs to answer: the receipt is there for errors too.
-
-    ``fallback_from`` is the challenger's failure when the champion answered for it.
-    """
-
-    prediction_id: str
-    route: Route
-    served: Served
-    role: Role
-    generation: int
-    fallback_from: UnderstudyError | None
-    seconds: Stages
-
-
-OnResult: TypeAlias = Callable[[Outcome | Exception], None]
-"""Takes a call's outcome, or what left it without one: no route, or a defect. Called once; must not raise."""
-
-
-class Asked(Value, frozen=True):
-    """A call as its handler gives it: what is asked of which model, and who takes the outcome.
+class Asked(Slotted):
+    """A call as its handler gives it: what is asked of which model; it takes the answer.
 
     ``timeout_seconds`` is the caller's own limit; the version's limit holds if it is shorter. ``forced_version`` is the
     label of a version that answers instead of the route's; the handler checks the caller's scope. ``span`` is the
@@ -69,64 +31,67 @@ class Asked(Value, frozen=True):
 
     model_name: str
     request: Request
-    on_result: OnResult
-    timeout_seconds: float | None = None
-    forced_version: str | None = None
-    span: Span | None = None
+    timeout_seconds: float | None
+    forced_version: str | None
+    span: Span | None
+
+    def on_result(self, found: "Call | Exception") -> None:
+        """Take the call that has ended, or what left it without a route, or a defect. Called once; raises nothing."""
+        raise NotImplementedError
 
 
-class Call(Slotted):
-    """One call under way, filled in place; its times are monotonic seconds.
+class Call(WaitingRow):
+    """One call at one version, filled in place: the receipt is there for errors, too. Its times are monotonic seconds.
 
-    A shadow's call is one of its own, with a route that is its caller's.
+    It is a row of the version's batch while that is asked, until its ``deadline``. A shadow's call is one of its own,
+    as is the champion's after a challenger that failed; both are made from the call before, and have its route.
     """
 
     prediction_id: str
     policy: ServingPolicy
     route: Route
     request: Request
-    on_result: OnResult
-    started: float
-    routed: float
-    deadline: float
+    asked: Asked
+    """Takes the answer."""
+    version: ModelVersion
+    """Who is asked."""
+    role: Role
+    """Whose answer it is: the route's, after a fallback the champion's."""
     budget_seconds: float
     caller_seconds: float | None
     """The limit that the caller gave it, whatever the version's own is."""
-    span: Span | None
-    version: ModelVersion
-    """Who is asked now."""
-    until: float
-    """When that version's time is over."""
-    asked: float
-    """When its stored features were there, and the version could be asked."""
-    role: Role
-    """Whose answer it is: the route's, after a fallback the champion's."""
     may_fall_back: bool
     """Whether the champion answers if the version fails."""
-    wanted: Sequence[str] = ()
+    wanted: Sequence[str]
     """The stored features that it may need."""
+    started: float
+    ends: float
+    """When the time of the call is over, its fallback included."""
+    routed: float = 0.0
+    ready: float = 0.0
+    """When its stored features were there, and the version could be asked."""
     stored: Mapping[str, Any] | None = None
     """What the feature store had, ``None`` if it was not asked or failed."""
     feature_error: FeaturesUnavailable | None = None
     assembled: Assembled | AssembledTreatments | None = None
-    failed: Served | None = None
-    """What a challenger made of the call before the champion answered for it."""
-
-
-class Ended(Slotted):
-    """A call that has ended: its row is written, and then its outcome given to its caller."""
-
-    call: Call
-    outcome: Outcome
-    row: PredictionRow | None
+    prediction: Prediction | Ranking | None = None
+    error: UnderstudyError | None = None
+    """Why there is no prediction."""
+    cache: CacheResult = CacheResult.BYPASS
+    failed: "Call | None" = None
+    """The challenger's call that failed before the champion was asked."""
+    log_row: PredictionRow | None = None
     """``None`` for a call that leaves none, or whose row is not on the disk."""
     defect: Exception | None = None
     """What kept the row from being written, where that is a defect: the caller is told that instead."""
 
+    @property
+    def fallback_from(self) -> UnderstudyError | None:
+        """The challenger's failure, when the champion answered for it."""
+        return None if self.failed is None else self.failed.error
 
-def not_logged(outcome: Outcome) -> Outcome:
-    """Return the outcome of a call whose row was not written, where no call is answered without its row."""
-    served = outcome.served
-    if served.error is not None:
-        return outcome
-    return outcome.but(served=served.but(prediction=None, error=NotLogged()))
+
+def refuse_unlogged(call: Call) -> None:
+    """Take back the answer of a call whose row was not written, where no call is answered without its row."""
+    if call.error is None:
+        call.prediction, call.error = None, NotLogged()

@@ -1,6 +1,6 @@
 """What a call leaves behind: its counts, its row of the prediction log, and the attributes of its span."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 import structlog
@@ -22,7 +22,7 @@ from understudy.errors import (
 )
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Attributes, Span
-from understudy.serving.call import Call, Ended, Outcome, Served
+from understudy.serving.call import Call
 from understudy.serving.upstream.cached_inference import CacheResult
 
 _log = structlog.get_logger(__name__)
@@ -49,121 +49,122 @@ class CallRecorder:
 
     Args:
         telemetry: Gets the counts.
-        unix: The wall clock, in seconds since the epoch.
     """
 
-    def __init__(self, telemetry: Telemetry, unix: Callable[[], float]) -> None:
+    def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._unix = unix
 
-    def report(self, ended: Iterable[Ended]) -> None:
+    def report(self, ended: Iterable[Call]) -> None:
         """Count calls that have ended, and describe them in their spans; raises nothing.
 
         It comes after the rows: a defect in here is logged, and costs neither the rows nor the answers.
         """
         counts: _Counts = {}
-        for one in ended:
-            span, outcome = one.call.span, one.outcome
+        for call in ended:
             try:
-                if span is not None and span.is_recorded:
-                    describe_call(span, one.call, outcome.role, outcome.served)
-                self._add(counts, one.call, outcome)
+                if call.span is not None and call.span.is_recorded:
+                    describe_call(call.span, call)
+                self._add(counts, call)
             except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
-                _log.exception("call.not_reported", model=one.call.policy.model_name)
+                _log.exception("call.not_reported", model=call.policy.model_name)
         for (version, role, word), (seconds, scores) in counts.items():
             try:
                 self._telemetry.predicted(version, role, word, seconds, scores)
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("call.not_reported", model=version.model_name)
 
-    def _add(self, counts: "_Counts", call: Call, outcome: Outcome) -> None:
+    def _add(self, counts: "_Counts", call: Call) -> None:
         """Add a call under its answering version, and a failed challenger under itself, each with its own time."""
-        served, failed, stages = outcome.served, call.failed, outcome.seconds
-        seconds = stages.route + stages.features + stages.upstream
-        if failed is None:
-            word = Status.OK if served.error is None else _outcome_word(served.error)
-            _add_served(counts, served, outcome.role, word, seconds)
-            return
-        _add_served(counts, failed, Role.CHALLENGER, _outcome_word(failed.error), failed.seconds)
-        word = "fallback" if served.error is None else _outcome_word(served.error)
-        _add_served(counts, served, outcome.role, word, seconds - failed.seconds)
-        if failed.error is not None:
-            self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
+        failed, seconds = call.failed, call.ended - call.started
+        word = Status.OK if call.error is None else _outcome_word(call.error)
+        if failed is not None:
+            failed_seconds = failed.ended - failed.ready
+            _add_answer(counts, failed, _outcome_word(failed.error), failed_seconds)
+            seconds -= failed_seconds
+            word = "fallback" if call.error is None else word
+            if failed.error is not None:
+                self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
+        _add_answer(counts, call, word, seconds)
 
-    def row(self, call: Call, served: Served, fallback_from: UnderstudyError | None, seconds: float) -> PredictionRow:
-        """Return the row of one version's answer, by places: its columns by their names take three times as long."""
-        prediction, assembled = served.prediction, served.assembled
-        error = served.error or fallback_from
+    def row(self, call: Call, unix: float) -> PredictionRow:
+        """Return a call's row, by places: its columns by their names take three times as long.
+
+        Args:
+            call: It has ended.
+            unix: When, in seconds since the epoch.
+        """
+        prediction, assembled, fallback_from = call.prediction, call.assembled, call.fallback_from
+        error = call.error or fallback_from
         role, route, policy = call.role, call.route, call.policy
         return PredictionRow(
             call.prediction_id,
-            self._unix(),
-            served.version.id,
-            served.version.id if role is Role.SHADOW else route.version.id,
+            unix,
+            call.version.id,
+            call.version.id if role is Role.SHADOW else route.version.id,
             call.request.entity_id,
             assembled.digest if assembled is not None else "",
             prediction.logged if prediction is not None else b"null",
             prediction.score if prediction is not None else None,
-            int(seconds * 1_000_000),
+            int((call.ended - call.started) * 1_000_000),
             role,
             route.reason,
             route.bucket,
             policy.generation,
             policy.rollout_id,
-            served.cache is CacheResult.HIT,
-            Status.OK if error is None else _status(served.error, fallback_from),
+            call.cache is CacheResult.HIT,
+            Status.OK if error is None else _status(call.error, fallback_from),
             error.code if error is not None else None,
             assembled.defaulted if assembled is not None else (),
             None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
             None if call.request.category is None and not policy.slices else _slices(call),
-            self._logged_inputs(call, served) if policy.input_sample_percent else None,
+            self._logged_inputs(call) if policy.input_sample_percent else None,
         )
 
-    def _logged_inputs(self, call: Call, served: Served) -> bytes | None:
+    def _logged_inputs(self, call: Call) -> bytes | None:
         """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
 
         A shadow's inputs are copies, and a forced call is a test, not traffic.
         """
-        policy, request = call.policy, call.request
+        policy, request, assembled = call.policy, call.request, call.assembled
         if (
             call.role is Role.SHADOW
             or call.route.reason is Reason.FORCED
-            or served.assembled is None
+            or assembled is None
             or not is_sampled(policy.model_name, request.entity_id, policy.input_sample_percent)
         ):
             return None
         stored = call.stored
-        if stored and served.assembled.defaulted:
-            stored = {name: value for name, value in stored.items() if name not in served.assembled.defaulted}
-        text, outcome = encode_sample(request.logged_values(served.version, stored))
+        if stored and assembled.defaulted:
+            stored = {name: value for name, value in stored.items() if name not in assembled.defaulted}
+        text, outcome = encode_sample(request.logged_values(call.version, stored))
         self._telemetry.count("input_samples_total", policy.model_name, outcome)
         return text
 
 
-def describe_call(span: Span, call: Call, role: Role, served: Served) -> None:
+def describe_call(span: Span, call: Call) -> None:
     """Set a span's attributes: which version answered, and why; nothing that a caller sent."""
     span.tell(
         {
             "understudy.model": call.policy.model_name,
-            "understudy.version": served.version.version,
+            "understudy.version": call.version.version,
             "understudy.assigned_version": call.route.version.version,
-            "understudy.role": role.value,
+            "understudy.role": call.role.value,
             "understudy.reason": call.route.reason.value,
             "understudy.bucket": call.route.bucket,
-            "understudy.cache": served.cache.value,
+            "understudy.cache": call.cache.value,
             "understudy.policy_generation": call.policy.generation,
             "understudy.prediction_id": call.prediction_id,
         }
     )
-    if served.cache is CacheResult.HIT:
+    if call.cache is CacheResult.HIT:
         span.note("understudy.cache_hit")
-    if isinstance(served.error, RequestError):
-        span.tell({"error.type": served.error.code})
-    elif served.error is not None:
-        span.fail(served.error.code)
+    if isinstance(call.error, RequestError):
+        span.tell({"error.type": call.error.code})
+    elif call.error is not None:
+        span.fail(call.error.code)
 
 
-def failure_attributes(failed: Served) -> Attributes:
+def failure_attributes(failed: Call) -> Attributes:
     """Return what a span says of a challenger that failed."""
     code = failed.error.code if failed.error is not None else ""
     return {"understudy.version": failed.version.version, "error.type": code}
@@ -195,15 +196,15 @@ def _deadline_us(call: Call, caller_seconds: float) -> int | None:
     return max(1, int(caller_seconds * 1_000_000))
 
 
-def _add_served(counts: _Counts, served: Served, role: Role, word: str, seconds: float) -> None:
-    """Add one version's part in a call."""
-    key = served.version, role, word
+def _add_answer(counts: _Counts, call: Call, word: str, seconds: float) -> None:
+    """Add what one version made of a call."""
+    key = call.version, call.role, word
     found = counts.get(key)
     if found is None:
         found = counts[key] = ([], [])
     found[0].append(seconds)
-    if served.prediction is not None and served.prediction.score is not None:
-        found[1].append(served.prediction.score)
+    if call.prediction is not None and call.prediction.score is not None:
+        found[1].append(call.prediction.score)
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:

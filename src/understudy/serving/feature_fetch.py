@@ -40,7 +40,7 @@ class FeatureFetch:
         if self._store is None:
             call.feature_error = FeaturesUnavailable("no feature store is set up")
             return
-        budget = min(self._timeout_seconds, call.deadline - self._now())
+        budget = min(self._timeout_seconds, call.ends - self._now())
         try:
             with step("features"):
                 async with asyncio.timeout(budget):

@@ -10,8 +10,8 @@ cache, a call of its own) does that in a task, and comes back to the next step. 
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
-from functools import partial
 
 import structlog
 
@@ -19,11 +19,11 @@ from understudy.core.prediction_log.prediction_id import prediction_id
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.errors import RequestError, UnderstudyError, UnknownVersion
+from understudy.errors import DeadlineExceeded, RequestError, UnderstudyError, UnknownVersion
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT
 from understudy.ports.upstream.feature_store import FeatureStore
-from understudy.serving.call import Asked, Call, Ended, Outcome, Request, Served, Stages
+from understudy.serving.call import Asked, Call, Request
 from understudy.serving.call_record import CallRecorder, failure_attributes
 from understudy.serving.feature_fetch import FeatureFetch, names_for
 from understudy.serving.prediction_log.group_commit import GroupCommit
@@ -74,13 +74,13 @@ class Predictor:
         self._clocks = clocks
         self._log = log
         fetch = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
-        self._versions = VersionCalls(inference, fetch, limits.challenger_budget_ratio, clocks.monotonic, self._served)
-        self._recorder = CallRecorder(telemetry, clocks.unix)
+        self._ended = TurnGroup[Call](self._end_turn)
+        challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.add
+        self._versions = VersionCalls(inference, fetch, challenger_ratio, clocks.monotonic, on_end)
+        self._recorder = CallRecorder(telemetry)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
         self._asked = TurnGroup[Asked](self.begin)
         """Calls whose callers wait in a task."""
-        self._ended = TurnGroup[tuple[Call, Served, float]](self._end_turn)
-        """Calls that ended: what came of each, and when."""
         self._shadowed = TurnGroup[Call](self._versions.serve)
         """Shadows' calls: in the turn in which answers are given none is sent, or they would leave behind it."""
 
@@ -91,8 +91,8 @@ class Predictor:
         *,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
-    ) -> Outcome:
-        """Answer one call; whatever goes wrong once a route is known is in the outcome, with its receipt.
+    ) -> Call:
+        """Answer one call; whatever goes wrong once a route is known is in the call, with its receipt.
 
         Args:
             model_name: Its policy decides.
@@ -103,13 +103,12 @@ class Predictor:
         Raises:
             PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
         """
-        answer: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        on_result = partial(_give, answer)
-        self._asked.add(Asked(model_name, request, on_result, timeout_seconds, forced_version, CURRENT.get()))
+        answer: asyncio.Future[Call] = asyncio.get_running_loop().create_future()
+        self._asked.add(_Awaited(model_name, request, timeout_seconds, forced_version, CURRENT.get(), answer))
         try:
             return await answer
         finally:
-            del answer, on_result  # an error that is raised would lead to itself by this frame
+            del answer  # an error that is raised would lead to itself by this frame
 
     def decoder_of(self, model_name: str) -> TypedDecoder | None:
         """Return what reads most bodies of a model's calls in one pass, if there is such a thing."""
@@ -136,84 +135,74 @@ class Predictor:
         while self._ended:
             self._ended.end()
 
-    def _routed(self, one: Asked, snapshot: PolicySnapshot | None, unix_ms: int) -> Call:
+    def _routed(self, asked: Asked, snapshot: PolicySnapshot | None, unix_ms: int) -> Call:
         """Choose the route and the deadline; raises as :meth:`predict`."""
-        monotonic, request, own_limit = self._clocks.monotonic, one.request, one.timeout_seconds
-        started = monotonic()
-        policy = serving_policy_of(snapshot, one.model_name)
-        forced = None if one.forced_version is None else _version_named(policy, one.forced_version)
+        started, request, caller_seconds = self._clocks.monotonic(), asked.request, asked.timeout_seconds
+        policy = serving_policy_of(snapshot, asked.model_name)
+        forced = None if asked.forced_version is None else _version_named(policy, asked.forced_version)
         route = choose_route(policy, request.entity_id, request.category, forced)
         # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
         may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
         version = route.version
         budget = (policy.champion if may_fall_back else version).timeout_seconds
         wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
-        if own_limit is not None and own_limit < budget:
-            budget = own_limit
-        call_id = prediction_id(unix_ms, self._clocks.random_bits())
-        routed, ends = monotonic(), started + budget
+        if caller_seconds is not None and caller_seconds < budget:
+            budget = caller_seconds
         # By their places: names would cost every call a tenth of a microsecond.
-        return Call(
-            call_id, policy, route, request, one.on_result, started, routed, ends, budget, own_limit, one.span,
-            version, ends, routed, route.role, may_fall_back, wanted,
+        call = Call(
+            prediction_id(unix_ms, self._clocks.random_bits()), policy, route, request, asked, version, route.role,
+            budget, caller_seconds, may_fall_back, wanted, started, started + budget,
         )  # fmt: skip
+        call.span = asked.span
+        return call
 
     # -- from the model servers to the answer --------------------------------------------------------------------------
 
-    def _served(self, call: Call, served: Served) -> None:
-        """Have a call ended with all that end in this turn."""
-        self._ended.add((call, served, self._clocks.monotonic()))
-
-    def _end_turn(self, turn: Iterable[tuple[Call, Served, float]]) -> None:
+    def _end_turn(self, turn: Iterable[Call]) -> None:
         """Write the rows of the calls that ended, and then answer them; the champion answers for failed challengers."""
+        unix = self._clocks.unix()
         ended, again = [], []
-        for call, served, at in turn:
+        for call in turn:
             try:
-                if served.error is not None and self._falls_back(call, served, at):
-                    again.append(call)
-                else:
-                    ended.append(self._outcome(call, served, at))
+                _note_found(call)
+                if call.error is not None and call.may_fall_back:
+                    again.append(_fallback_of(call))
+                    continue
+                # There is no row for a call that its caller must correct: it is counted, but is no exposure.
+                if call.role is Role.SHADOW or not isinstance(call.error, RequestError):
+                    call.log_row = self._recorder.row(call, unix)
+                ended.append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
-                call.on_result(defect)
+                call.asked.on_result(defect)
         self._versions.ask(again)
         self._log.commit(ended, self._settle)
 
-    def _falls_back(self, call: Call, served: Served, at: float) -> bool:
-        """Let the champion answer for a challenger that failed, if it may."""
-        if not call.may_fall_back:
-            return False
-        call.may_fall_back = False
-        call.failed = served.but(seconds=at - call.asked)
-        call.version, call.until, call.role = call.policy.champion, call.deadline, Role.CHAMPION
-        if call.span is not None:
-            call.span.note("understudy.fallback", failure_attributes(served))
-        return True
-
-    def _outcome(self, call: Call, served: Served, at: float) -> Ended:
-        """Return what a call's handler answers, and its row.
-
-        There is no row for a call that its caller must correct: it is counted, but is no exposure.
-        """
-        failed, role = call.failed, call.role
-        fallback_from = failed.error if failed is not None else None
-        row = None
-        if role is Role.SHADOW or not isinstance(served.error, RequestError):
-            row = self._recorder.row(call, served, fallback_from, at - call.started)
-        seconds = Stages(call.routed - call.started, call.asked - call.routed, at - call.asked)
-        generation = call.policy.generation
-        outcome = Outcome(call.prediction_id, call.route, served, role, generation, fallback_from, seconds)
-        return Ended(call, outcome, row)
-
-    def _settle(self, ended: Sequence[Ended]) -> None:
+    def _settle(self, ended: Sequence[Call]) -> None:
         """Count calls whose rows are written, and describe them in their spans; answer them; show them to shadows."""
         self._recorder.report(ended)
-        for one in ended:
+        for call in ended:
             try:
-                one.call.on_result(one.outcome if one.defect is None else one.defect)
+                call.asked.on_result(call if call.defect is None else call.defect)
             except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 _log.exception("answer.failed")
         for shadow in self._shadows.of(ended):
             self._shadowed.add(shadow)
+
+
+class _Awaited(Asked):
+    """What a caller asks that waits in a task."""
+
+    _answer: "asyncio.Future[Call] | None"
+
+    def on_result(self, found: Call | Exception) -> None:
+        """End the wait."""
+        answer, self._answer = self._answer, None  # the answer leads here: a reference cycle
+        if answer is None or answer.done():  # its caller is gone
+            return
+        if isinstance(found, Exception):
+            answer.set_exception(found.as_value() if isinstance(found, UnderstudyError) else found)
+        else:
+            answer.set_result(found)
 
 
 def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
@@ -223,10 +212,22 @@ def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
     return version
 
 
-def _give(answer: asyncio.Future[Outcome], found: Outcome | Exception) -> None:
-    if answer.done():  # its caller is gone
+def _note_found(call: Call) -> None:
+    """Note what a version made of a call: a prediction, or why there is none."""
+    found = call.found
+    if not isinstance(found, UnderstudyError):
+        call.prediction = found
         return
-    if isinstance(found, Exception):
-        answer.set_exception(found.as_value() if isinstance(found, UnderstudyError) else found)
-    else:
-        answer.set_result(found)
+    call.error = error = found.as_value()
+    if isinstance(error, DeadlineExceeded):
+        call.error = DeadlineExceeded(error.stage, call.budget_seconds)
+
+
+def _fallback_of(failed: Call) -> Call:
+    """Return the call that asks the champion in place of a challenger that failed."""
+    if failed.span is not None:
+        failed.span.note("understudy.fallback", failure_attributes(failed))
+    call = copy(failed)
+    call.version, call.role, call.deadline, call.may_fall_back = call.policy.champion, Role.CHAMPION, call.ends, False
+    call.failed, call.assembled, call.error, call.timer = failed, None, None, None
+    return call

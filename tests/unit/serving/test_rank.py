@@ -19,7 +19,7 @@ from understudy.errors import (
     InputInvalid,
     NotRankable,
 )
-from understudy.serving.call import Outcome
+from understudy.serving.call import Call
 from understudy.serving.upstream.cached_inference import CacheResult
 
 from .test_turn import Stage, Stored, entity_in, sums
@@ -45,14 +45,14 @@ def a_request(entity_id: str = "customer-1", top_k: int | None = None, **changes
     return parse_rank(orjson.dumps(document))
 
 
-async def rank(stage: Stage, request: RankRequest | None = None, **options: Any) -> Outcome:
+async def rank(stage: Stage, request: RankRequest | None = None, **options: Any) -> Call:
     return await stage.predictor.predict("visits", request or a_request(), **options)
 
 
-def answer_of(outcome: Outcome) -> Any:
-    assert outcome.served.error is None
-    assert outcome.served.prediction is not None
-    return orjson.loads(outcome.served.prediction.json)
+def answer_of(outcome: Call) -> Any:
+    assert outcome.error is None
+    assert outcome.prediction is not None
+    return orjson.loads(outcome.prediction.json)
 
 
 async def test_all_treatments_are_one_call_and_one_row_of_the_log():
@@ -89,11 +89,11 @@ async def test_a_required_stored_value_that_no_ranking_can_use_is_not_the_caller
     outcome = await rank(stage)
     wrong = await rank(stage, a_request(inputs={"age": "x"}))
 
-    assert visits["name"] in str(outcome.served.error)
-    assert isinstance(outcome.served.error, FeaturesUnavailable)
+    assert visits["name"] in str(outcome.error)
+    assert isinstance(outcome.error, FeaturesUnavailable)
     assert (stage.rows[0].status, len(stage.rows)) == (Status.UNAVAILABLE, 1)
-    assert isinstance(wrong.served.error, InputInvalid)
-    assert [one.pointer for one in wrong.served.error.violations] == ["/inputs/age"]
+    assert isinstance(wrong.error, InputInvalid)
+    assert [one.pointer for one in wrong.error.violations] == ["/inputs/age"]
 
 
 async def test_the_best_are_what_was_asked_for():
@@ -109,7 +109,7 @@ async def test_the_same_call_is_asked_again_since_rankings_are_not_cached():
 
     outcomes = [await rank(stage), await rank(stage)]
 
-    assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
+    assert [outcome.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
     assert len(stage.backends["1"].calls) == 2
 
 
@@ -159,8 +159,8 @@ async def test_a_model_without_treatments_says_what_to_register_and_logs_nothing
 
     outcome = await rank(stage)
 
-    assert isinstance(outcome.served.error, NotRankable)
-    assert '"per": "treatment"' in outcome.served.error.next_step
+    assert isinstance(outcome.error, NotRankable)
+    assert '"per": "treatment"' in outcome.error.next_step
     assert stage.rows == []
 
 
@@ -170,7 +170,7 @@ async def test_a_feature_store_that_fails_is_not_blamed_for_a_version_that_ranks
 
     outcome = await rank(stage, a_request(inputs={}))
 
-    assert isinstance(outcome.served.error, NotRankable)
+    assert isinstance(outcome.error, NotRankable)
 
 
 async def test_the_shadow_ranks_the_same_treatments_after_the_answer():
@@ -191,7 +191,7 @@ async def test_a_slow_version_ends_at_the_deadline():
 
     outcome = await rank(stage, timeout_seconds=0.05)
 
-    assert isinstance(outcome.served.error, DeadlineExceeded)
+    assert isinstance(outcome.error, DeadlineExceeded)
     assert stage.rows[0].status is Status.TIMEOUT
 
 
@@ -206,7 +206,7 @@ async def test_one_unusable_score_is_a_bad_answer():
 
     outcome = await rank(stage)
 
-    assert isinstance(outcome.served.error, BadAnswer)
+    assert isinstance(outcome.error, BadAnswer)
     assert stage.rows[0].status is Status.BAD_ANSWER
 
 

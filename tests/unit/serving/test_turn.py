@@ -3,7 +3,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -42,19 +42,21 @@ from understudy.errors import (
     DeadlineExceeded,
     FeaturesUnavailable,
     InputInvalid,
+    InternalFault,
     PolicyNotLoaded,
     UnknownModel,
     UnknownVersion,
 )
 from understudy.ports.telemetry.tracing import CURRENT, Attributes, within
 from understudy.ports.upstream.feature_store import FeatureStore
-from understudy.serving.call import Asked, Outcome
+from understudy.serving.call import Asked, Call
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.turn import Clocks, Limits, Predictor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
+from understudy.serving.upstream.row_deadlines import WaitingRow
 from understudy.serving.version_calls import MAX_LARGE
 
 INPUTS = {"age": 41.0, "income": 2.0}
@@ -88,6 +90,26 @@ class Stored:
         pass
 
 
+class Answered(Asked):
+    """What is asked by a caller that is told by callback."""
+
+    tell: Callable[[Call | Exception], object]
+
+    def on_result(self, found: Call | Exception) -> None:
+        self.tell(found)
+
+
+class DefectiveCaller(BatchingCaller):
+    """One that takes no rows."""
+
+    def submit(self, rows: Iterable[WaitingRow]) -> None:
+        raise ZeroDivisionError(str(rows))
+
+
+def asked(request: PredictRequest, tell: Callable[[Call | Exception], object]) -> Answered:
+    return Answered("visits", request, None, None, None, tell)
+
+
 class Stage:
     """A predictor with in-memory parts around it, and a backend for each version."""
 
@@ -109,6 +131,8 @@ class Stage:
         self.backends: dict[str, MemoryBackend] = {}
         self.connects: set[str] = set()
         """Versions that have the backend of their own settings instead."""
+        self.defective: set[str] = set()
+        """Versions to which no row can be sent."""
         self.spool = spool or KeptRows()
         self.telemetry = telemetry or MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
@@ -137,7 +161,8 @@ class Stage:
         )
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
-        return BatchingCaller(
+        kind = DefectiveCaller if version.version in self.defective else BatchingCaller
+        return kind(
             version,
             connect(version) if version.version in self.connects else self.backends[version.version],
             concurrency=2,
@@ -147,14 +172,14 @@ class Stage:
             now=now,
         )
 
-    async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Outcome:
+    async def ask(self, entity_id: str = "customer-1", inputs: Any = None, **options: Any) -> Call:
         category = options.pop("category", None)
         request = PredictRequest(entity_id, INPUTS if inputs is None else inputs, category)
         if self.by_callback:
-            answered: asyncio.Future[Outcome | Exception] = asyncio.get_running_loop().create_future()
+            answered: asyncio.Future[Call | Exception] = asyncio.get_running_loop().create_future()
             timeout_seconds, forced_version = options.get("timeout_seconds"), options.get("forced_version")
             self.predictor.begin(
-                [Asked("visits", request, answered.set_result, timeout_seconds, forced_version, CURRENT.get())]
+                [Answered("visits", request, timeout_seconds, forced_version, CURRENT.get(), answered.set_result)]
             )
             outcome = await answered
             if isinstance(outcome, Exception):
@@ -176,10 +201,10 @@ def entity_in(low: int, high: int) -> str:
     return next(e for e in map("customer-{}".format, count()) if low <= bucket_of("visits", e) < high)
 
 
-def score_of(outcome: Outcome) -> float | None:
-    assert outcome.served.error is None
-    assert outcome.served.prediction is not None
-    return outcome.served.prediction.score
+def score_of(outcome: Call) -> float | None:
+    assert outcome.error is None
+    assert outcome.prediction is not None
+    return outcome.prediction.score
 
 
 async def test_the_champion_answers_and_the_row_tells_everything():
@@ -194,8 +219,8 @@ async def test_the_champion_answers_and_the_row_tells_everything():
     assert (row.entity_id, row.bucket, row.reason) == ("customer-1", bucket_of("visits", "customer-1"), Reason.BUCKET)
     assert (row.policy_generation, row.rollout_id) == (41, 7)
     assert (row.prediction, row.score, row.status, row.error_code) == (b'{"score":43.0}', 43.0, Status.OK, None)
-    assert outcome.served.assembled is not None
-    assert row.input_hash == outcome.served.assembled.digest
+    assert outcome.assembled is not None
+    assert row.input_hash == outcome.assembled.digest
 
 
 async def test_a_second_call_with_the_same_input_is_a_hit_and_is_logged_too():
@@ -203,7 +228,7 @@ async def test_a_second_call_with_the_same_input_is_a_hit_and_is_logged_too():
 
     first, second = await stage.ask("customer-1"), await stage.ask("customer-2")
 
-    assert (first.served.cache, second.served.cache) == (CacheResult.MISS, CacheResult.HIT)
+    assert (first.cache, second.cache) == (CacheResult.MISS, CacheResult.HIT)
     assert score_of(second) == 43.0
     assert len(stage.backends["1"].calls) == 1
     assert [row.cache_hit for row in stage.rows] == [False, True]
@@ -216,13 +241,13 @@ async def test_a_hit_in_the_shared_cache_needs_no_call():
 
     outcome = await stage.ask()
 
-    assert outcome.served.cache is CacheResult.HIT
+    assert outcome.cache is CacheResult.HIT
     assert stage.backends["1"].calls == []
 
 
 async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
     stage = Stage(a_policy())
-    digest = (await stage.ask()).served.assembled.digest  # type: ignore[union-attr]
+    digest = (await stage.ask()).assembled.digest  # type: ignore[union-attr]
     poison = encode_cached(Origin(2, a_version().answer_digest, digest), Prediction(b'{"score":-1.0}', -1.0))
     await stage.memory_cache.set(f"infer:1:{digest}", poison, 300)
 
@@ -236,7 +261,7 @@ async def test_a_version_that_is_not_deterministic_is_asked_every_time():
 
     outcomes = [await stage.ask(), await stage.ask()]
 
-    assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
+    assert [outcome.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
     assert len(stage.backends["1"].calls) == 2
 
 
@@ -255,12 +280,12 @@ async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that
     answered = await asyncio.gather(*(stage.ask(inputs={"age": 1, "income": 1}) for _ in range(2)))
 
     for outcome in answered:
-        assert outcome.served.cache is CacheResult.TOO_LARGE
+        assert outcome.cache is CacheResult.TOO_LARGE
         lines = receipt_lines(outcome, name_version=True)
         assert b"cache-status: understudy; fwd=miss; detail=too-large\r\n" in lines
         assert b"stored" not in lines
     assert len(stage.memory_cache) == len(shared) == kept
-    assert (await stage.ask()).served.cache is CacheResult.HIT
+    assert (await stage.ask()).cache is CacheResult.HIT
 
 
 async def test_an_answer_that_is_too_long_for_a_row_is_given_whole_and_logged_shortened():
@@ -270,8 +295,8 @@ async def test_an_answer_that_is_too_long_for_a_row_is_given_whole_and_logged_sh
     outcome = await stage.ask()
 
     assert score_of(outcome) == 0.125
-    assert outcome.served.prediction is not None
-    text = outcome.served.prediction.json
+    assert outcome.prediction is not None
+    text = outcome.prediction.json
     assert len(orjson.loads(text)["scores"]) == 800_000
     (row,) = stage.rows
     assert (orjson.loads(row.prediction), row.score) == ({"label": 0, "omitted_bytes": len(text)}, 0.125)
@@ -284,8 +309,8 @@ async def test_an_output_of_true_and_false_is_a_hit_the_second_time():
 
     first, second = await stage.ask(), await stage.ask()
 
-    assert (first.served.cache, second.served.cache) == (CacheResult.MISS, CacheResult.HIT)
-    assert first.served.prediction == second.served.prediction == Prediction(b'{"score":true}', 1.0)
+    assert (first.cache, second.cache) == (CacheResult.MISS, CacheResult.HIT)
+    assert first.prediction == second.prediction == Prediction(b'{"score":true}', 1.0)
 
 
 @pytest.mark.parametrize(
@@ -307,7 +332,7 @@ async def test_a_version_that_was_corrected_in_place_does_not_answer_from_before
     again = await stage.ask()
 
     assert score_of(outcome) == (0.5 if "output_schema" in correction else 0.0)
-    assert (outcome.served.cache, again.served.cache) == (CacheResult.MISS, CacheResult.HIT)
+    assert (outcome.cache, again.cache) == (CacheResult.MISS, CacheResult.HIT)
 
 
 async def test_a_version_that_only_got_a_role_or_another_address_keeps_its_cached_answers():
@@ -317,7 +342,7 @@ async def test_a_version_that_only_got_a_role_or_another_address_keeps_its_cache
     moved = a_version("1", status="champion", endpoints=["127.0.0.1:9001"])
     stage.snapshot = PolicySnapshot({"visits": a_policy(champion=moved)})
 
-    assert (await stage.ask()).served.cache is CacheResult.HIT
+    assert (await stage.ask()).cache is CacheResult.HIT
 
 
 async def test_concurrent_misses_on_one_input_make_one_call():
@@ -342,7 +367,7 @@ async def test_a_swapped_version_never_gives_the_other_versions_cached_answer():
     outcome = await stage.ask()
 
     assert score_of(outcome) == 9.0
-    assert outcome.generation == 2
+    assert outcome.policy.generation == 2
 
 
 async def test_a_failing_challenger_gets_the_champions_answer_and_the_row_says_both():
@@ -453,7 +478,7 @@ async def test_a_further_arm_answers_its_buckets_and_is_logged_as_a_challenger_o
 
     outcome = await stage.ask(entity_in(90, 100))
 
-    assert (outcome.served.version.version, outcome.role, outcome.route.reason) == ("3", Role.CHALLENGER, Reason.BUCKET)
+    assert (outcome.version.version, outcome.role, outcome.route.reason) == ("3", Role.CHALLENGER, Reason.BUCKET)
     (row,) = stage.rows
     assert (row.model_version_id, row.assigned_version_id, row.role) == (3, 3, Role.CHALLENGER)
     assert row.rollout_id is None
@@ -467,7 +492,7 @@ async def test_the_champion_answers_for_a_further_arm_that_fails():
 
     outcome = await stage.ask()
 
-    assert (outcome.served.version.version, outcome.role) == ("1", Role.CHAMPION)
+    assert (outcome.version.version, outcome.role) == ("1", Role.CHAMPION)
     (row,) = stage.rows
     assert (row.model_version_id, row.assigned_version_id, row.status) == (1, 3, Status.FALLBACK)
 
@@ -478,7 +503,7 @@ async def test_without_fallback_the_challengers_failure_is_the_answer():
 
     outcome = await stage.ask()
 
-    assert isinstance(outcome.served.error, BadAnswer)
+    assert isinstance(outcome.error, BadAnswer)
     assert (stage.rows[0].status, stage.rows[0].role) == (Status.BAD_ANSWER, Role.CHALLENGER)
 
 
@@ -498,7 +523,7 @@ async def test_the_champions_failure_is_never_silently_the_challengers_answer():
 
     outcome = await stage.ask(entity_in(1, 100))
 
-    assert isinstance(outcome.served.error, BackendUnavailable)
+    assert isinstance(outcome.error, BackendUnavailable)
     assert stage.backends["2"].calls == []
     assert (stage.rows[0].status, stage.rows[0].prediction) == (Status.UNAVAILABLE, b"null")
 
@@ -509,7 +534,7 @@ async def test_cached_answers_go_on_while_the_champion_is_down():
     stage.backends["1"].error = BackendUnavailable("down")
 
     assert score_of(await stage.ask("customer-9")) == 43.0
-    assert isinstance((await stage.ask(inputs={"age": 1, "income": 1})).served.error, BackendUnavailable)
+    assert isinstance((await stage.ask(inputs={"age": 1, "income": 1})).error, BackendUnavailable)
 
 
 @in_virtual_time
@@ -520,8 +545,8 @@ async def test_a_late_answer_is_a_timeout_at_the_deadline():
     started = now()
     outcome = await stage.ask(timeout_seconds=0.2)
 
-    assert isinstance(outcome.served.error, DeadlineExceeded)
-    assert outcome.served.error.stage == "upstream"
+    assert isinstance(outcome.error, DeadlineExceeded)
+    assert outcome.error.stage == "upstream"
     assert now() - started == pytest.approx(0.2)
     assert stage.rows[0].status is Status.TIMEOUT
 
@@ -534,9 +559,9 @@ async def test_a_bad_answer_is_neither_used_nor_cached():
     stage.backends["1"].function = sums
     second = await stage.ask()
 
-    assert isinstance(first.served.error, BadAnswer)
+    assert isinstance(first.error, BadAnswer)
     assert score_of(second) == 43.0
-    assert second.served.cache is CacheResult.MISS
+    assert second.cache is CacheResult.MISS
 
 
 async def test_wrong_inputs_are_the_callers_to_correct_and_are_no_exposure():
@@ -544,8 +569,8 @@ async def test_wrong_inputs_are_the_callers_to_correct_and_are_no_exposure():
 
     outcome = await stage.ask(inputs={"age": "x"})
 
-    assert isinstance(outcome.served.error, InputInvalid)
-    assert len(outcome.served.error.violations) == 2
+    assert isinstance(outcome.error, InputInvalid)
+    assert len(outcome.error.violations) == 2
     assert stage.rows == []
     assert stage.telemetry.counts["predict_requests_total", "visits", "1", "champion", "invalid_input"] == 1
 
@@ -597,7 +622,7 @@ async def test_a_forced_version_answers_is_marked_and_is_not_shadowed():
 
     outcome = await stage.ask(entity_in(50, 100), forced_version="2")
 
-    assert outcome.served.version.version == "2"
+    assert outcome.version.version == "2"
     assert (stage.rows[0].reason, len(stage.shadows)) == (Reason.FORCED, 0)
     with pytest.raises(UnknownVersion):
         await stage.ask(forced_version="99")
@@ -661,7 +686,7 @@ async def test_a_store_that_fails_is_503_for_required_features_and_defaults_for_
     missing = await stage.ask(inputs={"age": 1})
     enough = await stage.ask(inputs={"age": 1, "income": 2})
 
-    assert isinstance(missing.served.error, FeaturesUnavailable)
+    assert isinstance(missing.error, FeaturesUnavailable)
     assert score_of(enough) == 8.0
     assert stage.rows[-1].defaulted == ("visits",)
     assert now() - started <= 2 * 0.2 + 0.001
@@ -672,8 +697,8 @@ async def test_an_entity_that_the_store_does_not_know_is_422_with_the_pointer():
 
     outcome = await stage.ask(inputs={"age": 1})
 
-    assert isinstance(outcome.served.error, InputInvalid)
-    assert [violation.pointer for violation in outcome.served.error.violations] == ["/inputs/income"]
+    assert isinstance(outcome.error, InputInvalid)
+    assert [violation.pointer for violation in outcome.error.violations] == ["/inputs/income"]
 
 
 FITTING_SCHEMA = {
@@ -725,7 +750,7 @@ async def test_a_required_stored_value_that_does_not_fit_is_503_and_a_row():
 
     outcome = await stage.ask(inputs={"age": 1})
 
-    error = outcome.served.error
+    error = outcome.error
     assert isinstance(error, FeaturesUnavailable)
     assert "income" in error.detail
     assert "is below the least permitted value 0" in error.detail
@@ -740,11 +765,11 @@ async def test_the_callers_own_mistakes_are_told_without_those_of_the_store():
 
     outcome = await stage.ask(inputs={"age": 151, "a/b~c": 300})
 
-    assert isinstance(outcome.served.error, InputInvalid)
-    assert [one.pointer for one in outcome.served.error.violations] == ["/inputs/age"]
+    assert isinstance(outcome.error, InputInvalid)
+    assert [one.pointer for one in outcome.error.violations] == ["/inputs/age"]
     both = await stage.ask(inputs={"age": 1, "income": 1, "a/b~c": 300})
-    assert isinstance(both.served.error, InputInvalid)
-    assert [one.pointer for one in both.served.error.violations] == ["/inputs/a~1b~0c"]
+    assert isinstance(both.error, InputInvalid)
+    assert [one.pointer for one in both.error.violations] == ["/inputs/a~1b~0c"]
     assert stage.rows == []
 
 
@@ -813,7 +838,7 @@ async def test_without_any_cache_the_version_is_asked_every_time():
 
     outcomes = [await stage.ask(), await stage.ask()]
 
-    assert [outcome.served.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
+    assert [outcome.cache for outcome in outcomes] == [CacheResult.BYPASS] * 2
 
 
 PRIVATE_SCHEMA = {
@@ -891,7 +916,7 @@ async def test_inputs_that_are_too_long_are_counted_and_the_answer_is_logged_all
 
     outcome = await stage.ask(inputs={"age": 1, "note": "x" * 9_000})
 
-    assert outcome.served.error is None
+    assert outcome.error is None
     assert [row.inputs for row in stage.rows] == [None]
     assert stage.telemetry.counts["input_samples_total", "visits", "too_large"] == 1
 
@@ -906,11 +931,11 @@ class Defective(KeptRows):
 async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_same_call():
     stage = Stage(a_policy(champion=a_version("1", deterministic=False)), spool=Defective())
     stage.backends["1"].delay_seconds = 0.01
-    answered: dict[str, Outcome | Exception] = {}
+    answered: dict[str, Call | Exception] = {}
     entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
 
     stage.predictor.begin(
-        Asked("visits", PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities
+        asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities
     )
     async with asyncio.timeout(5):
         while len(answered) < len(entities):  # noqa: ASYNC110 - it has no event
@@ -918,7 +943,7 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
 
     assert [len(call) for call in stage.backends["1"].calls] == [6]
     assert {entity for entity, found in answered.items() if isinstance(found, ValueError)} == {"unlucky"}
-    assert [score_of(found) for found in answered.values() if isinstance(found, Outcome)] == [43.0] * 5
+    assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0] * 5
 
 
 def a_defect(*_: Any) -> None:
@@ -1012,8 +1037,8 @@ async def test_members_wait_for_a_thread_no_longer_than_for_their_answer():
     held.go.set()
     served = await asyncio.gather(*slow)
 
-    assert isinstance(late.served.error, DeadlineExceeded)
-    assert late.served.error.stage == "queue"
+    assert isinstance(late.error, DeadlineExceeded)
+    assert late.error.stage == "queue"
     assert [score_of(outcome) for outcome in served] == [43.0] * MAX_LARGE
 
 
@@ -1024,8 +1049,8 @@ async def test_a_call_ends_at_its_deadline_although_its_inputs_are_still_being_a
         late = await stage.predictor.predict("visits", held.request("late"), timeout_seconds=0.01)
     held.go.set()
 
-    assert isinstance(late.served.error, DeadlineExceeded)
-    assert late.served.error.stage == "queue"
+    assert isinstance(late.error, DeadlineExceeded)
+    assert late.error.stage == "queue"
 
 
 async def test_a_cancelled_call_keeps_its_place_until_its_thread_is_done():
@@ -1040,7 +1065,7 @@ async def test_a_cancelled_call_keeps_its_place_until_its_thread_is_done():
     held.go.set()
     later = await stage.predictor.predict("visits", LongRequest("later", INPUTS))
 
-    assert isinstance(early.served.error, DeadlineExceeded)
+    assert isinstance(early.error, DeadlineExceeded)
     assert score_of(later) == 43.0
 
 
@@ -1065,7 +1090,7 @@ async def test_a_shadow_is_asked_once_the_answers_of_the_turn_are_given():
     shadows: list[int] = []
     requests = [PredictRequest(entity, {"age": len(entity), "income": 1}) for entity in ("one", "another")]
 
-    stage.predictor.begin(Asked("visits", request, lambda _: shadows.append(len(called))) for request in requests)
+    stage.predictor.begin(asked(request, lambda _: shadows.append(len(called))) for request in requests)
     async with asyncio.timeout(5):
         while len(shadows) < len(requests):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
@@ -1079,9 +1104,9 @@ async def test_a_shadow_is_asked_once_the_answers_of_the_turn_are_given():
 async def test_what_has_ended_when_the_process_ends_is_written_and_answered_once():
     stage = Stage(a_policy())
     await stage.ask()
-    answered: list[Outcome | Exception] = []
+    answered: list[Call | Exception] = []
 
-    stage.predictor.begin([Asked("visits", PredictRequest("customer-2", INPUTS), answered.append)])
+    stage.predictor.begin([asked(PredictRequest("customer-2", INPUTS), answered.append)])
     before = len(answered)
     stage.predictor.flush()
     after = len(answered)
@@ -1097,15 +1122,37 @@ async def test_a_defect_in_one_call_of_a_turn_costs_no_other_its_answer():
             raise ZeroDivisionError
 
     stage = Stage(a_policy())
-    answered: dict[str, Outcome | Exception] = {}
+    answered: dict[str, Call | Exception] = {}
     kinds = {"first": PredictRequest, "broken": Broken, "last": PredictRequest}
 
     stage.predictor.begin(
-        Asked("visits", kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()
+        asked(kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()
     )
     async with asyncio.timeout(5):
         while len(answered) < len(kinds):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
 
     assert isinstance(answered["broken"], ZeroDivisionError)
-    assert [score_of(found) for found in answered.values() if isinstance(found, Outcome)] == [43.0, 43.0]
+    assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0, 43.0]
+
+
+async def test_a_defect_at_sending_one_versions_rows_leaves_no_call_of_the_turn_without_its_answer():
+    champion, challenger = a_version("1", deterministic=False), a_version("2", deterministic=False)
+    policy = a_policy(champion=champion, challenger=challenger, challenger_weight=50, fallback=False)
+    stage, answered = Stage(policy), dict[str, list[Call | Exception]]()
+    stage.defective.add("2")
+    entities = {"challenger's": entity_in(0, 50), "champion's": entity_in(50, 100)}
+
+    stage.predictor.begin(
+        asked(PredictRequest(entity, INPUTS), answered.setdefault(name, []).append) for name, entity in entities.items()
+    )
+    async with asyncio.timeout(5):
+        while not all(answered.values()):  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+
+    (good,), (failed,) = answered["champion's"], answered["challenger's"]
+    assert isinstance(good, Call)
+    assert score_of(good) == 43.0
+    assert isinstance(failed, Call)
+    assert isinstance(failed.error, InternalFault)
+    assert Counter(row.status for row in stage.rows) == {Status.OK: 1, Status.ERROR: 1}

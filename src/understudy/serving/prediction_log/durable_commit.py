@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from understudy.core.routing.policy import Role
 from understudy.ports.prediction_log.prediction_log import DurableSpool
-from understudy.serving.call import Ended, Outcome
+from understudy.serving.call import Call
 from understudy.serving.prediction_log.group_commit import GroupCommit, Settle
 
 
@@ -18,7 +18,7 @@ class DurableCommit(GroupCommit):
 
     Args:
         spool: Where the rows go.
-        refused: As for :class:`GroupCommit`, also of a call whose row could not be synced in time.
+        refuse: As for :class:`GroupCommit`, also of a call whose row could not be synced in time.
         wait_seconds: Longest wait for a sync; over it a call is answered, or refused, all the same.
         on_late: Counts a group whose sync took longer.
     """
@@ -26,29 +26,29 @@ class DurableCommit(GroupCommit):
     def __init__(
         self,
         spool: DurableSpool,
-        refused: Callable[[Outcome], Outcome] | None = None,
+        refuse: Callable[[Call], None] | None = None,
         *,
         wait_seconds: float,
         on_late: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(spool, refused)
+        super().__init__(spool, refuse)
         self._durable = spool
         self._wait_seconds = wait_seconds
         self._on_late = on_late
 
-    def commit(self, ended: Sequence[Ended], settle: Settle) -> None:
+    def commit(self, ended: Sequence[Call], settle: Settle) -> None:
         """Write the rows of calls at once, and have the calls answered when they are synced."""
         self._write(ended)
-        held: list[Ended] = []
-        others: list[Ended] = []
-        for one in ended:
+        held: list[Call] = []
+        others: list[Call] = []
+        for call in ended:
             # No caller waits for a shadow's row.
-            (others if one.row is None or one.call.role is Role.SHADOW else held).append(one)
+            (others if call.log_row is None or call.role is Role.SHADOW else held).append(call)
         settle(others)
         if held:
             self._hold(held, settle)
 
-    def _hold(self, held: list[Ended], settle: Settle) -> None:
+    def _hold(self, held: list[Call], settle: Settle) -> None:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._wait_seconds, self._give_late, held, settle)
 
@@ -62,15 +62,15 @@ class DurableCommit(GroupCommit):
 
         self._durable.sync(tell)
 
-    def _give_late(self, held: list[Ended], settle: Settle) -> None:
+    def _give_late(self, held: list[Call], settle: Settle) -> None:
         self._on_late()
         self._give(held, settle, is_synced=False)
 
-    def _give(self, held: list[Ended], settle: Settle, *, is_synced: bool) -> None:
+    def _give(self, held: list[Call], settle: Settle, *, is_synced: bool) -> None:
         """Answer those that were not answered yet."""
         group = held.copy()
         held.clear()
         if not is_synced:
-            for one in group:
-                self._without_row(one)
+            for call in group:
+                self._without_row(call)
         settle(group)

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 from understudy.core.routing.policy import Role
 from understudy.ports.prediction_log.prediction_log import PredictionSpool
-from understudy.serving.call import Ended, Outcome
+from understudy.serving.call import Call
 
-Settle: TypeAlias = Callable[[Sequence[Ended]], None]
+Settle: TypeAlias = Callable[[Sequence[Call]], None]
 """Answers calls whose rows are written. Each call is in one group; must not raise."""
 
 
@@ -21,42 +21,42 @@ class GroupCommit:
 
     Args:
         spool: Where the rows go.
-        refused: Makes the outcome of a call whose row was dropped. ``None``: such a call is answered all the same.
+        refuse: Takes back the answer of a call whose row was dropped. ``None``: such a call is answered all the same.
     """
 
-    def __init__(self, spool: PredictionSpool, refused: Callable[[Outcome], Outcome] | None = None) -> None:
+    def __init__(self, spool: PredictionSpool, refuse: Callable[[Call], None] | None = None) -> None:
         self._spool = spool
-        self._refused = refused
+        self._refuse = refuse
 
-    def commit(self, ended: Sequence[Ended], settle: Settle) -> None:
+    def commit(self, ended: Sequence[Call], settle: Settle) -> None:
         """Write the rows of calls at once, and then have them answered."""
         self._write(ended)
         settle(ended)
 
-    def _write(self, ended: Sequence[Ended]) -> None:
+    def _write(self, ended: Sequence[Call]) -> None:
         """Write the rows; calls whose rows are not written have none from then on."""
-        with_row = [one for one in ended if one.row is not None]
-        rows = [one.row for one in ended if one.row is not None]
+        with_row = [call for call in ended if call.log_row is not None]
+        rows = [call.log_row for call in ended if call.log_row is not None]
         if not rows:
             return
         try:
             dropped = self._spool.append_all(rows)
         except Exception:  # noqa: BLE001 - a defect of ours, of one row: the others are written without it
-            for one in with_row:
-                self._write_alone(one)
+            for call in with_row:
+                self._write_alone(call)
         else:
             for place in dropped:
                 self._without_row(with_row[place])
 
-    def _write_alone(self, one: Ended) -> None:
-        assert one.row is not None
+    def _write_alone(self, call: Call) -> None:
+        assert call.log_row is not None
         try:
-            if not self._spool.append(one.row):
-                self._without_row(one)
+            if not self._spool.append(call.log_row):
+                self._without_row(call)
         except Exception as defect:  # noqa: BLE001 - its caller is answered E500, and that logs it
-            one.row, one.defect = None, defect
+            call.log_row, call.defect = None, defect
 
-    def _without_row(self, one: Ended) -> None:
-        one.row = None
-        if self._refused is not None and one.call.role is not Role.SHADOW:
-            one.outcome = self._refused(one.outcome)
+    def _without_row(self, call: Call) -> None:
+        call.log_row = None
+        if self._refuse is not None and call.role is not Role.SHADOW:
+            self._refuse(call)

@@ -1,7 +1,7 @@
 """One call for several rows: each row gets its own prediction or its own error."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from understudy.core.routing.policy import ModelVersion
@@ -38,7 +38,7 @@ class BatchInference:
     async def answer(self, batch: list[WaitingRow], retries: "_Retries | None" = None) -> bool:
         """Answer each row, or give it its own error; return whether a model server answered for all of them."""
         try:
-            tensor = await self._infer([waiting.row for waiting in batch], max(w.deadline for w in batch))
+            tensor = await self._infer([waiting.row for waiting in batch], max([waiting.deadline for waiting in batch]))
             about = (self._output_schema, tensor, len(batch))
             if tensor.values.size <= INLINE_VALUES:
                 predictions = predictions_of(*about, batch=self._batches)
@@ -47,18 +47,19 @@ class BatchInference:
         except BadAnswer as problem:
             await self._answer_halves(batch, retries or _Retries(), problem)
         except ServingError as problem:
-            fail(batch, problem)
+            self.fail(batch, problem)
         else:
+            now = self._now()
             for waiting, prediction in zip(batch, predictions, strict=True):
-                waiting.end(prediction)
+                waiting.end(prediction, now)
             return True
         return False
 
     async def _answer_halves(self, batch: list[WaitingRow], retries: "_Retries", problem: BadAnswer) -> None:
         """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""
-        waiting = [one for one in batch if not one.is_over]
+        waiting = [one for one in batch if one.take is not None]
         if len(batch) == 1 or not retries.left:
-            fail(waiting, problem)
+            self.fail(waiting, problem)
             return
         retries.left -= 1
         middle = len(waiting) // 2
@@ -74,15 +75,15 @@ class BatchInference:
         self.answered_at = self._now()
         return answer
 
+    def fail(self, rows: Iterable[WaitingRow], problem: ServingError) -> None:
+        """Give rows the same error."""
+        now = self._now()
+        for waiting in rows:
+            waiting.end(problem, now)
+
 
 class _Retries:
     """How often one batch may still be cut in half."""
 
     def __init__(self) -> None:
         self.left = MAX_HALVINGS
-
-
-def fail(batch: Sequence[WaitingRow], problem: ServingError) -> None:
-    """Give all rows of a batch the same error."""
-    for waiting in batch:
-        waiting.end(problem)

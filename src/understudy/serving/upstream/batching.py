@@ -26,7 +26,7 @@ from understudy.errors import DeadlineExceeded, InternalFault, Overloaded, Servi
 from understudy.ports.telemetry.tracing import CURRENT, Span
 from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.turn_group import TurnGroup
-from understudy.serving.upstream.batch_inference import BatchInference, fail
+from understudy.serving.upstream.batch_inference import BatchInference
 from understudy.serving.upstream.load_shedding import LoadShedder
 from understudy.serving.upstream.row_deadlines import RowDeadlines, WaitingRow
 
@@ -115,7 +115,9 @@ class BatchingCaller:
             Overloaded: No call was free in time, or there are more rows than may wait.
         """
         answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
-        waiting = WaitingRow(row, deadline, self._now(), partial(_set, answer), CURRENT.get())
+        waiting = WaitingRow(
+            row=row, deadline=deadline, since=self._now(), take=partial(_set, answer), span=CURRENT.get()
+        )
         self._come.add(waiting)
         try:
             return await answer
@@ -125,13 +127,21 @@ class BatchingCaller:
     def submit(self, rows: Iterable[WaitingRow]) -> None:
         """Have rows answered that are all that a turn of the event loop has for the version: what is due leaves now.
 
-        A row without time left ends at once.
+        A row without time left ends at once. A defect of ours ends all of them: none waits for what does not come.
         """
+        rows = list(rows)
+        try:
+            self._submit(rows)
+        except Exception:  # noqa: BLE001 - whatever it is, these rows are answered, and once
+            self._note_defect()
+            self._inference.fail(rows, InternalFault())
+
+    def _submit(self, rows: Iterable[WaitingRow]) -> None:
         now, queue, watch, limit = self._now(), self._queue, self._deadlines.watch, self._queue_rows
         for waiting in rows:
             remaining = waiting.deadline - now
             if remaining <= 0:
-                waiting.end(DeadlineExceeded("queue"))
+                waiting.end(DeadlineExceeded("queue"), now)
             elif len(queue) < limit or self._has_room():
                 watch(waiting, remaining)
                 queue.append(waiting)
@@ -228,7 +238,7 @@ class BatchingCaller:
         take = queue.pop if is_overloaded else queue.popleft  # LIFO under overload
         while queue and len(batch) < self._batch_rows:
             waiting = take()
-            if waiting.on_result is not None:
+            if waiting.take is not None:
                 batch.append(waiting)
         if batch:
             self._left_at = now
@@ -253,14 +263,17 @@ class BatchingCaller:
             try:
                 is_answered = await self._inference.answer(batch)
             except Exception:  # noqa: BLE001 - a defect of ours: its rows must not wait for their deadlines
-                _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
-                fail(batch, InternalFault())
+                self._note_defect()
+                self._inference.fail(batch, InternalFault())
             was_none_free = len(self._calls) >= self._max_calls
             self._calls.pop(task, None)
             is_due = is_answered and was_none_free and self._gap_seconds_left() <= 0
             batch = self._take() if is_due else []
             if batch:
                 self._calls[task] = self._left_at
+
+    def _note_defect(self) -> None:
+        _log.exception("model_call.failed", model=self.version.model_name, version=self.version.version)
 
 
 def _span_of(batch: list[WaitingRow]) -> Span | None:
@@ -269,10 +282,11 @@ def _span_of(batch: list[WaitingRow]) -> Span | None:
     return spans[0].together(spans[1:]) if spans else None
 
 
-def _set(answer: asyncio.Future[Prediction], outcome: Prediction | ServingError) -> None:
+def _set(answer: asyncio.Future[Prediction], waiting: WaitingRow) -> None:
     if answer.done():
         return
-    if isinstance(outcome, ServingError):
-        answer.set_exception(outcome)
+    if isinstance(waiting.found, Prediction):
+        answer.set_result(waiting.found)
     else:
-        answer.set_result(outcome)
+        assert isinstance(waiting.found, ServingError)
+        answer.set_exception(waiting.found)

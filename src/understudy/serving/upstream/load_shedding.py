@@ -55,7 +55,8 @@ class LoadShedder:
     def reject(self, waiting: WaitingRow, remaining: float) -> None:
         """Shed a row that found the queue full, after the wait of all others, or at its deadline if that is sooner."""
         if remaining < self._wait_seconds:
-            waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.end, self._overloaded())
+            problem = self._overloaded()
+            waiting.timer = asyncio.get_running_loop().call_later(remaining, self._shed_one, waiting, problem)
             return
         self._rejected.append(waiting)
         if self.timer is None:
@@ -77,13 +78,16 @@ class LoadShedder:
         for rows in (self._queue, self._rejected):
             left = rows_ended_per_turn(due - rows[0].since) if rows else 0
             while rows and rows[0].since <= due:
-                if not rows[0].is_over and left <= 0:
+                if rows[0].take is not None and left <= 0:
                     is_more = True
                     break
                 waiting = rows.popleft()
-                left -= not waiting.is_over
-                waiting.end(problem)
+                left -= waiting.take is not None
+                self._shed_one(waiting, problem)
         if is_more:
             self.timer = asyncio.get_running_loop().call_soon(self._shed)
         elif self._queue or self._rejected:
             self.watch()
+
+    def _shed_one(self, waiting: WaitingRow, problem: Overloaded) -> None:
+        waiting.end(problem, self._now())

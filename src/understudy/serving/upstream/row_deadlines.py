@@ -4,14 +4,15 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import structlog
 
+from understudy.core.requests.rank import Ranking
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.tensors import Row
 from understudy.core.value import Slotted
-from understudy.errors import DeadlineExceeded, ServingError
+from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry.tracing import Span
 
 _log = structlog.get_logger(__name__)
@@ -26,47 +27,43 @@ SWEEP_ROWS = 128
 TIMER_SECONDS = 0.001
 """How early a timer of the event loop may come."""
 
-OnRowResult: TypeAlias = Callable[[Prediction | ServingError], None]
-"""Takes a row's prediction or its error; called once, from the event loop, and raises nothing."""
+Found: TypeAlias = Prediction | Ranking | UnderstudyError
+"""What a row or a call ends with."""
 
 
-class WaitingRow(Slotted):
+class WaitingRow(Slotted, kw_only=True):
     """A row that has no answer yet; once it is over it takes none, whatever still holds it."""
 
-    row: Row
-    deadline: float
-    since: float
-    on_result: OnRowResult | None
-    """``None`` once it is over."""
+    row: Row = ()
+    deadline: float = 0.0
+    since: float = 0.0
+    """From when on it waits."""
+    take: Callable[[Any], None] | None = None
+    """Takes it when it is over; called once, from the event loop, and raises nothing. ``None`` once it is over."""
     span: Span | None = None
     """Its call's, where that is traced."""
     timer: asyncio.TimerHandle | None = None
+    found: Found | None = None
+    """Its prediction or its error, once it is over."""
+    ended: float = 0.0
+    """When that was; all times are monotonic seconds."""
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the row takes no answer any more."""
-        return self.on_result is None
-
-    def end(self, outcome: Prediction | ServingError) -> None:
+    def end(self, found: Found, at: float) -> None:
         """Give the row its answer or its error, unless it is over."""
-        on_result = self.on_result
-        if on_result is None:
+        take = self.take
+        if take is None:
             return
-        self.on_result = None
+        self.take, self.found, self.ended = None, found, at
         if self.timer is not None:
             self.timer.cancel()
         try:
-            on_result(outcome)
+            take(self)
         except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
             _log.exception("answer.failed")
 
-    def expire(self) -> None:
-        """End the row with E504."""
-        self.end(DeadlineExceeded("upstream"))
-
     def leave(self) -> None:
         """Want no answer any more."""
-        self.on_result = None
+        self.take = None
         if self.timer is not None:
             self.timer.cancel()
 
@@ -96,13 +93,13 @@ class RowDeadlines:
     def watch(self, waiting: WaitingRow, remaining: float) -> None:
         """End a row at its deadline, ``remaining`` seconds from now."""
         rows = self._rows
-        while rows and rows[0].on_result is None:
+        while rows and rows[0].take is None:
             rows.popleft()
         if len(rows) >= self._sweep_rows:  # one slow row stands before many that are over
-            self._rows = rows = deque(one for one in rows if not one.is_over)
+            self._rows = rows = deque(one for one in rows if one.take is not None)
             self._sweep_rows = 2 * len(rows) + SWEEP_ROWS
         if rows and waiting.deadline < rows[-1].deadline:
-            waiting.timer = asyncio.get_running_loop().call_later(remaining, waiting.expire)
+            waiting.timer = asyncio.get_running_loop().call_later(remaining, self._end_late, waiting)
             return
         rows.append(waiting)
         if self._timer is None or waiting.deadline < self._timer_deadline:  # a timer of a row that is over may be late
@@ -121,17 +118,20 @@ class RowDeadlines:
         due = now + TIMER_SECONDS
         rows = self._rows
         left = rows_ended_per_turn(due - rows[0].deadline) if rows else 0
-        while rows and (rows[0].is_over or rows[0].deadline <= due):
+        while rows and (rows[0].take is None or rows[0].deadline <= due):
             waiting = rows[0]
-            if not waiting.is_over and left <= 0:
+            if waiting.take is not None and left <= 0:
                 self._expire_after(0.0, waiting.deadline)
                 return
             rows.popleft()
-            left -= not waiting.is_over
-            waiting.expire()
+            left -= waiting.take is not None
+            self._end_late(waiting)
         if rows:
             deadline = rows[0].deadline
             self._expire_after(deadline - now, deadline)
+
+    def _end_late(self, waiting: WaitingRow) -> None:
+        waiting.end(DeadlineExceeded("upstream"), self._now())
 
 
 def rows_ended_per_turn(late_seconds: float) -> int:

@@ -13,7 +13,7 @@ from ended_calls import an_ended, number_of
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import Role
 from understudy.errors import NotLogged
-from understudy.serving.call import Ended, not_logged
+from understudy.serving.call import Call, refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 
 LONG = 60.0
@@ -47,10 +47,8 @@ class Answers:
         self.given: list[int] = []
         self.all_given = asyncio.Event()
 
-    def settle(self, ended: Sequence[Ended]) -> None:
-        self.given += [
-            -number_of(one) if isinstance(one.outcome.served.error, NotLogged) else number_of(one) for one in ended
-        ]
+    def settle(self, ended: Sequence[Call]) -> None:
+        self.given += [-number_of(one) if isinstance(one.error, NotLogged) else number_of(one) for one in ended]
         self.all_given.set()
 
 
@@ -90,7 +88,7 @@ async def test_rows_of_the_next_groups_do_not_wait_for_each_other():
     assert answers.given == [1, 2]
 
 
-@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (not_logged, [-1])])
+@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (refuse_unlogged, [-1])])
 async def test_a_call_whose_sync_fails_is_answered_or_refused(refused, expected):
     spool, answers = Synced(), Answers()
     log = DurableCommit(spool, refused, wait_seconds=LONG)
@@ -102,7 +100,7 @@ async def test_a_call_whose_sync_fails_is_answered_or_refused(refused, expected)
     assert answers.given == expected
 
 
-@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (not_logged, [-1])])
+@pytest.mark.parametrize(("refused", "expected"), [(None, [1]), (refuse_unlogged, [-1])])
 async def test_a_disk_that_hangs_holds_an_answer_no_longer_than_it_may_and_is_counted(refused, expected):
     spool, answers, late = Synced(), Answers(), list[Any]()
     log = DurableCommit(spool, refused, wait_seconds=0.02, on_late=lambda: late.append(1))
@@ -120,7 +118,7 @@ async def test_a_disk_that_hangs_holds_an_answer_no_longer_than_it_may_and_is_co
 
 async def test_a_row_that_is_dropped_waits_for_no_sync():
     spool, answers = Synced(), Answers()
-    log = DurableCommit(spool, not_logged, wait_seconds=LONG)
+    log = DurableCommit(spool, refuse_unlogged, wait_seconds=LONG)
     spool.is_full = True
 
     log.commit([an_ended(1)], answers.settle)
@@ -132,7 +130,7 @@ async def test_a_row_that_is_dropped_waits_for_no_sync():
 async def test_a_shadow_waits_for_no_sync():
     spool, answers = Synced(), Answers()
 
-    DurableCommit(spool, not_logged, wait_seconds=LONG).commit([an_ended(1, role=Role.SHADOW)], answers.settle)
+    DurableCommit(spool, refuse_unlogged, wait_seconds=LONG).commit([an_ended(1, role=Role.SHADOW)], answers.settle)
 
     assert answers.given == [1]
     assert not spool.waiting

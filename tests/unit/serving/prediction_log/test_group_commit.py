@@ -10,7 +10,7 @@ from spooled_rows import a_prediction_id
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import Role
 from understudy.errors import NotLogged
-from understudy.serving.call import Ended, not_logged
+from understudy.serving.call import Call, refuse_unlogged
 from understudy.serving.prediction_log.group_commit import GroupCommit, Settle
 
 
@@ -46,7 +46,7 @@ class Full(KeptRows):
 
 
 def noted(events: list[Any]) -> Settle:
-    def settle(ended: Sequence[Ended]) -> None:
+    def settle(ended: Sequence[Call]) -> None:
         events.append(["answers", *map(number_of, ended)])
 
     return settle
@@ -84,17 +84,17 @@ def test_calls_whose_rows_are_dropped_are_answered_unless_they_are_to_be_refused
     refused = [*(an_ended(number) for number in range(4)), an_ended(4, has_row=False)]
 
     GroupCommit(Full()).commit(answered, noted([]))
-    GroupCommit(Full(), not_logged).commit(refused, noted([]))
+    GroupCommit(Full(), refuse_unlogged).commit(refused, noted([]))
 
-    assert [one.outcome.served.error for one in answered] == [None] * 4
-    assert [one.row is None for one in answered] == [True, False, True, False]
-    assert [type(one.outcome.served.error) is NotLogged for one in refused] == [True, False, True, False, False]
+    assert [one.error for one in answered] == [None] * 4
+    assert [one.log_row is None for one in answered] == [True, False, True, False]
+    assert [type(one.error) is NotLogged for one in refused] == [True, False, True, False, False]
 
 
 def test_a_shadow_whose_row_is_dropped_is_counted_as_it_ended():
     shadow = an_ended(0, role=Role.SHADOW)
 
-    GroupCommit(Full(), not_logged).commit([shadow], noted([]))
+    GroupCommit(Full(), refuse_unlogged).commit([shadow], noted([]))
 
-    assert shadow.row is None
-    assert shadow.outcome.served.error is None
+    assert shadow.log_row is None
+    assert shadow.error is None

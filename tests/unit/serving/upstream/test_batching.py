@@ -265,9 +265,29 @@ async def test_rows_that_wait_have_failed_when_closing_is_over():
     caller = a_caller(backend, concurrency=1)
     answered: list[object] = []
     since = time.monotonic()
-    caller.submit(WaitingRow(row_of(float(number)), since + 5, since, answered.append) for number in range(12))
+    caller.submit(
+        WaitingRow(
+            row=row_of(float(number)), deadline=since + 5, since=since, take=lambda row: answered.append(row.found)
+        )
+        for number in range(12)
+    )
     await asyncio.sleep(0.01)
 
     await caller.close()
 
     assert len(answered) == 12
+
+
+async def test_a_defect_at_sending_ends_the_rows_that_were_to_be_sent():
+    class NoNumber(int):
+        def __gt__(self, other: object) -> bool:
+            raise ZeroDivisionError(str(other))
+
+    backend = MemoryBackend(echo)
+    caller = a_caller(backend, queue_rows=NoNumber(8))
+
+    async with asyncio.timeout(5):
+        answers = await call_all(caller, [1.0, 2.0])
+
+    assert [type(answer) for answer in answers] == [InternalFault, InternalFault]
+    assert backend.calls == []

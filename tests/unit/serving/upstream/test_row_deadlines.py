@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from virtual_time import run_in_virtual_time
 
 from understudy.core.schema.outputs import Prediction
-from understudy.errors import DeadlineExceeded, ServingError
+from understudy.errors import DeadlineExceeded
 from understudy.serving.upstream.row_deadlines import SWEEP_ROWS, RowDeadlines, WaitingRow
 
 ANSWER = Prediction(b"0.5", 0.5)
@@ -17,11 +18,9 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def a_row(
-    deadlines: RowDeadlines, seconds: float, on_result: Callable[[Prediction | ServingError], None] = lambda _: None
-) -> WaitingRow:
+def a_row(deadlines: RowDeadlines, seconds: float, on_result: Callable[[Any], None] = lambda _: None) -> WaitingRow:
     """Return a row that is watched and has so many seconds left."""
-    waiting = WaitingRow((b"",), now() + seconds, now(), on_result)
+    waiting = WaitingRow(row=(b"",), deadline=now() + seconds, since=now(), take=lambda over: on_result(over.found))
     deadlines.watch(waiting, seconds)
     return waiting
 
@@ -45,7 +44,7 @@ def test_each_row_is_over_at_its_own_deadline_whatever_the_order():
 def test_a_row_is_over_at_its_deadline_although_an_answered_one_before_it_had_a_later_one():
     async def scenario() -> list[float]:
         deadlines = RowDeadlines(now)
-        a_row(deadlines, 30).end(ANSWER)
+        a_row(deadlines, 30).end(ANSWER, now())
         return await asyncio.gather(*(until_late(deadlines, seconds) for seconds in (0.2, 0.3, 2.0)))
 
     assert run_in_virtual_time(scenario()) == pytest.approx([0.2, 0.3, 2.0], abs=0.01)
@@ -59,7 +58,7 @@ def test_rows_that_are_over_are_not_kept_because_a_slow_one_came_first():
             answered = [a_row(deadlines, 60) for _ in range(64)]
             kept.append(len(deadlines))
             for waiting in answered:
-                waiting.end(ANSWER)
+                waiting.end(ANSWER, now())
         return kept
 
     assert max(run_in_virtual_time(scenario())) <= SWEEP_ROWS + 2 * 64

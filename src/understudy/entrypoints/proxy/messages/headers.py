@@ -11,7 +11,7 @@ from understudy.core.upstream.trace_context import read_traceparent
 from understudy.core.value import Value
 from understudy.errors import HeaderInvalid
 from understudy.ports.telemetry.tracing import Span
-from understudy.serving.call import Outcome
+from understudy.serving.call import Call
 from understudy.serving.upstream.cached_inference import CacheResult
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
@@ -123,25 +123,24 @@ def _milliseconds(name: bytes, value: bytes) -> float:
     return int(value) / 1000
 
 
-def receipt_lines(outcome: Outcome, *, name_version: bool) -> bytes:
+def receipt_lines(call: Call, *, name_version: bool) -> bytes:
     """Return the receipt (version, role, timings) of an answer, or of an error after the routing, as header lines.
 
     A version's label is percent-encoded where it has characters that a header may not.
     """
-    served, seconds = outcome.served, outcome.seconds
-    version = served.version
+    version = call.version
     return b"x-prediction-id: %b\r\nserver-timing: route;dur=%.2f, features;dur=%.2f, %b, upstream;dur=%.2f\r\n%b" % (
-        outcome.prediction_id.encode(),
-        seconds.route * 1000,
-        seconds.features * 1000,
-        _CACHE_STAGES[served.cache],
-        seconds.upstream * 1000,
+        call.prediction_id.encode(),
+        (call.routed - call.started) * 1000,
+        (call.ready - call.routed) * 1000,
+        _CACHE_STAGES[call.cache],
+        (call.ended - call.ready) * 1000,
         _constant_lines(
-            outcome.generation,
+            call.policy.generation,
             version.version if name_version else None,
-            outcome.role,
-            served.cache,
-            version.cache_ttl_seconds if served.prediction is not None else None,
+            call.role,
+            call.cache,
+            version.cache_ttl_seconds if call.prediction is not None else None,
         ),
     )
 

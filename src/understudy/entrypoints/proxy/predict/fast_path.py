@@ -17,7 +17,7 @@ from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lin
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
 from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import within
-from understudy.serving.call import Outcome
+from understudy.serving.call import UNREAD, Call
 from understudy.serving.turn_group import TurnGroup
 
 _log = structlog.get_logger(__name__)
@@ -48,9 +48,9 @@ class FastPath:
 
     def __init__(self, handler: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int) -> None:
         self.handler = handler
-        self._new_id = new_id
+        self.new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
-        self._turn = TurnGroup[_Call](handler.begin)
+        self._turn = TurnGroup[WholeCall](handler.begin)
 
     def offer(
         self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, writer: ResponseWriter
@@ -63,13 +63,13 @@ class FastPath:
             body: All of it.
             writer: Takes the answer.
         """
-        model_name = _model_of(target) if len(target) <= _MAX_TARGET else None
+        model_name = model_of(target)
         if model_name is None or len(body) > self._max_body_bytes:
             return False
         handler = self.handler
         fields, headers = (headers, headers.items()) if isinstance(headers, dict) else (dict(headers), headers)
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
-        self._turn.add(_Call(model_name, fields, body, span, target, handler, self._new_id, writer))
+        self._turn.add(_Call(model_name, UNREAD, None, None, span, fields, body, target, self, writer))
         handler.in_flight += 1
         return True
 
@@ -78,39 +78,36 @@ class _Call(WholeCall):
     """A call on the fast path: makes its answer, and gives that to its writer."""
 
     _target: bytes
-    _handler: PredictHandler
-    _new_id: Callable[[], str]
+    _path: FastPath
     _writer: ResponseWriter
 
-    def on_result(self, found: Outcome | Exception) -> None:
-        """Answer with the call's outcome; a defect is answered E500."""
-        self._handler.in_flight -= 1
-        make_answer = self._make_answer if self.span is None else self._traced_answer
-        try:
-            answer = make_answer(found)
-        except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
-            answer = make_answer(defect)
+    def on_result(self, found: Call | Exception) -> None:
+        """Answer with the call as it ended; a defect is answered E500."""
+        self._path.handler.in_flight -= 1
+        span = self.span
+        if span is None:
+            self._writer.answer(*self._answer(found))
+            return
+        with within(span):  # the result may come in another call's turn of the event loop
+            answer = self._answer(found)
         self._writer.answer(*answer)
-        if self.span is not None:
-            end_span(self.span, answer[0])
+        end_span(span, answer[0])
 
-    def _traced_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
-        with within(self.span):  # the result may come in another call's turn of the event loop
-            return self._make_answer(found)
-
-    def _make_answer(self, found: Outcome | Exception) -> tuple[int, bytes, bytes]:
+    def _answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
         """Return status, header lines and body, as the handler's own replies have them."""
-        handler = self._handler
-        request_id, identity_lines = identify(self.fields, self._new_id, self.span)
-        path = self._target.decode()
-        if type(found) is Outcome:
-            status, lines, body = handler.answer(found, path)
-            return status, lines + identity_lines, body
+        handler, target = self._path.handler, self._target
+        request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
+        try:
+            if isinstance(found, Call):
+                status, lines, body = handler.answer(found, target.decode())
+                return status, lines + identity_lines, body
+        except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
+            found = defect
         if isinstance(found, UnderstudyError):
-            reply = handler.refuse(found, path)
+            reply = handler.refuse(found, target.decode())
         else:
-            _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
-            reply = handler.refuse(InternalFault(), path)
+            _log.error("request.failed", request_id=request_id, path=target.decode(), exc_info=found)
+            reply = handler.refuse(InternalFault(), target.decode())
         return reply.status, header_lines(reply.headers) + identity_lines, reply.body
 
 

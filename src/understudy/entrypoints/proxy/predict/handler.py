@@ -20,7 +20,7 @@ from understudy.core.routing.access import AnyModel, Scope, admit, key_of, model
 from understudy.core.routing.policy import ApiKey, PolicySnapshot, Role
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
-from understudy.core.value import Slotted, Value
+from understudy.core.value import Value
 from understudy.entrypoints.proxy.messages.headers import (
     WISHES,
     HeaderFields,
@@ -43,8 +43,8 @@ from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.ports.telemetry.tracing import CURRENT, Span, Tracer, step
-from understudy.serving.call import Asked, Outcome
+from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
+from understudy.serving.call import Asked, Call
 from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.turn import Predictor
 
@@ -60,17 +60,11 @@ Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
 
 
-class WholeCall(Slotted):
+class WholeCall(Asked):
     """A predict call of which all has come."""
 
-    model_name: str
     fields: HeaderFields
     body: bytes
-    span: Span | None
-
-    def on_result(self, found: Outcome | Exception) -> None:
-        """Answer with the call's outcome; a defect is answered E500."""
-        raise NotImplementedError
 
 
 class _Admitted(Value, frozen=True):
@@ -138,19 +132,20 @@ class PredictHandler:
                 self.admit(options, Scope.PREDICT, model_name)
             body = await call.read_body()
             request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
-            outcome = await self._predictor.predict(
+            answered = await self._predictor.predict(
                 model_name, request, timeout_seconds=self._left(options, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
         finally:
             self.in_flight -= 1
-        return self.reply(outcome, call.path)
+        return self.reply(answered, call.path)
 
     def begin(self, calls: Iterable[WholeCall]) -> None:
         """Do what :meth:`predict` does with calls that came as a whole, all in one turn of the event loop.
 
-        Raises nothing; each call's ``on_result`` is called once, also with what :meth:`predict` would refuse.
+        Raises nothing; each call's ``on_result`` is called once, also with what :meth:`predict` would refuse. Fills in
+        what is asked.
         """
         arrived = self._now()
         admitted: dict[tuple[str | None, str], _Admitted] = {}
@@ -165,24 +160,24 @@ class PredictHandler:
                     admitted[options.authorization, model_name] = caller
                 if caller.is_limited:
                     self._rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), arrived)
-                request = read_predict(call.body, caller.decoder)
-                left = None if options.timeout_seconds is None else self._left(options, arrived)
-                asked.append(Asked(model_name, request, call.on_result, left, None, call.span))
+                call.request = read_predict(call.body, caller.decoder)
+                call.timeout_seconds = self._left(options, arrived)
+                asked.append(call)
             except Exception as problem:  # noqa: BLE001 - it is answered E500, and logged
                 call.on_result(problem)
         self._predictor.begin(asked)
 
-    def reply(self, outcome: Outcome, path: str) -> Reply:
+    def reply(self, call: Call, path: str) -> Reply:
         """Answer a call that had a route."""
-        status, lines, body = self.answer(outcome, path)
+        status, lines, body = self.answer(call, path)
         return Reply(status, headers_of_lines(lines), body)
 
-    def answer(self, outcome: Outcome, path: str) -> tuple[int, bytes, bytes]:
+    def answer(self, call: Call, path: str) -> tuple[int, bytes, bytes]:
         """Return the status, the header lines and the body that such a call is answered with."""
-        error = outcome.served.error
-        receipt = receipt_lines(outcome, name_version=self._version_headers)
+        error = call.error
+        receipt = receipt_lines(call, name_version=self._version_headers)
         if error is None:
-            return 200, _JSON_LINE + receipt, answer_body(outcome)
+            return 200, _JSON_LINE + receipt, answer_body(call)
         return status_of(error), problem_lines(error) + receipt, problem_body(error, path)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
@@ -286,38 +281,36 @@ class PredictHandler:
         if isinstance(member, UnderstudyError):
             return False, orjson.dumps({"error": describe(member)})
         with step("understudy.predict"):
-            outcome = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
-        error = outcome.served.error
-        if error is None:
-            return True, answer_body(outcome, member.entity_id)
+            call = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
+        if call.error is None:
+            return True, answer_body(call, member.entity_id)
         receipt = {
-            "error": describe(error),
-            "version": outcome.served.version.version,
-            "role": outcome.role,
-            "prediction_id": outcome.prediction_id,
+            "error": describe(call.error),
+            "version": call.version.version,
+            "role": call.role,
+            "prediction_id": call.prediction_id,
             "entity_id": member.entity_id,
         }
         return False, orjson.dumps(receipt)
 
 
-def answer_body(outcome: Outcome, entity_id: str | None = None) -> bytes:
+def answer_body(call: Call, entity_id: str | None = None) -> bytes:
     """Return an answer as JSON; ``entity_id`` names its entity among the members of a batch."""
-    served = outcome.served
-    prediction = served.prediction.json if served.prediction is not None else b"null"
-    defaulted = served.assembled.defaulted if served.assembled is not None else ()
+    prediction = call.prediction.json if call.prediction is not None else b"null"
+    defaulted = call.assembled.defaulted if call.assembled is not None else ()
     body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (
         prediction,
-        _who(served.version.model_name, served.version.version, outcome.role),
-        outcome.prediction_id.encode(),
-        outcome.generation,
+        _who(call.version.model_name, call.version.version, call.role),
+        call.prediction_id.encode(),
+        call.policy.generation,
     )
-    if entity_id is None and outcome.fallback_from is None and not defaulted:
+    if entity_id is None and call.failed is None and not defaulted:
         return body + b"}"
     extra: dict[str, object] = {}
     if entity_id is not None:
         extra["entity_id"] = entity_id
-    if outcome.fallback_from is not None:
-        extra["fallback"] = {"from_version": outcome.route.version.version, "code": outcome.fallback_from.code}
+    if call.fallback_from is not None:
+        extra["fallback"] = {"from_version": call.route.version.version, "code": call.fallback_from.code}
     if defaulted:
         extra["defaulted"] = defaulted
     return body + b"," + orjson.dumps(extra)[1:]
