@@ -7,7 +7,7 @@ import structlog
 
 from understudy.core.prediction_log.call_slices import call_slices
 from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
-from understudy.core.prediction_log.row import PredictionRow, Status
+from understudy.core.prediction_log.row import PredictionRow, Status, row_of
 from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.routing.route import Reason
 from understudy.errors import (
@@ -96,28 +96,30 @@ class CallRecorder:
         prediction, assembled, fallback_from = call.prediction, call.assembled, call.fallback_from
         error = call.error or fallback_from
         role, route, policy = call.role, call.route, call.policy
-        return PredictionRow(
-            call.prediction_id,
-            unix,
-            call.version.id,
-            call.version.id if role is Role.SHADOW else route.version.id,
-            call.request.entity_id,
-            assembled.digest if assembled is not None else "",
-            prediction.logged if prediction is not None else b"null",
-            prediction.score if prediction is not None else None,
-            int((call.ended - call.started) * 1_000_000),
-            role,
-            route.reason,
-            route.bucket,
-            policy.generation,
-            policy.rollout_id,
-            call.cache is CacheResult.HIT,
-            Status.OK if error is None else _status(call.error, fallback_from),
-            error.code if error is not None else None,
-            assembled.defaulted if assembled is not None else (),
-            None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
-            None if call.request.category is None and not policy.slices else _slices(call),
-            self._logged_inputs(call) if policy.input_sample_percent else None,
+        return row_of(
+            (
+                call.prediction_id,
+                unix,
+                call.version.id,
+                call.version.id if role is Role.SHADOW else route.version.id,
+                call.request.entity_id,
+                assembled.digest if assembled is not None else "",
+                prediction.logged if prediction is not None else b"null",
+                prediction.score if prediction is not None else None,
+                int((call.ended - call.started) * 1_000_000),
+                role,
+                route.reason,
+                route.bucket,
+                policy.generation,
+                policy.rollout_id,
+                call.cache is CacheResult.HIT,
+                Status.OK if error is None else _status(call.error, fallback_from),
+                error.code if error is not None else None,
+                assembled.defaulted if assembled is not None else (),
+                None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
+                None if call.request.category is None and not policy.slices else _slices(call),
+                self._logged_inputs(call) if policy.input_sample_percent else None,
+            )
         )
 
     def _logged_inputs(self, call: Call) -> bytes | None:
