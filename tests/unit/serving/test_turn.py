@@ -35,7 +35,7 @@ from understudy.core.schema.features import Feature
 from understudy.core.schema.outputs import MAX_CACHED_BYTES, Origin, Prediction, encode_cached
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.core.windows.builder import WindowBuilder
-from understudy.entrypoints.proxy.messages.headers import receipt_lines
+from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -281,7 +281,7 @@ async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that
 
     for outcome in answered:
         assert outcome.cache is CacheResult.TOO_LARGE
-        lines = receipt_lines(outcome, name_version=True)
+        lines, _ = answer_of(outcome, name_version=True)
         assert b"cache-status: understudy; fwd=miss; detail=too-large\r\n" in lines
         assert b"stored" not in lines
     assert len(stage.memory_cache) == len(shared) == kept

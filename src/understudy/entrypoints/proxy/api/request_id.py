@@ -7,8 +7,9 @@ import structlog
 
 from understudy.entrypoints.proxy.api.lingering_close import lingering
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
+from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
-from understudy.entrypoints.proxy.messages.headers import headers_of_lines, identify
+from understudy.entrypoints.proxy.messages.headers import headers_of_lines
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.entrypoints.proxy.server.response_writer import IS_INCOMPLETE, IS_LOST, WRITE_WHOLE, WriteWhole

@@ -12,8 +12,9 @@ from typing import Protocol
 
 import structlog
 
+from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lines, identify
+from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lines
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
 from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import within

@@ -7,7 +7,7 @@ same.
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from functools import lru_cache, partial
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -17,19 +17,18 @@ from understudy.core.requests.predict import PredictRequest, parse_predict, pars
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
 from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
-from understudy.core.routing.policy import ApiKey, PolicySnapshot, Role
+from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.core.value import Value
+from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
     WISHES,
     HeaderFields,
     RequestOptions,
     content_length,
-    header_lines,
     headers_of_lines,
     read_headers,
-    receipt_lines,
 )
 from understudy.entrypoints.proxy.messages.problems import (
     Places,
@@ -54,7 +53,6 @@ loop for all other callers (head-of-line blocking)."""
 CLEAN_INLINE_BYTES = 262_144
 """A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
 thread too, and handing the body over costs more (measured: 0.2 ms)."""
-_JSON_LINE = header_lines([JSON])
 _NO_WISHES = RequestOptions()
 Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
@@ -174,11 +172,11 @@ class PredictHandler:
 
     def answer(self, call: Call, path: str) -> tuple[int, bytes, bytes]:
         """Return the status, the header lines and the body that such a call is answered with."""
+        lines, body = answer_of(call, name_version=self._version_headers)
         error = call.error
-        receipt = receipt_lines(call, name_version=self._version_headers)
         if error is None:
-            return 200, _JSON_LINE + receipt, answer_body(call)
-        return status_of(error), problem_lines(error) + receipt, problem_body(error, path)
+            return 200, lines, body
+        return status_of(error), problem_lines(error) + lines, problem_body(error, path)
 
     async def rank(self, call: HttpCall, model_name: str, forced_version: str | None = None) -> Reply:
         """Answer ``POST /v1/models/{model}/rank``, or ``…/versions/{version}/rank`` with a forced version."""
@@ -283,7 +281,7 @@ class PredictHandler:
         with step("understudy.predict"):
             call = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         if call.error is None:
-            return True, answer_body(call, member.entity_id)
+            return True, answer_of(call, name_version=self._version_headers, entity_id=member.entity_id)[1]
         receipt = {
             "error": describe(call.error),
             "version": call.version.version,
@@ -292,30 +290,3 @@ class PredictHandler:
             "entity_id": member.entity_id,
         }
         return False, orjson.dumps(receipt)
-
-
-def answer_body(call: Call, entity_id: str | None = None) -> bytes:
-    """Return an answer as JSON; ``entity_id`` names its entity among the members of a batch."""
-    prediction = call.prediction.json if call.prediction is not None else b"null"
-    defaulted = call.assembled.defaulted if call.assembled is not None else ()
-    body = b'{"prediction":%b,%b,"prediction_id":"%b","generation":%d' % (
-        prediction,
-        _who(call.version.model_name, call.version.version, call.role),
-        call.prediction_id.encode(),
-        call.policy.generation,
-    )
-    if entity_id is None and call.failed is None and not defaulted:
-        return body + b"}"
-    extra: dict[str, object] = {}
-    if entity_id is not None:
-        extra["entity_id"] = entity_id
-    if call.fallback_from is not None:
-        extra["fallback"] = {"from_version": call.route.version.version, "code": call.fallback_from.code}
-    if defaulted:
-        extra["defaulted"] = defaulted
-    return body + b"," + orjson.dumps(extra)[1:]
-
-
-@lru_cache(maxsize=4_096)
-def _who(model_name: str, label: str, role: Role) -> bytes:
-    return b'"model":%b,"version":%b,"role":"%b"' % (orjson.dumps(model_name), orjson.dumps(label), role.value.encode())

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, content_length, identify, read_headers
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, content_length, read_headers
 from understudy.errors import HeaderInvalid
 
 
@@ -43,33 +43,6 @@ def test_any_deadline_is_a_time_above_zero_or_refused(name, value):
     else:
         assert asked.timeout_seconds is not None
         assert asked.timeout_seconds > 0
-
-
-def new_id() -> str:
-    return "0123456789abcdef" * 2
-
-
-@given(st.binary(max_size=200) | st.from_regex(rb"[!-~]{1,128}", fullmatch=True))
-def test_a_request_id_is_echoed_only_when_it_is_safe_in_a_header_and_made_otherwise(value):
-    identity = identify({b"x-request-id": value}, new_id)
-
-    is_safe = 0 < len(value) <= 128 and all(0x21 <= byte <= 0x7E for byte in value)
-    assert identity.request_id == (value.decode() if is_safe else new_id())
-    assert identity.lines == b"x-request-id: %b\r\n" % identity.request_id.encode()
-
-
-def test_a_trace_is_continued_with_a_span_of_its_own():
-    parent = b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01"
-
-    identity = identify({b"traceparent": parent, b"x-request-id": b"mine"}, new_id)
-
-    answered = b"traceresponse: 00-" + b"a" * 32 + b"-0123456789abcdef-00\r\n"
-    assert identity.lines == b"x-request-id: mine\r\n" + answered
-
-
-@pytest.mark.parametrize("parent", [b"junk", b"00-" + b"0" * 32 + b"-" + b"b" * 16 + b"-01"])
-def test_a_trace_context_that_cannot_be_used_is_not_answered(parent):
-    assert identify({b"traceparent": parent}, new_id) == identify({}, new_id)
 
 
 def test_a_compressed_body_is_refused():

@@ -7,7 +7,8 @@ import pytest
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from understudy.core.upstream.trace_context import read_trace_context
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, identify, read_headers
+from understudy.entrypoints.proxy.messages.answers import identify
+from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
 from understudy.entrypoints.proxy.server.head_reader import MAX_HEAD, WholeRequest, read_whole
 from understudy.entrypoints.proxy.server.head_rules import LOCAL_NAMES, HeadRules, absolute_target_problem
 from understudy.errors import UnderstudyError
