@@ -5,6 +5,7 @@ from http import HTTPStatus
 from typing import Any
 
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread_bytes, is_answered, is_free
+from understudy.entrypoints.proxy.server.head_reader import read_whole
 from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.parser_callbacks import ParserCallbacks
 from understudy.entrypoints.proxy.server.request_state import State
@@ -71,10 +72,27 @@ class Connection(ParserCallbacks):
             self._backlog.add(data)
             return
         self._keep_alive.idle_since = None
-        if self._state is _IDLE and self._fast_path.offer_whole(self, data, self._head_rules):
-            self._read_timeout.stop()  # empty lines may have come before it
-        else:
+        if self._state is not _IDLE or not self._offer_whole(data):
             self._read(data)
+        elif self._read_timeout.timer is not None:
+            self._read_timeout.stop()  # empty lines have come before it
+
+    def _offer_whole(self, data: bytes) -> bool:
+        """Offer the bytes of one read to the fast path if they are a plain call; the HTTP parser never sees them then.
+
+        Return whether they are taken.
+        """
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
+            return False
+        if self._fast_path is None or self.flow.write_paused or self.transport.is_closing():
+            return False
+        request = read_whole(data)
+        if request is None or b"host" not in request.fields:
+            return False
+        if self._head_rules.problem_of_plain(b"POST", request.fields) is not None:
+            return False  # the parser's way says so
+        return self._offer(request.target, request.fields, request.body, is_last=True)
 
     def _read(self, data: bytes) -> None:
         """Parse requests; start the read timeout when the bytes do not make a request yet, stop it when they do."""

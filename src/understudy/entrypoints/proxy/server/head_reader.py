@@ -22,7 +22,7 @@ _FRAMING = frozenset((b"connection", b"expect", b"proxy-connection", b"transfer-
 """Headers that say how a message ends or what becomes of its connection: the parser knows what they mean."""
 _READ = OPTION_HEADERS | NAMES_REQUEST | RULED_HEADERS | _FRAMING
 _FIELD = re.compile(rb"\n((?i:%b)):[\t ]*+([^\r]*+)" % b"|".join(sorted(_READ)))
-_LENGTH = re.compile(rb"[0-9]{1,9}")
+_MAX_DIGITS = 9
 
 
 class WholeRequest(Value, frozen=True, gc=False):
@@ -50,10 +50,12 @@ def read_whole(data: bytes) -> WholeRequest | None:
         return None
     body_at = head.end()
     found = _FIELD.findall(data, 0, body_at)
-    fields = {name.lower(): value for name, value in found}
+    fields = {}
+    for name, value in found:  # no comprehension: as a function of its own it takes a fifth longer
+        fields[name.lower()] = value
     if len(fields) != len(found) or not _FRAMING.isdisjoint(fields):
         return None
     length = fields.get(b"content-length", b"")
-    if _LENGTH.fullmatch(length) is None or int(length) != len(data) - body_at:
+    if not length.isdigit() or len(length) > _MAX_DIGITS or int(length) != len(data) - body_at:
         return None
     return WholeRequest(head[1], fields, data[body_at:])

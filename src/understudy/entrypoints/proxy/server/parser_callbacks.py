@@ -5,14 +5,16 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
-from understudy.entrypoints.proxy.server.fast_path_requests import FastPathRequests
+from understudy.entrypoints.proxy.messages.headers import RawHeaders
+from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
+from understudy.entrypoints.proxy.server.backpressure import is_free
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, HeadRules, absolute_target_problem
 from understudy.entrypoints.proxy.server.request_state import State
 from understudy.entrypoints.proxy.server.response_writer import (
     IS_INCOMPLETE,
     IS_LOST,
     WRITE_WHOLE,
+    FastPathCycle,
     LastResponse,
     write_whole,
 )
@@ -47,7 +49,7 @@ class ParserCallbacks(HttpToolsProtocol):
         self._stagnant_bytes = 0
         """What has come since a request or its head began or ended, or some of its body came: of a head or trailers."""
         self._last = LastResponse()
-        self._fast_path = FastPathRequests(self.app_state.get(FAST_PATH), self._last)
+        self._fast_path: FastPath | None = self.app_state.get(FAST_PATH)
 
     def on_message_begin(self) -> None:
         """Make nothing yet that only ASGI needs."""
@@ -72,7 +74,7 @@ class ParserCallbacks(HttpToolsProtocol):
             self._state = _UPGRADE
             return
         problem = self._head_rules.problem(method, self.url, version, self.headers)
-        if problem is None and self._fast_path.may_take(self, method, version):
+        if problem is None and self._may_take(method, version):
             self._state = _HOLDING
             return
         problem = problem or absolute_target_problem(self.url, self.headers)  # the fast path takes none of them
@@ -83,6 +85,18 @@ class ParserCallbacks(HttpToolsProtocol):
             self.cycle.keep_alive = False
         if not self.cycle.keep_alive:
             self.scope[IS_INCOMPLETE] = partial(getattr, self.cycle, "more_body")  # type: ignore[literal-required]  # one more
+
+    def _may_take(self, method: bytes, version: str) -> bool:
+        """Whether the request whose head is complete is a plain predict call, and the next one to be answered."""
+        return (
+            self._fast_path is not None
+            and method == b"POST"
+            and model_of(self.url) is not None
+            and version == "1.1"
+            and self.parser.should_keep_alive()
+            and not self.expect_100_continue
+            and is_free(self)
+        )
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body."""
@@ -107,13 +121,32 @@ class ParserCallbacks(HttpToolsProtocol):
         body, self._held = b"".join(self._held), []
         self._keep_alive.pause()  # an earlier answer in the same read may have begun it
         may_answer = is_whole and not self.transport.is_closing()
-        if may_answer and self._fast_path.offer(self, self.url, self.headers, body, is_last=is_last):
+        if may_answer and self._offer(self.url, self.headers, body, is_last=is_last):
             return
         self._hand_over()
         if body:
             super().on_body(body)
         if is_whole:
             super().on_message_complete()
+
+    def _offer(self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, *, is_last: bool) -> bool:
+        """Offer the fast path a request that it may take; one that is taken is the connection's current cycle.
+
+        Args:
+            target: As it was sent.
+            headers: Lower-case names and values.
+            body: All of it.
+            is_last: Whether nothing has come behind it.
+        """
+        assert self._fast_path is not None
+        before, cycle = self.cycle, FastPathCycle(self)
+        if self._last.is_draining and is_last:
+            self._last.mark(cycle)  # before it is offered: it may be answered at once
+        self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
+        if self._fast_path.offer(target, headers, body, cycle):
+            return True
+        self.cycle = before
+        return False
 
     def _hand_over(self) -> None:
         """Let uvicorn have the request whose head is complete, and give the application a short way to answer."""

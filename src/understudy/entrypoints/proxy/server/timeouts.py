@@ -15,19 +15,20 @@ class _Timeout:
         on_timeout: Ends the connection.
     """
 
-    __slots__ = ("_loop", "_on_timeout", "_seconds", "_timer")
+    __slots__ = ("_loop", "_on_timeout", "_seconds", "timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, seconds: float, on_timeout: Callable[[], None]) -> None:
         self._loop = loop
         self._seconds = seconds
         self._on_timeout = on_timeout
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        """While it runs."""
 
     def stop(self) -> None:
         """Stop the timer: what it waits for has come, or the connection is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class ReadTimeout(_Timeout):
@@ -38,12 +39,12 @@ class ReadTimeout(_Timeout):
     @property
     def began_at(self) -> float | None:
         """When the request's first byte came, in the event loop's time; ``None`` while nothing is waited for."""
-        return None if self._timer is None else self._timer.when() - self._seconds
+        return None if self.timer is None else self.timer.when() - self._seconds
 
     def start(self) -> None:
         """Start the clock, unless it runs."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._on_timeout)
+        if self.timer is None:
+            self.timer = self._loop.call_later(self._seconds, self._on_timeout)
 
 
 class KeepAliveTimeout(_Timeout):
@@ -59,18 +60,18 @@ class KeepAliveTimeout(_Timeout):
     def begin(self) -> None:
         """Wait for the next request, or for the first one, from now on."""
         self.idle_since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._check)
+        if self.timer is None:
+            self.timer = self._loop.call_later(self._seconds, self._check)
 
     def pause(self) -> None:
         """Bytes have come: wait no more. The timer goes on, and finds out when it fires."""
         self.idle_since = None
 
     def _check(self) -> None:
-        self._timer = None
+        self.timer = None
         idle_seconds = self._loop.time() - self.idle_since if self.idle_since is not None else 0.0
         left = self._seconds - idle_seconds
         if left > TIMER_SECONDS:
-            self._timer = self._loop.call_later(left, self._check)
+            self.timer = self._loop.call_later(left, self._check)
         else:
             self._on_timeout()
