@@ -38,7 +38,6 @@ STAGES: Mapping[str, Sequence[str]] = {
         "httptools",
         "entrypoints/proxy/server/backpressure.py",
         "entrypoints/proxy/server/connection.py",
-        "entrypoints/proxy/server/fast_path_requests.py",
         "entrypoints/proxy/server/parser_callbacks.py",
         "entrypoints/proxy/server/upgrade.py",
     ),
@@ -56,7 +55,6 @@ STAGES: Mapping[str, Sequence[str]] = {
         "serving/turn.py",
         "serving/turn_group.py",
         "serving/version_calls.py",
-        "serving/version_inputs.py",
     ),
     "batches and callbacks": (
         "serving/upstream/batching.py",

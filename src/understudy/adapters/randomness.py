@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from itertools import chain
 
 _BLOCK = 400
 """Numbers that are fetched at once: two system calls for each request would cost 4 µs."""
@@ -10,19 +11,24 @@ _BLOCK = 400
 def random_numbers(bits: int) -> Iterator[int]:
     """Yield numbers of so many cryptographically random bits without end, each drawn once.
 
-    Take the first one after a fork: two processes with one block would draw the same numbers.
+    Take the first one after a fork: two processes with one block would draw the same numbers. Between two blocks no
+    function of Python is entered, which would cost more than the number.
     """
     size = (bits + 7) // 8
     spare = size * 8 - bits
-    while True:
-        block = os.urandom(size * _BLOCK)
-        for start in range(0, len(block), size):
-            yield int.from_bytes(block[start : start + size]) >> spare
+
+    def block() -> list[int]:
+        drawn = os.urandom(size * _BLOCK)
+        return [int.from_bytes(drawn[start : start + size]) >> spare for start in range(0, len(drawn), size)]
+
+    return chain.from_iterable(iter(block, None))
 
 
 def random_hex(count: int) -> Iterator[str]:
     """Yield so many random bytes as hex digits, without end; as :func:`random_numbers`."""
-    while True:
+
+    def block() -> list[str]:
         digits = os.urandom(count * _BLOCK).hex()
-        for start in range(0, len(digits), 2 * count):
-            yield digits[start : start + 2 * count]
+        return [digits[start : start + 2 * count] for start in range(0, len(digits), 2 * count)]
+
+    return chain.from_iterable(iter(block, None))

@@ -64,7 +64,11 @@ class CallRecorder:
             try:
                 if call.span is not None and call.span.is_recorded:
                     describe_call(call.span, call)
-                self._add(counts, call)
+                if call.failed is None:
+                    word = Status.OK if call.error is None else _outcome_word(call.error)
+                    _add_answer(counts, call, word, call.ended - call.started)
+                else:
+                    self._add_both(counts, call, call.failed)
             except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
                 _log.exception("call.not_reported", model=call.policy.model_name)
         for (version, role, word), (seconds, scores) in counts.items():
@@ -73,18 +77,14 @@ class CallRecorder:
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("call.not_reported", model=version.model_name)
 
-    def _add(self, counts: "_Counts", call: Call) -> None:
-        """Add a call under its answering version, and a failed challenger under itself, each with its own time."""
-        failed, seconds = call.failed, call.ended - call.started
-        word = Status.OK if call.error is None else _outcome_word(call.error)
-        if failed is not None:
-            failed_seconds = failed.ended - failed.ready
-            _add_answer(counts, failed, _outcome_word(failed.error), failed_seconds)
-            seconds -= failed_seconds
-            word = "fallback" if call.error is None else word
-            if failed.error is not None:
-                self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
-        _add_answer(counts, call, word, seconds)
+    def _add_both(self, counts: "_Counts", call: Call, failed: Call) -> None:
+        """Add a call under the champion that answered, and under the challenger that failed, each with its own time."""
+        failed_seconds = failed.ended - failed.ready
+        _add_answer(counts, failed, _outcome_word(failed.error), failed_seconds)
+        word = "fallback" if call.error is None else _outcome_word(call.error)
+        _add_answer(counts, call, word, call.ended - call.started - failed_seconds)
+        if failed.error is not None:
+            self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
 
     def row(self, call: Call, unix: float) -> PredictionRow:
         """Return a call's row, by places: its columns by their names take three times as long.
@@ -93,7 +93,8 @@ class CallRecorder:
             call: It has ended.
             unix: When, in seconds since the epoch.
         """
-        prediction, assembled, fallback_from = call.prediction, call.assembled, call.fallback_from
+        prediction, assembled = call.prediction, call.assembled
+        fallback_from = None if call.failed is None else call.failed.error
         error = call.error or fallback_from
         role, route, policy = call.role, call.route, call.policy
         return row_of(

@@ -1,12 +1,16 @@
-"""Stored features of a call: which ones it may need, and what the feature store has of them."""
+"""Stored features of a call: which ones it may need, what the feature store has of them, and inputs without some."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from understudy.core.routing.policy import ServingPolicy
+from understudy.core.requests.rank import AssembledTreatments
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.routing.route import Route, falls_back
-from understudy.errors import FeaturesUnavailable
+from understudy.core.schema.schema import Assembled
+from understudy.core.schema.stored_features import assemble_without_unfit
+from understudy.errors import FeaturesUnavailable, InputInvalid, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import step
 from understudy.ports.upstream.feature_store import FeatureStore
@@ -71,3 +75,32 @@ def names_for(policy: ServingPolicy, route: Route) -> Sequence[str]:
     if not falls_back(policy, route):
         return names
     return tuple(dict.fromkeys(names + policy.champion.input_schema.stored_names))
+
+
+def inputs_in_spite_of(problem: InputInvalid, call: Call) -> Assembled | AssembledTreatments | UnderstudyError:
+    """Return inputs of the version that is asked although assembling them failed, or why there are none."""
+    if call.stored:
+        return _without_unfit(call, call.version, call.stored, problem)
+    return _blame(problem, call.version, call.feature_error).as_value()
+
+
+def _without_unfit(
+    call: Call, version: ModelVersion, stored: Mapping[str, Any], problem: InputInvalid
+) -> Assembled | AssembledTreatments | UnderstudyError:
+    """Return what is assembled without the stored values that do not fit, which are not the caller's to correct."""
+    request = call.request
+    assemble: Callable[[Mapping[str, Any]], Assembled | AssembledTreatments] = partial(request.assemble, version)
+    try:
+        return assemble_without_unfit(assemble, request.inputs, stored, problem)
+    except (InputInvalid, FeaturesUnavailable) as refused:
+        return refused.as_value()
+
+
+def _blame(problem: InputInvalid, version: ModelVersion, feature_error: FeaturesUnavailable | None) -> UnderstudyError:
+    """Return the store's failure where it alone left the inputs incomplete: that is not the caller's fault."""
+    if feature_error is None:
+        return problem
+    stored = {f"/inputs/{name}" for name in version.input_schema.stored_names}
+    if all(violation.pointer in stored and violation.detail.startswith("missing") for violation in problem.violations):
+        return feature_error
+    return problem

@@ -120,12 +120,12 @@ class Predictor:
 
     def begin(self, asked: Iterable[Asked]) -> None:
         """Take the calls that a turn of the event loop brought from their routes to their versions."""
-        snapshot = self._snapshot()
-        unix_ms = int(self._clocks.unix() * 1000)
-        calls = []
+        snapshot, unix_ms, calls = self._snapshot(), int(self._clocks.unix() * 1000), []
+        known = {} if snapshot is None else snapshot.policies
         for one in asked:
             try:
-                calls.append(self._routed(one, snapshot, unix_ms))
+                policy = known.get(one.model_name) or serving_policy_of(snapshot, one.model_name)
+                calls.append(self._routed(one, policy, unix_ms))
             except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
                 one.on_result(problem)
         self._versions.serve(calls)
@@ -135,10 +135,9 @@ class Predictor:
         while self._ended:
             self._ended.end()
 
-    def _routed(self, asked: Asked, snapshot: PolicySnapshot | None, unix_ms: int) -> Call:
+    def _routed(self, asked: Asked, policy: ServingPolicy, unix_ms: int) -> Call:
         """Choose the route and the deadline; raises as :meth:`predict`."""
         started, request, caller_seconds = self._clocks.monotonic(), asked.request, asked.timeout_seconds
-        policy = serving_policy_of(snapshot, asked.model_name)
         forced = None if asked.forced_version is None else _version_named(policy, asked.forced_version)
         route = choose_route(policy, request.entity_id, request.category, forced)
         # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
@@ -164,10 +163,14 @@ class Predictor:
         ended, again = [], []
         for call in turn:
             try:
-                _note_found(call)
-                if call.error is not None and call.may_fall_back:
-                    again.append(_fallback_of(call))
-                    continue
+                found = call.found
+                if not isinstance(found, UnderstudyError):
+                    call.prediction = found
+                else:
+                    call.error = _error_of(call, found)
+                    if call.may_fall_back:
+                        again.append(_fallback_of(call))
+                        continue
                 # There is no row for a call that its caller must correct: it is counted, but is no exposure.
                 if call.role is Role.SHADOW or not isinstance(call.error, RequestError):
                     call.log_row = self._recorder.row(call, unix)
@@ -212,15 +215,10 @@ def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:
     return version
 
 
-def _note_found(call: Call) -> None:
-    """Note what a version made of a call: a prediction, or why there is none."""
-    found = call.found
-    if not isinstance(found, UnderstudyError):
-        call.prediction = found
-        return
-    call.error = error = found.as_value()
-    if isinstance(error, DeadlineExceeded):
-        call.error = DeadlineExceeded(error.stage, call.budget_seconds)
+def _error_of(call: Call, found: UnderstudyError) -> UnderstudyError:
+    """Return why a call has no prediction, with the time that it had."""
+    error = found.as_value()
+    return DeadlineExceeded(error.stage, call.budget_seconds) if isinstance(error, DeadlineExceeded) else error
 
 
 def _fallback_of(failed: Call) -> Call:

@@ -10,18 +10,18 @@ from typing import Any
 
 import structlog
 
+from understudy.core.requests.predict import TypedRequest
 from understudy.core.requests.rank import AssembledTreatments
 from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.schema.schema import Assembled
-from understudy.errors import DeadlineExceeded, InternalFault, ServingError, UnderstudyError
+from understudy.errors import DeadlineExceeded, InputInvalid, InternalFault, ServingError, UnderstudyError
 from understudy.ports.telemetry.tracing import within
 from understudy.serving.call import Call
-from understudy.serving.feature_fetch import FeatureFetch
+from understudy.serving.feature_fetch import FeatureFetch, inputs_in_spite_of
 from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 from understudy.serving.upstream.row_deadlines import Found
-from understudy.serving.version_inputs import assembled_for
 
 _log = structlog.get_logger(__name__)
 
@@ -75,11 +75,11 @@ class VersionCalls:
         """Assemble the inputs of calls, and send each version what is for it."""
         groups: dict[ModelVersion, list[Call]] = {}
         for call in calls:
-            version = call.version
+            version, request = call.version, call.request
             try:
-                if call.request.is_large(version):
+                if not isinstance(request, TypedRequest) and request.is_large(version):
                     self._start(call, self._ask_with_large(call))
-                elif self._takes(call, assembled_for(call)):
+                elif self._takes(call, _assembled(call)):
                     groups.setdefault(version, []).append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
@@ -104,7 +104,7 @@ class VersionCalls:
         assembled: Assembled | AssembledTreatments | UnderstudyError
         try:
             async with asyncio.timeout_at(call.deadline):
-                assembled = await places.run(assembled_for, call)
+                assembled = await places.run(_assembled, call)
         except TimeoutError:
             assembled = DeadlineExceeded("queue", call.budget_seconds)
         if self._takes(call, assembled):
@@ -176,6 +176,14 @@ class VersionCalls:
             task = asyncio.get_running_loop().create_task(_guarded(call, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _assembled(call: Call) -> Assembled | AssembledTreatments | UnderstudyError:
+    """Return the inputs of the version that is asked, or why there are none."""
+    try:
+        return call.request.assemble(call.version, call.stored)
+    except InputInvalid as problem:
+        return inputs_in_spite_of(problem, call)
 
 
 async def _guarded(call: Call, work: Coroutine[Any, Any, None]) -> None:

@@ -422,6 +422,29 @@ async def test_a_hanging_challenger_costs_at_most_its_share_of_the_deadline():
     assert stage.rows[0].error_code == "E504"
 
 
+class Late(MemoryBackend):
+    """A backend that answers after the time that it has."""
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        await asyncio.sleep(max(timeout_seconds, self.delay_seconds))
+        return self.function(rows)
+
+
+@in_virtual_time
+async def test_a_challengers_late_answer_is_not_taken_for_the_champions():
+    stage = Stage(a_policy(challenger_weight=100), caches=False)
+    stage.backends["2"] = Late(lambda rows: sums([*rows, *rows]), delay_seconds=0.25)
+    stage.backends["1"].delay_seconds = 0.2
+
+    outcome = await stage.ask()
+    await asyncio.sleep(1)
+
+    assert score_of(outcome) == 43.0
+    assert isinstance(outcome.fallback_from, DeadlineExceeded)
+    assert outcome.ended - outcome.started == pytest.approx(0.4 * 0.5 + 0.2)
+    assert [(row.status, row.model_version_id) for row in stage.rows] == [(Status.FALLBACK, 1)]
+
+
 @in_virtual_time
 async def test_an_equal_challenger_is_not_taken_back_for_deadlines_that_leave_it_no_time():
     policy = a_policy(challenger_weight=50, rollout_id=7)

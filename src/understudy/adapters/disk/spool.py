@@ -19,7 +19,13 @@ from understudy.adapters.disk.spool_folder import SpoolFolder, adopt, create, fo
 from understudy.adapters.disk.spool_keeper import OnSynced, SpoolKeeper
 from understudy.adapters.disk.spool_reserve import Reserve
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.core.prediction_log.spool_format import FRAME_BYTES, MAX_PAYLOAD_BYTES, encode_header, encode_row
+from understudy.core.prediction_log.spool_format import (
+    FRAME_BYTES,
+    MAX_PAYLOAD_BYTES,
+    encode_header,
+    encode_row,
+    encode_rows,
+)
 from understudy.ports.prediction_log.prediction_log import SpoolReader
 
 RESERVE_BYTES = 65_536
@@ -100,7 +106,7 @@ class Spool:
 
     def append_all(self, rows: Sequence[PredictionRow]) -> Collection[int]:
         """Write several rows by one system call; if that fails, one by one. Return the places of dropped ones."""
-        frames = [encode_row(row) for row in rows]
+        frames = encode_rows(rows)
         written = self._append(frames)
         if written == len(frames):
             return ()

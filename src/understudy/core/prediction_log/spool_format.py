@@ -9,7 +9,7 @@ A payload ends with a line feed. Every frame behind a whole one therefore follow
 resynchronises after damage without any further mark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from struct import Struct
 from typing import NamedTuple
@@ -58,9 +58,17 @@ class Frames(NamedTuple):
 
 def encode_row(row: PredictionRow) -> bytes:
     """Return the frame of one row."""
-    payload = encode_payload(row)
-    length = len(payload)
-    return _pack_frame(length, crc32(payload, length)) + payload  # as _frame() does
+    return _frame(encode_payload(row))
+
+
+def encode_rows(rows: Iterable[PredictionRow]) -> list[bytes]:
+    """Return the frames of several rows."""
+    frames = []
+    for row in rows:
+        payload = encode_payload(row)
+        length = len(payload)
+        frames.append(_pack_frame(length, crc32(payload, length)) + payload)  # as _frame() does
+    return frames
 
 
 def encode_header(columns: Sequence[str] = COLUMNS) -> bytes:

@@ -36,7 +36,7 @@ class PredictRequest(NamedTuple):
     category: str | None = None
 
     def is_large(self, _version: ModelVersion) -> bool:
-        """Whether assembling takes so long that it belongs into a thread, beside the event loop."""
+        """Whether assembling takes so long that it belongs into a thread; what was read in one pass never does."""
         return False
 
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
@@ -77,10 +77,6 @@ class TypedRequest(Slotted, gc=False):
         if self._inputs is None:
             self._inputs = parse_predict(self._body).inputs
         return self._inputs
-
-    def is_large(self, _version: ModelVersion) -> bool:
-        """See :meth:`PredictRequest.is_large`."""
-        return False
 
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
         """See :meth:`PredictRequest.assemble`."""

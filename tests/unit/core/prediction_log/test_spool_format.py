@@ -17,6 +17,7 @@ from understudy.core.prediction_log.spool_format import (
     Frames,
     encode_header,
     encode_row,
+    encode_rows,
     follows,
     is_damage,
     read_frames,
@@ -161,7 +162,8 @@ def payloads_of(found: Frames) -> list[bytes]:
 @pytest.mark.deep
 @given(st.lists(rows, max_size=5), st.data())
 def test_a_segment_cut_anywhere_gives_exactly_its_whole_rows(many, data):
-    frames = [encode_row(row) for row in many]
+    frames = encode_rows(many)
+    assert frames == [encode_row(row) for row in many]
     segment = b"".join(frames)
     cut = data.draw(st.integers(0, len(segment)))
 

@@ -1,1 +1,1 @@
-"""Predict calls: handler, fast path, body parser pool."""
+"""Predict calls: handler, and fast path."""

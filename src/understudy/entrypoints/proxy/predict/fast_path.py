@@ -12,7 +12,7 @@ from typing import Protocol
 
 import structlog
 
-from understudy.entrypoints.proxy.messages.answers import identify
+from understudy.entrypoints.proxy.messages.answers import answer_of, identify
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
 from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lines
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
@@ -64,7 +64,7 @@ class FastPath:
             body: All of it.
             writer: Takes the answer.
         """
-        model_name = model_of(target)
+        model_name = _model_of(target) if len(target) <= _MAX_TARGET else None
         if model_name is None or len(body) > self._max_body_bytes:
             return False
         handler = self.handler
@@ -85,25 +85,29 @@ class _Call(WholeCall):
     def on_result(self, found: Call | Exception) -> None:
         """Answer with the call as it ended; a defect is answered E500."""
         self._path.handler.in_flight -= 1
-        span = self.span
-        if span is None:
-            self._writer.answer(*self._answer(found))
-            return
-        with within(span):  # the result may come in another call's turn of the event loop
-            answer = self._answer(found)
+        make_answer = self._answer if self.span is None else self._traced_answer
+        try:
+            answer = make_answer(found)
+        except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
+            answer = make_answer(defect)
         self._writer.answer(*answer)
-        end_span(span, answer[0])
+        if self.span is not None:
+            end_span(self.span, answer[0])
+
+    def _traced_answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
+        with within(self.span):  # the result may come in another call's turn of the event loop
+            return self._answer(found)
 
     def _answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
         """Return status, header lines and body, as the handler's own replies have them."""
         handler, target = self._path.handler, self._target
         request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
-        try:
-            if isinstance(found, Call):
-                status, lines, body = handler.answer(found, target.decode())
-                return status, lines + identity_lines, body
-        except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
-            found = defect
+        if isinstance(found, Call) and found.error is None:
+            lines, body = answer_of(found, name_version=handler.version_headers)
+            return 200, lines + identity_lines, body
+        if isinstance(found, Call):
+            status, lines, body = handler.answer(found, target.decode())
+            return status, lines + identity_lines, body
         if isinstance(found, UnderstudyError):
             reply = handler.refuse(found, target.decode())
         else:

@@ -39,12 +39,12 @@ from understudy.entrypoints.proxy.messages.problems import (
     status_of,
 )
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.entrypoints.proxy.predict.body_pool import body_parser_pool
 from understudy.errors import DeadlineExceeded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Asked, Call
 from understudy.serving.routing.rate_limits import RateLimiter
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn import Predictor
 
 INLINE_BYTES = 32_768
@@ -54,6 +54,10 @@ CLEAN_INLINE_BYTES = 262_144
 """A clean body is parsed in the event loop up to this, in a millisecond or two: orjson would hold the GIL in a
 thread too, and handing the body over costs more (measured: 0.2 ms)."""
 _NO_WISHES = RequestOptions()
+MAX_PARSING = 2
+"""Bodies that are parsed in threads at once."""
+WAIT_SECONDS = 1.0
+"""Longest wait for a place. A hostile body of 1 MiB takes a tenth of a second."""
 Parse = Callable[..., PredictRequest | RankRequest]
 """Parses a body; a second argument replaces its JSON parser."""
 
@@ -106,9 +110,12 @@ class PredictHandler:
         self._needs_key = needs_key
         self._now = now
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
-        self._version_headers = version_headers
+        self.version_headers = version_headers
         self.tracer = tracer
-        self.body_pool = body_parser_pool()
+        self.body_pool = ThreadBulkhead(
+            MAX_PARSING, wait_seconds=WAIT_SECONDS, when_full="too many long bodies wait to be parsed"
+        )
+        """Body parser pool: parses long bodies in threads; over its wait a body is refused with E507."""
         self.in_flight = 0
 
     async def predict(
@@ -137,7 +144,8 @@ class PredictHandler:
             return self.refuse(problem, call.path)
         finally:
             self.in_flight -= 1
-        return self.reply(answered, call.path)
+        status, lines, content = self.answer(answered, call.path)
+        return Reply(status, headers_of_lines(lines), content)
 
     def begin(self, calls: Iterable[WholeCall]) -> None:
         """Do what :meth:`predict` does with calls that came as a whole, all in one turn of the event loop.
@@ -159,20 +167,16 @@ class PredictHandler:
                 if caller.is_limited:
                     self._rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), arrived)
                 call.request = read_predict(call.body, caller.decoder)
-                call.timeout_seconds = self._left(options, arrived)
+                if options.timeout_seconds is not None:
+                    call.timeout_seconds = self._left(options, arrived)
                 asked.append(call)
             except Exception as problem:  # noqa: BLE001 - it is answered E500, and logged
                 call.on_result(problem)
         self._predictor.begin(asked)
 
-    def reply(self, call: Call, path: str) -> Reply:
-        """Answer a call that had a route."""
-        status, lines, body = self.answer(call, path)
-        return Reply(status, headers_of_lines(lines), body)
-
     def answer(self, call: Call, path: str) -> tuple[int, bytes, bytes]:
         """Return the status, the header lines and the body that such a call is answered with."""
-        lines, body = answer_of(call, name_version=self._version_headers)
+        lines, body = answer_of(call, name_version=self.version_headers)
         error = call.error
         if error is None:
             return 200, lines, body
@@ -281,7 +285,7 @@ class PredictHandler:
         with step("understudy.predict"):
             call = await self._predictor.predict(model_name, member, timeout_seconds=timeout_seconds)
         if call.error is None:
-            return True, answer_of(call, name_version=self._version_headers, entity_id=member.entity_id)[1]
+            return True, answer_of(call, name_version=self.version_headers, entity_id=member.entity_id)[1]
         receipt = {
             "error": describe(call.error),
             "version": call.version.version,

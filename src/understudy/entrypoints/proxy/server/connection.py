@@ -4,12 +4,13 @@ import asyncio
 from http import HTTPStatus
 from typing import Any
 
+from understudy.entrypoints.proxy.messages.headers import RawHeaders
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread_bytes, is_answered, is_free
 from understudy.entrypoints.proxy.server.head_reader import read_whole
 from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.parser_callbacks import ParserCallbacks
 from understudy.entrypoints.proxy.server.request_state import State
-from understudy.entrypoints.proxy.server.response_writer import last_text_answer
+from understudy.entrypoints.proxy.server.response_writer import FastPathCycle, last_text_answer
 from understudy.entrypoints.proxy.server.slow_readers import SlowReaderGuard
 from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout, ReadTimeout
 from understudy.entrypoints.proxy.server.upgrade import parse
@@ -93,6 +94,25 @@ class Connection(ParserCallbacks):
         if self._head_rules.problem_of_plain(b"POST", request.fields) is not None:
             return False  # the parser's way says so
         return self._offer(request.target, request.fields, request.body, is_last=True)
+
+    def _offer(self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, *, is_last: bool) -> bool:
+        """Offer the fast path a request that it may take; one that is taken is the connection's current cycle.
+
+        Args:
+            target: As it was sent.
+            headers: Lower-case names and values.
+            body: All of it.
+            is_last: Whether nothing has come behind it.
+        """
+        assert self._fast_path is not None
+        before, cycle = self.cycle, FastPathCycle(self)
+        if self._last.is_draining and is_last:
+            self._last.mark(cycle)  # before it is offered: it may be answered at once
+        self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
+        if self._fast_path.offer(target, headers, body, cycle):
+            return True
+        self.cycle = before
+        return False
 
     def _read(self, data: bytes) -> None:
         """Parse requests; start the read timeout when the bytes do not make a request yet, stop it when they do."""
@@ -192,10 +212,12 @@ class Connection(ParserCallbacks):
             self.flow.resume_reading()  # unless there is a backlog
         if self._backlog.unparsed:
             self._backlog.plan_turn(self.data_received)
-        elif self._state is _IDLE:
+        elif self._state is not _IDLE:
+            self._read_timeout.start()  # the next request has begun to arrive
+        elif self._keep_alive.timer is None:
             self._keep_alive.begin()
         else:
-            self._read_timeout.start()  # the next request has begun to arrive
+            self._keep_alive.idle_since = self.loop.time()
 
     def _unset_keepalive_if_required(self) -> None:
         """Do for uvicorn what it does with a timer of its own."""

@@ -14,7 +14,6 @@ from understudy.entrypoints.proxy.server.response_writer import (
     IS_INCOMPLETE,
     IS_LOST,
     WRITE_WHOLE,
-    FastPathCycle,
     LastResponse,
     write_whole,
 )
@@ -130,23 +129,8 @@ class ParserCallbacks(HttpToolsProtocol):
             super().on_message_complete()
 
     def _offer(self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, *, is_last: bool) -> bool:
-        """Offer the fast path a request that it may take; one that is taken is the connection's current cycle.
-
-        Args:
-            target: As it was sent.
-            headers: Lower-case names and values.
-            body: All of it.
-            is_last: Whether nothing has come behind it.
-        """
-        assert self._fast_path is not None
-        before, cycle = self.cycle, FastPathCycle(self)
-        if self._last.is_draining and is_last:
-            self._last.mark(cycle)  # before it is offered: it may be answered at once
-        self.cycle = cycle  # type: ignore[assignment]  # it has what uvicorn uses of one
-        if self._fast_path.offer(target, headers, body, cycle):
-            return True
-        self.cycle = before
-        return False
+        """Offer the fast path a request that it may take; return whether it is taken."""
+        raise NotImplementedError
 
     def _hand_over(self) -> None:
         """Let uvicorn have the request whose head is complete, and give the application a short way to answer."""
