@@ -59,7 +59,7 @@ class Call(WaitingRow):
     """Whose answer it is: the route's, after a fallback the champion's."""
     budget_seconds: float
     caller_seconds: float | None
-    """The limit that the caller gave it, whatever the version's own is."""
+    """The limit that the caller gave it, whatever the version's own is; a long body leaves less of its time."""
     may_fall_back: bool
     """Whether the champion answers if the version fails."""
     wanted: Sequence[str]
@@ -70,6 +70,8 @@ class Call(WaitingRow):
     routed: float = 0.0
     ready: float = 0.0
     """When its stored features were there, and the version could be asked."""
+    waited: float = 0.0
+    """Seconds until its long inputs were assembled: no version's time, and in none's latency."""
     stored: Mapping[str, Any] | None = None
     """What the feature store had, ``None`` if it was not asked or failed."""
     feature_error: FeaturesUnavailable | None = None
@@ -84,6 +86,12 @@ class Call(WaitingRow):
     """``None`` for a call that leaves none, or whose row is not on the disk."""
     defect: Exception | None = None
     """What kept the row from being written, where that is a defect: the caller is told that instead."""
+
+    def has_waited(self, since: float, until: float) -> None:
+        """Note a wait that its caller's long body caused; what is left counts as the deadline that its caller gave."""
+        self.ready, left = until, max(0.0, self.ends - until)
+        self.waited += until - since
+        self.caller_seconds = left if self.caller_seconds is None else min(left, self.caller_seconds)
 
     @property
     def fallback_from(self) -> UnderstudyError | None:

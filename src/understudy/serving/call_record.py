@@ -107,7 +107,7 @@ class CallRecorder:
                 assembled.digest if assembled is not None else "",
                 prediction.logged if prediction is not None else b"null",
                 prediction.score if prediction is not None else None,
-                int((call.ended - call.started) * 1_000_000),
+                int((call.ended - call.started - call.waited) * 1_000_000),
                 role,
                 route.reason,
                 route.bucket,
@@ -191,7 +191,8 @@ def _deadline_us(call: Call, caller_seconds: float) -> int | None:
     """Return the caller's own deadline where it is shorter than the champion's time-out, whichever version is asked.
 
     The version that a call happens to get must not decide whether its deadline counts (ADR 75). A shadow has its own.
-    ``caller_seconds`` is what is left when the request has been read, so that a slow body is no way around this.
+    ``caller_seconds`` is what is left when the request has been read and long inputs are assembled, so that neither a
+    slow body nor a long one is a way around this.
     """
     if call.role is Role.SHADOW or caller_seconds >= _AS_LONG_RATIO * call.policy.champion.timeout_seconds:
         return None

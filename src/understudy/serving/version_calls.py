@@ -99,14 +99,18 @@ class VersionCalls:
         self.ask(calls)
 
     async def _ask_with_large(self, call: Call) -> None:
-        """Ask for a call whose inputs are assembled in a thread, until the version's time is over."""
+        """Ask for a call whose inputs are assembled in a thread; its version's share of the time begins after that."""
         places = self._large_shadows if call.role is Role.SHADOW else self._large
         assembled: Assembled | AssembledTreatments | UnderstudyError
+        began = self._now()
         try:
-            async with asyncio.timeout_at(call.deadline):
+            async with asyncio.timeout_at(call.ends):
                 assembled = await places.run(_assembled, call)
         except TimeoutError:
             assembled = DeadlineExceeded("queue", call.budget_seconds)
+        call.has_waited(began, self._now())
+        if call.may_fall_back:
+            call.deadline = call.ready + (call.ends - call.ready) * self._challenger_budget_ratio
         if self._takes(call, assembled):
             self._send(call.version, [call])
 

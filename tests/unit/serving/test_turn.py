@@ -1076,6 +1076,32 @@ async def test_a_call_ends_at_its_deadline_although_its_inputs_are_still_being_a
     assert late.error.stage == "queue"
 
 
+@pytest.mark.deep
+async def test_a_challenger_has_its_share_of_the_time_that_assembling_a_long_body_left():
+    champion, challenger = (a_version(label, timeout_ms=3_000) for label in ("1", "2"))
+    held, stage = Held("2"), Stage(a_policy(champion=champion, challenger=challenger, challenger_weight=100))
+    waiting = asyncio.create_task(stage.predictor.predict("visits", held.request("long")))
+    await held.until_assembling(1)
+
+    await asyncio.sleep(1.3)  # of 3 s, of which a challenger has 1.2
+    held.go.set()
+    call = await waiting
+
+    assert (call.role, call.error, call.failed) == (Role.CHALLENGER, None, None)
+    assert stage.rows[0].latency_us < 1_200_000
+    assert stage.rows[0].deadline_us < 1_700_000
+
+
+async def test_a_call_whose_time_is_over_before_its_version_is_asked_is_no_evidence():
+    held, stage = Held("2"), Stage(a_policy(challenger_weight=100))
+
+    late = await stage.predictor.predict("visits", held.request("late"), timeout_seconds=0.05)
+    held.go.set()
+
+    assert isinstance(late.error, DeadlineExceeded)
+    assert [(row.assigned_version_id, row.deadline_us) for row in stage.rows] == [(2, 1)]
+
+
 async def test_a_cancelled_call_keeps_its_place_until_its_thread_is_done():
     held, stage = Held("1"), Stage(a_policy())
     gone = [asyncio.create_task(stage.predictor.predict("visits", held.request(f"c{n}"))) for n in range(MAX_LARGE)]
