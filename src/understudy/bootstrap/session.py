@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understudy.ports.monitoring.change_history import ChangeHistory
     from understudy.ports.monitoring.metric_store import MetricStore
     from understudy.ports.monitoring.window_log import WindowLog
+    from understudy.ports.prediction_log.live_log import LiveLog
     from understudy.ports.registry.policy import PolicySource
     from understudy.ports.registry.registry import Registry
     from understudy.ports.rollout.rollout_store import RolloutStore
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ANSWER_SECONDS = 60.0
 """Longest time that Postgres has for one question to the log: a person waits for the answer."""
+QUESTION_SECONDS = 300.0
+"""Longest time that Postgres has for SQL of a person's own, as an export of the log has for its first row."""
 
 
 class Session:
@@ -108,6 +111,13 @@ class Session:
         from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 
         return PostgresExperimentLog(self._url, timeout_seconds=self._answer_seconds)
+
+    @cached_property
+    def live_log(self) -> "LiveLog":
+        """Rows of the prediction log that Postgres holds, for a person's own questions."""
+        from understudy.adapters.postgres.prediction_log.live_log import PostgresLiveLog
+
+        return PostgresLiveLog(self._url, timeout_seconds=self._seconds, answer_seconds=QUESTION_SECONDS)
 
     @cached_property
     def experiments(self) -> "ExperimentStore":

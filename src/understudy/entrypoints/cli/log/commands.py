@@ -1,51 +1,55 @@
 """``understudy log``: questions to the prediction log, wherever its rows are."""
 
-import asyncio
-import csv
-import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from itertools import chain, islice
-from pathlib import Path
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
-from rich.text import Text
 
-from understudy.bootstrap.archive import gather_log, load_log_query
+from understudy.bootstrap.session import Session
+from understudy.entrypoints.cli.log.query import Question, run_query
+from understudy.entrypoints.cli.log.tail import MAX_CALLS, Told, follow
+from understudy.entrypoints.cli.log.text import CallLines
+from understudy.entrypoints.cli.shared.completion import model_names
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
-from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.progress import progress_bar
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, csv_cell, nothing_as, show
+from understudy.entrypoints.cli.shared.reminder import Reminder
+from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
-from understudy.ports.prediction_log.log_archive import LogFiles, QueryRefused, WantedRows
-from understudy.settings import Settings
+from understudy.entrypoints.documents.calls import call_document
+from understudy.ports.prediction_log.live_log import CallLine, NewestAsked
+from understudy.ports.prediction_log.log_archive import WantedRows
 
 app = typer.Typer(
-    no_args_is_help=True, help="Ask the prediction log; send logged inputs to another version.", add_completion=False
+    no_args_is_help=True,
+    help="Ask the prediction log, follow it; send logged inputs to another version.",
+    add_completion=False,
 )
 _BEGINNING, _END = 0.0, 4_102_444_800.0
 """1970 and 2100: no row is outside."""
-_EXAMPLE = "For example: understudy log query 'SELECT model, count(*) FROM predictionlog GROUP BY ALL' --since 7d"
 
 
 @app.command()
 def query(
     *,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over predictionlog, in DuckDB's SQL.")],
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SELECT over predictionlog.")],
     since: Annotated[str | None, typer.Option("--since", help="Only rows from then on: 7d, or a moment.")] = None,
     until: Annotated[str | None, typer.Option("--until", help="Only rows before then: 1d, or a moment.")] = None,
     model: Annotated[list[str] | None, typer.Option("--model", help="Only of this model; may be repeated.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Rows to show at most.")] = 1_000,
+    live: Annotated[
+        bool, typer.Option("--live", help="Ask Postgres itself, in its own SQL: at once, and without old months.")
+    ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print every row, as CSV.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a SELECT over all predictions, in Postgres and in the archive, as one table that can only be read.
 
     Columns are those of PredictionLog without inputs, and model, version and day. Narrow what is read with --since,
-    --until and --model: live rows are copied out of Postgres first, 100,000 a second or so.
+    --until and --model: live rows are copied out of Postgres first, 100,000 a second or so. With --live, and where the
+    extra archive is not installed, nothing is copied: Postgres answers, from the rows that it holds.
     """
     settings = settings_with_demo()
     now = time.time()
@@ -54,20 +58,56 @@ def query(
         _END if until is None else moment_of(until, now, "--until"),
         tuple(model) if model else None,
     )
-    open_log = load_log_query()
-    with tempfile.TemporaryDirectory(prefix="understudy-query-") as folder:
-        gathered = asyncio.run(_gather(settings, Path(folder), wanted))
-        try:
-            with open_log(gathered, Path(folder), wanted) as log:
-                rows = log.count()
-                asked = log.ask(sql)
-                if as_csv:
-                    _print_csv(asked.columns, asked.rows)
-                else:
-                    _print_rows(asked.columns, list(islice(asked.rows, limit + 1)), limit, rows, as_json=as_json)
-        except QueryRefused as problem:
-            raise CommandRefused(ExitCode.USAGE, str(problem), _EXAMPLE) from None
-    advise(f"{rows.live:,} live rows and {rows.archived:,} archived ones could be seen")
+    run_query(settings, Question(sql, wanted, limit, as_csv, as_json), is_live=live)
+
+
+@app.command()
+def tail(
+    *,
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="Only this model's calls.", autocompletion=model_names)
+    ] = None,
+    version: Annotated[
+        str | None, typer.Option("--version", metavar="VERSION", help="Only calls that this version answered.")
+    ] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only calls with an error code.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=1_000, help="How many calls, the newest.")] = 20,
+    since: Annotated[str, typer.Option("--since", metavar="TIME", help="How far back: 1d, or a moment.")] = "1d",
+    follow_it: Annotated[bool, typer.Option("--follow", "-f", help="Go on with each call that comes.")] = False,
+    as_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON for each call.")] = False,
+) -> None:
+    """Show the newest calls of the log, one line each; times are in UTC. Ctrl-C ends --follow."""
+    asked = NewestAsked(moment_of(since, time.time(), "--since"), lines, model, version, failed)
+    printed, console = CallLines(model), data_console()
+
+    def tell(calls: Sequence[CallLine]) -> None:
+        for call in calls if as_lines else ():
+            print_json({"call": call_document(call)})
+        for text in () if as_lines else printed.texts(calls):
+            console.print(text, soft_wrap=True)
+
+    async def read(session: Session) -> None:
+        if model is not None:
+            await session.registry.show_model(model)
+        if model is not None and version is not None:
+            await session.registry.show_version(model, version)
+        if follow_it:
+            reminder = Reminder()
+            await follow(session.live_log, asked, Told(tell, _skipped, lambda: reminder.away(0.0)))
+            return
+        calls = await session.live_log.newest(asked)
+        tell(calls)
+        if not calls:
+            advise(f"no such call since {since}; --since reads further back")
+
+    try:
+        with_session(read)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+def _skipped() -> None:
+    advise(f"… more than {MAX_CALLS:,} calls came; the newest of them follow")
 
 
 @app.command()
@@ -109,35 +149,3 @@ def replay(
         seconds_of(within, "--within"),
     )
     run_replay(wanted, as_json=as_json)
-
-
-async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFiles:
-    with progress_bar("looking") as draw:
-
-        def on_rows(rows: int, of_rows: int) -> None:
-            draw(description=f"{rows:,} live rows", completed=rows, total=of_rows)
-
-        return await gather_log(settings, folder, wanted, on_rows)
-
-
-def _print_csv(columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    is_shown = sys.stdout.isatty()
-    for row in chain((columns,), rows):
-        writer.writerow([csv_cell(cell, is_shown=is_shown) for cell in row])
-
-
-def _print_rows(columns: Sequence[str], rows: Sequence[Sequence[Any]], limit: int, seen: Any, *, as_json: bool) -> None:
-    is_complete, shown = len(rows) <= limit, rows[:limit]
-    document = {
-        "query": {
-            "columns": columns,
-            "rows": shown,
-            "is_complete": is_complete,
-            "live_rows": seen.live,
-            "archived_rows": seen.archived,
-        }
-    }
-    table = a_table([Column(name) for name in columns], [[nothing_as(cell) for cell in row] for row in shown])
-    more = [] if is_complete else [Text(f"and more: --limit shows more than {limit:,}, --csv all", "cyan")]
-    show(document, table, *more, as_json=as_json)

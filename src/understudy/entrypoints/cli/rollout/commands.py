@@ -24,7 +24,7 @@ from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.slices_text import slice_lines, slices_view, unknown_examples
 from understudy.entrypoints.cli.rollout.status import status_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
-from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Reminder, Screen, follow
+from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
 from understudy.entrypoints.cli.shared.actor import actor_of_command, this_person
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -39,6 +39,7 @@ from understudy.entrypoints.cli.shared.options import (
     required_reason,
 )
 from understudy.entrypoints.cli.shared.page_file import write_page
+from understudy.entrypoints.cli.shared.reminder import Reminder
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
 from understudy.entrypoints.cli.shared.rollout_plan import (
     ExpectDifferentScores,

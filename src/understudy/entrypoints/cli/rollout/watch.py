@@ -9,7 +9,6 @@ from rich.live import Live
 from rich.text import Text
 
 from understudy.entrypoints.cli.rollout.status import MAX_EVENTS, status_view
-from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.errors import RegistryUnavailable
 from understudy.rollout.status import RolloutStatus, StatusReader
 
@@ -71,20 +70,3 @@ class Screen:
         """Say under the last status that nothing newer can be read."""
         line = Text(f"Postgres does not answer for {seconds:.0f} s; this is from before. It is asked again.", "yellow")
         self._live.update(Group(line, *self._shown), refresh=True)
-
-
-class Reminder:
-    """Says on standard error, once each time, that Postgres is away."""
-
-    def __init__(self) -> None:
-        self._is_said = False
-
-    def away(self, _seconds: float) -> None:
-        """Say it unless it was said."""
-        if not self._is_said:
-            advise("! Postgres does not answer; it is asked again every second.")
-        self._is_said = True
-
-    def back(self) -> None:
-        """Be ready to say it again."""
-        self._is_said = False

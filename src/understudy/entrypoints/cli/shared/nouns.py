@@ -38,7 +38,7 @@ GROUPS = {
         "ab": "Plan A/B tests, report on them, bring outcomes in.",
         "shadow": "Compare the shadow's answers with the champion's.",
         "drift": "Say what drifted, and set baselines.",
-        "log": "Ask the prediction log; send logged inputs to another version.",
+        "log": "Ask the prediction log, follow it; send logged inputs to another version.",
     },
     "Account for": {
         "audit": "List who changed what, when and why.",

@@ -7,7 +7,7 @@ of low importance are left out, and what is still too long folds.
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.box import Box
@@ -135,17 +135,22 @@ def a_table(columns: Sequence[Column], rows: Iterable[Sequence[str | Text]], wid
 def columns_that_fit(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], width: int) -> list[int]:
     """Return the indices of the columns that stay when the least important ones make room for the others."""
     kept = list(range(len(columns)))
-
-    def needed() -> int:
-        widths = (max([cell_len(columns[i].title), *(_width_of(row[i]) for row in rows)]) for i in kept)
-        return sum(widths) + _GAP * (len(kept) - 1)
-
-    while needed() > width:
+    while _needed(columns, rows, kept) > width:
         droppable = [index for index in kept if columns[index].drop > 0]
         if not droppable:
             break
         kept.remove(max(droppable, key=lambda index: columns[index].drop))
     return kept
+
+
+def table_width(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> int:
+    """Return how wide a table is when no column of it folds."""
+    return _needed(columns, rows, range(len(columns)))
+
+
+def _needed(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], kept: Collection[int]) -> int:
+    widths = (max([cell_len(columns[i].title), *(_width_of(row[i]) for row in rows)]) for i in kept)
+    return sum(widths) + _GAP * (len(kept) - 1)
 
 
 def _width_of(cell: str | Text) -> int:

@@ -12,7 +12,7 @@ from rich.live import Live
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, new_rollout_state
-from understudy.entrypoints.cli.rollout.watch import Reminder, Screen, follow
+from understudy.entrypoints.cli.rollout.watch import Screen, follow
 from understudy.errors import RegistryUnavailable
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus, StatusReader
@@ -95,15 +95,3 @@ def test_while_postgres_is_away_the_last_picture_stays_under_one_line_that_says_
 
     assert shown.getvalue().count("Postgres does not answer for 12 s; this is from before.") >= 1
     assert "event 39" in shown.getvalue()
-
-
-def test_lines_of_json_are_followed_by_one_reminder_each_time(capsys):
-    reminder = Reminder()
-
-    for _ in range(3):
-        reminder.away(1.0)
-    reminder.back()
-    reminder.away(1.0)
-
-    assert capsys.readouterr().err.count("Postgres does not answer") == 2
-    assert capsys.readouterr().out == ""
