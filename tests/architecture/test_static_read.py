@@ -24,7 +24,7 @@ SQL_WITH_NAMES = {
     "adapters/postgres/registry/registry_rows.py": "names of columns, each of which is in the list POLICY_COLUMNS",
     "adapters/postgres/rollout/rollout_rows.py": "_stale() is called with two literals while the module is read",
     "adapters/archive/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",
-    "adapters/postgres/prediction_log/live_log.py": "a person's own SELECT, by that person's login, in a read-only transaction",
+    "adapters/postgres/prediction_log/live_log.py": "a person's own SELECT, by their own login, and it can only read",
     "adapters/embedded/cluster.py": "ALTER ROLE takes no parameters; the password has letters, digits, - and _ only",
     "lifecycle/database_preflight.py": "advice that a person reads; nothing runs it",
     "adapters/migrations/__init__.py": "advice that a person reads, with numbers of processes; nothing runs it",

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -444,9 +445,33 @@ async def test_a_rollout_that_was_rolled_back_by_hand_says_by_whom_and_why(under
     await source.apply(view, ended, NewRolloutEvent("monitor"))
 
     shown = await understudy.beside("rollout", "show", "visits")
+    document = (await understudy.beside("rollout", "show", "visits", "--json")).document
 
     assert ended.state.reason.startswith("rolled back by hand: ")
-    assert f"by {this_person()}, cli: it burns" in shown.said, shown
+    assert re.search(rf"by {re.escape(this_person())}, cli, \d+ \w+ \d\d:\d\d UTC: it burns", shown.said), shown
+    said = document["rolled_back_by"]
+    assert {name: said[name] for name in ("actor", "via", "reason", "generation")} == {
+        "actor": this_person(), "via": "cli", "reason": "it burns", "generation": view.policy.generation,
+    }  # fmt: skip
+    assert datetime.fromisoformat(said["at"]).utcoffset() == timedelta(0)
+
+
+def test_a_list_has_the_share_of_the_policy_where_it_is_not_the_plans(understudy):
+    started(understudy)
+    understudy("rollout", "promote", "visits", "--reason", "sooner", "--yes")
+    understudy("rollout", "pause", "visits", "--reason", "lunch")
+    as_planned = understudy("rollout", "list", "visits", "--json").json["rollouts"][0]
+    understudy("model", "set", "visits", "--weight", "20", "--yes", "--reason", "by hand")
+
+    shown = understudy("rollout", "show", "visits", "--json").json
+    listed, table = understudy("rollout", "list", "--json").json["rollouts"][0], understudy("rollout", "list")
+
+    planned = as_planned["weight_percent"]
+    assert as_planned["policy_weight_percent"] == planned
+    assert (listed["weight_percent"], listed["policy_weight_percent"]) == (planned, 20)
+    assert shown["rollout"]["policy_weight_percent"] == 20
+    assert shown["rolled_back_by"] is None
+    assert f"20 %, by the plan {planned} %" in table.said
 
 
 def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):

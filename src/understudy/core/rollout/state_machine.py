@@ -46,6 +46,8 @@ WARM_UP_SECONDS = 300.0
 """How long the challenger may fail its warm-up before an operator is alerted: a model takes time to load."""
 UNKNOWN_SECONDS = 60.0
 """How much longer if no warm-up comes to a result."""
+BY_HAND = "rolled back by hand"
+"""How the reason of such an end begins; the audit says by whom."""
 
 
 def next_step(state: RolloutState, observation: Observation) -> Transition:
@@ -81,9 +83,7 @@ def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition
     took_weight = state.policy.weight_percent > 0 and seen.weight_percent == 0
     if not (took_weight and seen.challenger in (state.challenger, None)) and state.promoted_at is None:
         return None
-    reason = (
-        f"rolled back by hand: champion {seen.champion}, weight {seen.weight_percent} in generation {seen.generation}"
-    )
+    reason = f"{BY_HAND}: champion {seen.champion}, weight {seen.weight_percent} in generation {seen.generation}"
     failed = replace(state, phase=Phase.FAILED, waiting_for=None, reason=reason, policy=seen)
     return Transition(failed, (*resolved(state), moved(state, reason)), reason)
 

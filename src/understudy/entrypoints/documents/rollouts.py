@@ -1,14 +1,17 @@
 """Rollouts as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
 from understudy.core.canary.slices.slice_figures import SliceRow, SliceSide
+from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import plan_to_json
+from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
+from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.start.start import Prepared
@@ -42,9 +45,28 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def listing_document(records: Iterable[RolloutRecord]) -> dict[str, Any]:
-    """Return several rollouts as JSON."""
-    return {"rollouts": [rollout_document(record) for record in records]}
+def listing_document(records: Iterable[RolloutRecord], policies: Mapping[str, PolicySeen]) -> dict[str, Any]:
+    """Return several rollouts as JSON; ``policies`` are those of the models by their names."""
+    return {"rollouts": [_with_policy_share(record, policies.get(record.state.model_name)) for record in records]}
+
+
+def _with_policy_share(record: RolloutRecord, policy: PolicySeen | None) -> dict[str, Any]:
+    return {**rollout_document(record), "policy_weight_percent": policy_percent(record.state, policy)}
+
+
+def by_hand_document(entry: AuditEntry | None) -> dict[str, Any]:
+    """Return who rolled a rollout back by hand as JSON; a member of what is shown of it."""
+    if entry is None:
+        return {"rolled_back_by": None}
+    return {
+        "rolled_back_by": {
+            "actor": entry.actor,
+            "via": entry.via,
+            "reason": entry.reason,
+            "at": entry.changed_at,
+            "generation": entry.generation,
+        }
+    }
 
 
 def status_document(
@@ -55,7 +77,7 @@ def status_document(
     events = [_event_document(event, again.get(event.id)) for event in status.events]
     decision = None if status.decision is None else status.decision.to_json()
     return {
-        "rollout": rollout_document(status.view.record),
+        "rollout": _with_policy_share(status.view.record, status.view.policy),
         "presence": liveness_document(status.view),
         "decision": decision,
         "left_out": {role.value: counts._asdict() for role, counts in status.left_out.items()},

@@ -204,6 +204,9 @@ class RolloutStore(Protocol):
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
         """Return the newest rollouts, of one model or of all, newest first."""
 
+    async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:
+        """Return the policies of models by their names, of those that have one."""
+
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         """Return what happened to a rollout, oldest first."""
 

@@ -70,6 +70,8 @@ rollback visits --reason why --yes
 predict visits --entity u1
 explain visits u1
 log query SELECT
+log query SELECT --live
+log tail
 log replay visits 2
 entity forget visits customer-42 --yes --reason x
 audit list

@@ -52,6 +52,12 @@ POLICY = """
            p.challenger_weight, p.generation, p.rollout_id, p.salt
     FROM servingpolicy p WHERE p.model_name = $1
 """
+POLICIES = """
+    SELECT p.model_name, champion.version, challenger.version, p.challenger_weight, p.generation, p.rollout_id, p.salt
+    FROM servingpolicy p JOIN modelversion champion ON champion.id = p.champion_version
+    LEFT JOIN modelversion challenger ON challenger.id = p.challenger_version
+    WHERE p.model_name = ANY ($1::text[])
+"""
 # The same for a version of a guard of several: it is the challenger here, with its own share, and its row's id.
 POLICY_OF_ARM = """
     SELECT (SELECT version FROM modelversion WHERE id = p.champion_version) AS champion,

@@ -24,6 +24,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     LOCK_GUARDS,
     ON_DRIFT,
     OPEN,
+    POLICIES,
     POLICY,
     POLICY_OF_ARM,
     REACH,
@@ -258,6 +259,11 @@ class PostgresRolloutStore(SessionPerCall):
         async with self._connection() as connection:
             with named_by_callers():
                 return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
+
+    async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:
+        async with self._connection() as connection:
+            rows = await connection.fetch(POLICIES, list(model_names))
+        return {row[0]: PolicySeen(*row[1:]) for row in map(tuple, rows)}
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         async with self._connection() as connection:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -16,6 +16,7 @@ from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.core.canary.slices.failing_slices import slice_words
+from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
 from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities
@@ -23,7 +24,7 @@ from understudy.entrypoints.cli.rollout.failures_text import failures_line, unkn
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.slices_text import slice_lines, slices_view, unknown_examples
 from understudy.entrypoints.cli.rollout.status import status_view
-from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
+from understudy.entrypoints.cli.rollout.text import by_hand_lines, end_words, listing, replay_lines
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
 from understudy.entrypoints.cli.shared.actor import actor_of_command, this_person
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
@@ -52,6 +53,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
+    by_hand_document,
     command_document,
     listing_document,
     rollout_document,
@@ -60,10 +62,11 @@ from understudy.entrypoints.documents.rollouts import (
     status_document,
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.registry.registry import AuditSubject
+from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
+from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.start.start import (
     ENTITIES_WAIT_SECONDS,
     OUTCOMES_WAIT_SECONDS,
@@ -81,10 +84,6 @@ app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts."
 NO_SALT = "none"
 SALT_BYTES = 4
 HISTORY_SECONDS = 2.0
-AUDIT_ENTRIES = 100
-"""Of the policy's newest changes: one that ended a rollout is soon not the newest any more."""
-BY_HAND = "rolled back by hand"
-"""How the reason of such an end begins."""
 """Longest wait for what the log adds to a status that is there without it."""
 
 Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
@@ -167,22 +166,24 @@ def show_rollout(
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
 
-    async def look(session: Session) -> tuple[RolloutStatus, Sequence[Text], RolloutHistory | None]:
+    async def look(session: Session) -> tuple[RolloutStatus, AuditEntry | None, Sequence[Text], RolloutHistory | None]:
         status = await _status_reader(session, model, rollout_id).read()
+        by_hand = await manual_rollback(session.registry, status.view.record.state)
         # The document is the one that the control plane answers, whose login may not read the log.
-        parts = (_by_hand, _entities, _slices, _failures)
+        parts = (_entities, _slices, _failures)
         notes = [] if as_json else [line for part in parts for line in await part(session, status)]
         if html is None and not slices:
-            return status, notes, None
+            return status, by_hand, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
         sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
-        return status, notes, history_of(status.view, windows, status.events, sliced)
+        return status, by_hand, notes, history_of(status.view, windows, status.events, sliced)
 
-    status, notes, history = with_session(look)
+    status, by_hand, notes, history = with_session(look)
     if html is not None and history is not None:
         write_page(html, rollout_page(status, history))
     replays = judged_again(status.events)
-    document = status_document(status, replays)
+    document = status_document(status, replays) | by_hand_document(by_hand)
+    notes = [*by_hand_lines(by_hand), *notes]
     began_at = status.view.record.state.started_at
     table: Sequence[RenderableType] = ()
     if slices and history is not None:
@@ -191,18 +192,6 @@ def show_rollout(
     show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), *table, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
-
-
-async def _by_hand(session: Session, status: RolloutStatus) -> Sequence[Text]:
-    """Say who rolled back by hand, and why; the rollout itself saw only the policy that was there then."""
-    state = status.view.record.state
-    if not state.reason.startswith(BY_HAND):
-        return []
-    changes = await session.registry.list_audit(state.model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
-    entry = next((one for one in changes if one.generation == state.policy.generation), None)
-    if entry is None:
-        return []
-    return [Text(f"  by {entry.actor}, {entry.via}: {entry.reason or 'no reason was given'}")]
 
 
 async def _slices(session: Session, status: RolloutStatus) -> Sequence[Text]:
@@ -243,14 +232,14 @@ def list_rollouts(
 ) -> None:
     """List the newest rollouts."""
 
-    async def read(session: Session) -> Sequence[RolloutRecord]:
+    async def read(session: Session) -> tuple[Sequence[RolloutRecord], Mapping[str, PolicySeen]]:
         found = await session.rollouts.list(model, limit)
         if model is not None and not found:
             await session.registry.show_model(model)  # says which models there are
-        return found
+        return found, await session.rollouts.policies([one.state.model_name for one in found])
 
-    found = with_session(read)
-    show(listing_document(found), listing(found), as_json=as_json)
+    found, policies = with_session(read)
+    show(listing_document(found, policies), listing(found, policies), as_json=as_json)
 
 
 @app.command()

@@ -204,7 +204,7 @@ def _place(view: RolloutView) -> str:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
         return "warming up" if not state.phase.is_final else "before its first step"
-    return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(view)}"
+    return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(state, view.policy)}"
 
 
 def _warm_sentence(status: RolloutStatus) -> str:

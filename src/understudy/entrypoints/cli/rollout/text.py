@@ -1,6 +1,6 @@
 """Rollouts as people read them: a list of them, the steps of one, its end, and its verdicts judged again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.console import RenderableType
@@ -8,10 +8,13 @@ from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
+from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import Step
+from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, time_of_day
+from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, moment_words, time_of_day
+from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.replay import Damage, Replay
@@ -25,8 +28,8 @@ _VERDICTS = {
 }
 
 
-def listing(found: Sequence[RolloutRecord]) -> RenderableType:
-    """Return rollouts as a table."""
+def listing(found: Sequence[RolloutRecord], policies: Mapping[str, PolicySeen]) -> RenderableType:
+    """Return rollouts as a table; ``policies`` are those of the models by their names."""
     if not found:
         return "No rollout was started yet. → understudy rollout start MODEL VERSION"
     columns = [
@@ -46,7 +49,7 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
             record.state.model_name,
             f"{record.state.champion} → {record.state.challenger}",
             Text(record.state.phase, STYLES.get(record.state.phase, "")),
-            f"{record.state.weight_percent} %",
+            share_words(record.state, policies.get(record.state.model_name)),
             ago(datetime.fromtimestamp(record.state.started_at, UTC)),
             record.started_by,
         )
@@ -55,14 +58,10 @@ def listing(found: Sequence[RolloutRecord]) -> RenderableType:
     return a_table(columns, rows)
 
 
-def share_words(view: RolloutView) -> str:
+def share_words(state: RolloutState, policy: PolicySeen | None) -> str:
     """Return the challenger's share: the plan's, and the policy's where an operator gave it another one."""
-    state, policy = view.record.state, view.policy
-    planned = f"{state.weight_percent} %"
-    if policy is None or state.phase.is_final or state.promoted_at is not None or state.kind is Kind.GUARD:
-        return planned
-    actual = policy.weight_percent if policy.challenger == state.challenger else 0
-    return planned if actual == state.weight_percent else f"{actual} %, by the plan {planned}"
+    planned, actual = f"{state.weight_percent} %", policy_percent(state, policy)
+    return planned if actual in (None, state.weight_percent) else f"{actual} %, by the plan {planned}"
 
 
 def end_words(view: RolloutView) -> Text:
@@ -75,7 +74,17 @@ def end_words(view: RolloutView) -> Text:
         return Text("✔ ", "bold green").append(f"the guard of {name} found nothing: {state.reason}")
     if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):
         return Text("✔ ", "bold green").append(f"{name} is champion in the place of {state.champion}")
-    return Text("… ", "yellow").append(f"{name} is undecided at {share_words(view)}: {state.reason or state.phase}")
+    return Text("… ", "yellow").append(
+        f"{name} is undecided at {share_words(state, view.policy)}: {state.reason or state.phase}"
+    )
+
+
+def by_hand_lines(entry: AuditEntry | None) -> list[Text]:
+    """Return who rolled a rollout back by hand, when and why."""
+    if entry is None:
+        return []
+    when = moment_words(entry.changed_at.timestamp())
+    return [Text(f"  by {entry.actor}, {entry.via}, {when} UTC: {entry.reason or 'no reason was given'}")]
 
 
 def replay_lines(

@@ -13,6 +13,7 @@ from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.entrypoints.documents.rollouts import (
+    by_hand_document,
     command_document,
     listing_document,
     start_document,
@@ -32,6 +33,7 @@ from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, PolicyRefused, RegistryError
 from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
+from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.propagation import Propagation, wait_for_propagation
 from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, prepare, require_same_inputs
 from understudy.rollout.status import StatusReader
@@ -96,7 +98,8 @@ async def list_rollouts(call: ControlCall, limit: int) -> Reply:
 
     async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
-        return answer(listing_document(await parts.rollouts.list(call.model_name, limit)))
+        found = await parts.rollouts.list(call.model_name, limit)
+        return answer(listing_document(found, await parts.rollouts.policies([call.model_name])))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
@@ -112,7 +115,8 @@ async def show_rollout(call: ControlCall, rollout_id: str) -> Reply:
     async def read(parts: Session) -> Reply:
         reader = StatusReader(parts.rollouts, parts.windows, parts.measure_outcome, call.model_name, number)
         status = await reader.read()
-        return answer(status_document(status, judged_again(status.events)))
+        by_hand = await manual_rollback(parts.registry, status.view.record.state)
+        return answer(status_document(status, judged_again(status.events)) | by_hand_document(by_hand))
 
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 

@@ -281,7 +281,7 @@ def test_a_guard_that_waits_says_what_it_found_and_one_that_ended_is_no_new_cham
 
     assert "Waits for a person: version 7 does worse" in screen(status_view(a_status(failed), 80), 80)
     assert end_words(a_status(over).view).plain == "✔ the guard of churn 7 found nothing: over: weight 0"
-    assert "guard" in screen([listing([a_status(over).view.record])], 100)
+    assert "guard" in screen([listing([a_status(over).view.record], {})], 100)
 
 
 def test_the_guard_of_a_champion_says_whether_the_one_before_comes_back_by_itself():
