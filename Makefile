@@ -234,6 +234,11 @@ fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 exa
 module-index: $(VENV)/.dev ## Write the list of all modules of docs/explanation/architecture.md again
 	@$(BIN)/python tools/make_module_index.py
 
+.PHONY: links
+links: $(VENV)/.dev ## Write the addresses of deploy/links.toml into alerts, dashboards and the PrometheusRule
+	@$(BIN)/python -m tools.make_links
+	@$(MAKE) --no-print-directory dashboards k8s-rules
+
 .PHONY: dashboards
 dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/dashboards
 	@$(BIN)/python -m tools.make_dashboards

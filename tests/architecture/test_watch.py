@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 import yaml
 from architecture.test_docs import known_metrics
 
+from tools import make_links
 from tools.dashboards.grafana import RUNBOOKS as RUNBOOKS_URL
 from tools.make_dashboards import DASHBOARDS, outdated
 from tools.make_prometheus_rule import TARGET
@@ -220,26 +220,46 @@ def test_what_pages_within_a_minute_is_read_and_judged_as_often_on_kubernetes():
 # -- addresses ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_commands_of_the_page_replace_every_address_that_is_not_ours(tmp_path):
-    page = (ROOT / "docs" / "how-to" / "watch.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^ *(sed -i .+)$", page, re.MULTILINE)
-    for folder in ("deploy", "k8s", "tests/watch", "tools"):
+def test_every_link_of_an_alert_and_a_panel_is_as_the_setting_has_it():
+    assert {path.relative_to(ROOT).as_posix() for path in make_links.outdated()} == set(), "run make links"
+    assert f"{make_links.links_of().docs}/runbooks" == RUNBOOKS_URL
+
+
+def test_one_setting_moves_every_link_wherever_it_led_before(tmp_path):
+    for folder in ("deploy", "tests/watch/rules"):
         ignored = shutil.ignore_patterns("secrets", "__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
 
-    for command in commands:
-        subprocess.run(["sh", "-c", command], cwd=tmp_path, check=True, timeout=60)
+    for docs, grafana in (
+        ("https://docs.shop.example/a/b/", "http://g.shop.example:3000"),
+        ("https://d", "https://g/x"),
+    ):
+        (tmp_path / make_links.SETTING).write_text(f'docs = "{docs}"\ngrafana = "{grafana}"\n', encoding="utf-8")
+        for path, text in make_links.outdated(tmp_path).items():
+            path.write_text(text, encoding="utf-8")
 
-    assert len(commands) == 2
-    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if names_an_example(path)}
-    # These two are made anew by what the page says next.
-    made = {path for path in left if path.startswith("deploy/grafana/dashboards/")} | {TARGET.as_posix()}
-    assert "make dashboards k8s-rules" in page
-    assert left == made
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*") if has_another_address(path)}
+    # The generator of dashboards reads the setting of its own checkout, and make links calls it.
+    assert {path for path in left if not path.startswith("deploy/grafana/dashboards/")} == set()
+    assert (
+        "runbook_url: https://d/runbooks/RolledBack.md"
+        in (tmp_path / "deploy/prometheus/rules/rollouts.yml").read_text()
+    )
 
 
-def names_an_example(path: Path) -> bool:
-    return path.is_file() and "understudy.example" in path.read_text(encoding="utf-8")
+@pytest.mark.parametrize("setting", ['docs = "https://d"', 'docs = "d"\ngrafana = "https://g"', 'docs = "https://a b"'])
+def test_a_setting_that_is_no_address_is_named(tmp_path, setting):
+    (tmp_path / "deploy").mkdir()
+    (tmp_path / make_links.SETTING).write_text(setting, encoding="utf-8")
+
+    with pytest.raises(ValueError, match=r"links\.toml: (docs|grafana) is no address"):
+        make_links.links_of(tmp_path)
+
+
+def has_another_address(path: Path) -> bool:
+    return (
+        path.is_file() and re.search(r"understudy\.example|shop\.example", path.read_text(encoding="utf-8")) is not None
+    )
 
 
 # -- dashboards --------------------------------------------------------------------------------------------------------

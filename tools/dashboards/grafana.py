@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tools.dashboards.panels import COLOURS, ERROR_STEPS, OF_MODEL, SHARE_STEPS, Dashboard, Panel, Query, Row
+from tools.make_links import links_of
 
-RUNBOOKS = "https://docs.understudy.example/runbooks"
+RUNBOOKS = f"{links_of().docs}/runbooks"
 SCHEMA_VERSION = 39
 """Of Grafana 11; later ones read it and bring it up to date by themselves."""
 COLUMNS = 24
