@@ -56,6 +56,8 @@ def login_problem(words: Sequence[str]) -> str | None:
 
 def image_problem(image: str) -> str | None:
     """Say what is wrong with how an image is named, if anything is: people need a tag, and machines a digest."""
+    if name_of_image(image) == "redis":
+        return f"{image} is under licences that are not free from 7.4 on; valkey/valkey speaks the same, under BSD"
     named, at, digest = image.partition("@")
     tag = named.rpartition("/")[2].partition(":")[2]
     if at and re.fullmatch(r"sha256:[0-9a-f]{64}", digest) is None:
