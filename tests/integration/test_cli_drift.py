@@ -294,7 +294,8 @@ def test_before_any_hour_nothing_can_be_said(understudy, trained):
 
     assert said.code == 0
     assert "Too early to say anything of v6 and v7." in said.out
-    assert "… no traffic" in said.out
+    assert "No call of it is in the hours that are summed up." in said.out
+    assert "… no traffic" not in said.out
     assert "The monitor has not summed up an hour of v6 yet." in said.out
     assert "→ understudy serve monitor" in said.out
 

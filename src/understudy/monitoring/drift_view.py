@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from understudy.core.drift.baseline import Baselines, baselines_of
-from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, closed_until
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, SETTLE_SECONDS, closed_until
 from understudy.core.drift.report import Drift, DriftState
 from understudy.core.drift.subject_window import PREDICTION, SubjectWindow
 from understudy.core.drift.version_drift import DriftRule, drift_rule_of, judge_version, model_drift
@@ -69,6 +69,12 @@ class VersionView(NamedTuple):
         found = {subject.drift.state for subject in self.subjects}
         return next((verdict for state, verdict in _VERDICTS.items() if state in found), DriftVerdict.NO_BASELINE)
 
+    @property
+    def is_unseen(self) -> bool:
+        """Whether nothing of it is in the hours that are judged, so that there is nothing to compare yet."""
+        drifts = [subject.drift for subject in self.subjects]
+        return all(drift.state is DriftState.TOO_EARLY and not drift.rows for drift in drifts)
+
 
 class DriftView(NamedTuple):
     """A model's drift."""
@@ -80,6 +86,15 @@ class DriftView(NamedTuple):
     versions: Sequence[VersionView]
     shared: Sequence[str]
     """For each subject that drifts alike in every version, the sentence that says so."""
+    now: float
+    """By Postgres' clock."""
+    input_sample_percent: int | None = None
+    """Of how many calls the inputs are logged; ``None`` without a policy."""
+
+    @property
+    def next_hour_at(self) -> float:
+        """When the next hour is summed up, and judged from then on."""
+        return self.until + HOUR_SECONDS + SETTLE_SECONDS
 
     @property
     def verdict(self) -> DriftVerdict:
@@ -140,7 +155,7 @@ async def view_drift(store: MetricStore, registry: Registry, question: DriftQues
         NotRegistered: There is no such model or version.
         RegistryUnavailable, MigrationNeeded: As the store.
     """
-    await registry.show_model(question.model_name)
+    policy = (await registry.show_model(question.model_name)).policy
     active = await store.active(question.model_name)
     until = closed_until(active.now)
     by_version = {one.version: one for one in active.versions}
@@ -151,7 +166,8 @@ async def view_drift(store: MetricStore, registry: Registry, question: DriftQues
         asked = [_Asked(record.id, record.version, by_version.get(record.version))]
     versions = [await _view(store, one, question, until) for one in asked]
     found = model_drift({one.version: [subject.drift for subject in one.subjects] for one in versions})
-    return DriftView(question.model_name, until, question.judged_seconds, versions, found.shared)
+    percent = None if policy is None else policy.input_sample_percent
+    return DriftView(question.model_name, until, question.judged_seconds, versions, found.shared, active.now, percent)
 
 
 async def _view(store: MetricStore, asked: _Asked, question: DriftQuestion, until: float) -> VersionView:

@@ -54,7 +54,9 @@ PLANTED: dict[str, list[Mistake]] = {
         Mistake(COMPOSE, "    depends_on:\n", "    dependson:\n", "dependson"),
     ],
     "compose: our rules": [
-        Mistake(COMPOSE, "image: valkey/valkey:9.1.1@", "image: valkey/valkey:latest@", "says nothing about what will run"),
+        Mistake(
+            COMPOSE, "image: valkey/valkey:9.1.1@", "image: valkey/valkey:latest@", "says nothing about what will run"
+        ),
         Mistake(COMPOSE, "image: valkey/valkey:9.1.1@", "image: redis:7.4.2-bookworm@", "licences that are not free"),
         Mistake(COMPOSE, "prom/prometheus:v3.13.1@sha256:", "prom/prometheus:v3.13.1 # ", "may become another image"),
         Mistake(COMPOSE, "  read_only: true\n  cap_drop: [ALL]\n", "  cap_drop: [ALL]\n", "can be written to"),

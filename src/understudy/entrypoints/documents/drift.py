@@ -15,6 +15,8 @@ def drift_document(view: DriftView) -> dict[str, Any]:
         "model": view.model_name,
         "since": moment_of(view.until - view.judged_seconds),
         "until": moment_of(view.until),
+        "next_hour_at": moment_of(view.next_hour_at),
+        "input_sample_percent": view.input_sample_percent,
         "verdict": view.verdict.value,
         "sentence": view.sentence,
         "shared": list(view.shared),

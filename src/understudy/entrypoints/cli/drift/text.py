@@ -14,7 +14,7 @@ from understudy.core.drift.report import Drift, DriftState, Reading
 from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.durations import duration_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, names_words
-from understudy.entrypoints.cli.shared.times import moment_words
+from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.monitoring.drift_view import DriftVerdict, DriftView, SubjectView, VersionView
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -39,6 +39,7 @@ def report_texts(view: DriftView) -> list[RenderableType]:
     head = Text(heading_line(view), "dim")
     head.stylize("bold", 0, len(view.model_name))
     texts: list[RenderableType] = [head, "", Text(view.sentence, _STYLES.get(view.verdict, "bold")), *view.shared]
+    texts += [Text(line) for line in waiting_lines(view)]
     for version in view.versions:
         texts += ["", _version_line(version), *_evidence(version, view)]
     then = next_step(view)
@@ -48,6 +49,22 @@ def report_texts(view: DriftView) -> list[RenderableType]:
 def heading_line(view: DriftView) -> str:
     """Return what is judged, and until when."""
     return f"{view.model_name}   {duration_words(view.judged_seconds)} until {moment_words(view.until)} UTC"
+
+
+def waiting_lines(view: DriftView) -> list[str]:
+    """Return what a report without hours waits for, and why inputs have no values; nothing where there is no reason."""
+    lines = []
+    if any(one.is_active and one.is_unseen for one in view.versions):
+        begun, at = time_of_day(view.until), time_of_day(view.next_hour_at)
+        wait = duration_words(max(60.0, 60.0 * round((view.next_hour_at - view.now) / 60)))
+        lines.append(f"Whole hours are judged: the one that began at {begun} UTC is summed up at {at}, in {wait}.")
+    subjects = {subject.drift.subject for one in view.versions for subject in one.subjects if not subject.drift.rows}
+    if view.input_sample_percent == 0 and subjects - {PREDICTION}:
+        lines.append(
+            f"Inputs are not logged, so predictions alone can be judged: "
+            f"understudy model set {quote(view.model_name)} --input-sample-percent 5"
+        )
+    return lines
 
 
 def lag_words(version: VersionView, until: float) -> str:
@@ -80,6 +97,11 @@ def next_step(view: DriftView) -> NextStep:
         return NextStep(f"understudy model show {quote(model)}", "shows who answers its calls")
     if any(one.is_active and one.summed_until is None for one in view.versions):
         return NextStep("understudy serve monitor", "sums each hour up, five minutes after its end")
+    if view.verdict is DriftVerdict.TOO_EARLY:
+        when = time_of_day(view.next_hour_at)
+        return NextStep(
+            f"understudy drift report {quote(model)}", f"from {when} UTC on, when the next hour is summed up"
+        )
     return NextStep(f"understudy drift report {quote(model)} --html drift.html", "draws the distributions")
 
 
@@ -91,6 +113,9 @@ def _version_line(version: VersionView) -> Text:
 
 def _evidence(version: VersionView, view: DriftView) -> list[RenderableType]:
     since, until = view.until - view.judged_seconds, view.until
+    if version.is_unseen:
+        unseen = ("No call of it is in the hours that are summed up.", lag_words(version, until))
+        return [Padding(line, (0, 0, 0, 2)) for line in unseen if line]
     rows = [_row(subject, version, since, until) for subject in version.subjects]
     columns = [
         Column("subject"),

@@ -81,7 +81,7 @@ def a_version(version: str, *drifts: Drift, **changes: Any) -> VersionView:
 
 
 def a_view(*versions: VersionView, shared: Sequence[str] = ()) -> DriftView:
-    return DriftView("churn", UNTIL, 14 * DAY, versions, shared)
+    return DriftView("churn", UNTIL, 14 * DAY, versions, shared, UNTIL + 18 * 60.0)
 
 
 SHARED = "Same drift in v7 and v8: the input moved, not the model."
@@ -209,6 +209,31 @@ def test_the_verdict_is_said_first_and_the_next_command_last(view, verdict, sent
     assert f"→ understudy {command}" in lines
 
 
+FIRST_HOUR = """\
+churn   14 d until 20 Nov 13:00 UTC
+
+Too early to say anything of v7.
+Whole hours are judged: the one that began at 13:00 UTC is summed up at 14:05,
+in 47 m.
+Inputs are not logged, so predictions alone can be judged: understudy model set
+churn --input-sample-percent 5
+
+v7  champion
+  No call of it is in the hours that are summed up.
+
+→ understudy drift report churn
+  from 14:05 UTC on, when the next hour is summed up"""
+
+
+def test_before_the_first_hour_is_over_it_says_when_it_will_be_and_shows_no_empty_table():
+    early = a_version("7", too_early_drift("prediction", 0, ""), too_early_drift("tenure", 0, ""))
+
+    assert screen(report_texts(a_view(early)._replace(input_sample_percent=0))) == FIRST_HOUR
+    logged = screen(report_texts(a_view(early)._replace(input_sample_percent=5)))
+    assert "Inputs are not logged" not in logged
+    assert "summed up at 14:05" in logged
+
+
 def test_a_drift_of_today_has_its_hour_and_the_seeds_rule_no_beginning():
     today = replace(moved(), since_seconds=UNTIL - 2 * HOUR)
     seed = replace(moved(), subject="prediction", since_seconds=None, history=(inf,), history_seconds=(UNTIL - HOUR,))
@@ -264,6 +289,7 @@ def test_the_document_has_moments_in_utc_and_every_figure():
 
     first, second = document["versions"]
     assert (document["since"], document["until"]) == ("2026-11-06T13:00:00Z", "2026-11-20T13:00:00Z")
+    assert (document["next_hour_at"], document["input_sample_percent"]) == ("2026-11-20T14:05:00Z", None)
     assert (document["verdict"], document["shared"]) == ("drift", [SHARED])
     assert [subject["state"] for subject in first["subjects"]] == ["ok", "drift", "too_early", "too_early"]
     assert first["subjects"][1]["since"] == "2026-11-17T13:00:00Z"
