@@ -7,10 +7,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from understudy.entrypoints.cli.shared.options import AsJson, Limit
+from understudy.entrypoints.cli.shared.options import AsJson, Limit, Utc
 from understudy.entrypoints.cli.shared.rendering import nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.documents.policies import audit_document, changes_of
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, Registry
 
@@ -32,6 +32,7 @@ def list_audit(
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's changes.")] = None,
     subject: Annotated[AuditSubject | None, typer.Option(help="Only changes of such things.")] = None,
     limit: Limit = 20,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List the latest changes of policies, versions, endpoints and keys, by whatever way: those in plain SQL too."""
@@ -41,11 +42,11 @@ def list_audit(
         return list(await registry.list_audit(model, limit, subject)), labels
 
     entries, labels = with_registry(read)
-    listing = _listing(entries, labels) if entries else "Nothing of this has changed yet."
+    listing = _listing(entries, labels, utc=utc) if entries else "Nothing of this has changed yet."
     show(audit_document(entries, labels), listing, as_json=as_json)
 
 
-def _listing(entries: list[AuditEntry], labels: Mapping[int, str]) -> Table:
+def _listing(entries: list[AuditEntry], labels: Mapping[int, str], *, utc: bool) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
@@ -55,7 +56,7 @@ def _listing(entries: list[AuditEntry], labels: Mapping[int, str]) -> Table:
         head.append(f"\n{change_text(entry, labels)}")
         if entry.reason:
             head.append(f"\n“{entry.reason}”", "dim")
-        grid.add_row(ago(entry.changed_at), head)
+        grid.add_row(when_words(entry.changed_at, utc=utc), head)
     return grid
 
 

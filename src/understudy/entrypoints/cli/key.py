@@ -7,10 +7,10 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.options import AsJson, DryRun
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Utc
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import when_words
 from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports.registry.registry import KeyLimits, KeyRecord, Registry
 
@@ -50,7 +50,7 @@ def create(
 
 
 @app.command("list")
-def list_keys(*, as_json: AsJson = False) -> None:
+def list_keys(*, utc: Utc = False, as_json: AsJson = False) -> None:
     """List every key; secrets are kept nowhere."""
     found = with_registry(lambda registry: registry.list_keys())
     columns = [
@@ -67,11 +67,11 @@ def list_keys(*, as_json: AsJson = False) -> None:
         (
             key.id,
             ", ".join(key.scopes),
-            _state(key),
+            _state(key, utc=utc),
             nothing_as(key.note),
             nothing_as(key.tenant),
             _limits(key),
-            ago(key.created_at),
+            when_words(key.created_at, utc=utc),
             key.created_by,
         )
         for key in found
@@ -107,8 +107,8 @@ def _limits(key: KeyRecord) -> str:
     return nothing_as(", ".join(f"{rate:g} {unit}" for rate, unit in rates if rate is not None))
 
 
-def _state(key: KeyRecord) -> str:
-    return "valid" if key.revoked_at is None else f"revoked {ago(key.revoked_at)}"
+def _state(key: KeyRecord, *, utc: bool) -> str:
+    return "valid" if key.revoked_at is None else f"revoked {when_words(key.revoked_at, utc=utc)}"
 
 
 def _document(key: KeyRecord) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import typer
 from understudy.entrypoints.cli.model.text import value_text
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, Yes, required_reason
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, Utc, Yes, required_reason
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.documents.policies import model_document
 from understudy.ports.registry.registry import ModelRecord
 
@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True, help="List and show models; set who answ
 
 
 @app.command("list")
-def list_models(*, as_json: AsJson = False) -> None:
+def list_models(*, utc: Utc = False, as_json: AsJson = False) -> None:
     """List every model and its split."""
     found = with_registry(lambda registry: registry.list_models())
     columns = [
@@ -35,18 +35,18 @@ def list_models(*, as_json: AsJson = False) -> None:
         Column("generation", drop=1, right=True),
         Column("proxies on it", drop=2, right=True),
         Column("versions", drop=4, right=True),
-        Column("changed", drop=3),
+        Column("changed", drop=0 if utc else 3),
     ]
-    text = a_table(columns, map(_row_of, found)) if found else "No model is registered yet."
+    text = a_table(columns, [_row_of(model, utc=utc) for model in found]) if found else "No model is registered yet."
     show({"models": [model_document(model) for model in found]}, text, as_json=as_json)
 
 
 @app.command("show")
-def show_model(*, model: ModelName, as_json: AsJson = False) -> None:
+def show_model(*, model: ModelName, utc: Utc = False, as_json: AsJson = False) -> None:
     """Show a model: its split, its policy, its versions."""
     from understudy.entrypoints.cli.model.view import show_view
 
-    show_view(model, as_json=as_json)
+    show_view(model, utc=utc, as_json=as_json)
 
 
 @app.command("set")
@@ -113,7 +113,7 @@ def set_model(
     make_change(wanted, as_json=as_json)
 
 
-def _row_of(model: ModelRecord) -> tuple[str, ...]:
+def _row_of(model: ModelRecord, *, utc: bool) -> tuple[str, ...]:
     policy = model.policy
     if policy is None:
         return (model.model_name, "no policy", "-", "-", "-", "-", "-", "-", str(model.version_count), "-")
@@ -127,5 +127,5 @@ def _row_of(model: ModelRecord) -> tuple[str, ...]:
         str(policy.generation),
         f"{policy.proxies_on_generation} of {policy.proxies}",
         str(model.version_count),
-        ago(policy.updated_at),
+        when_words(policy.updated_at, utc=utc),
     )

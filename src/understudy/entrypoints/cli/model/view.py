@@ -11,7 +11,7 @@ from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_session
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
 from understudy.entrypoints.documents.policies import model_document
 from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
@@ -19,7 +19,7 @@ from understudy.ports.rollout.rollout_store import RolloutRecord
 _BAR_CELLS = 40
 
 
-def show_view(model: str, *, as_json: bool) -> None:
+def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     """Read a model and show it."""
 
     async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord]]:
@@ -28,12 +28,15 @@ def show_view(model: str, *, as_json: bool) -> None:
 
     record, versions, guard = with_session(read)
     document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
-    show(document, *_model_view(record, versions, guard), as_json=as_json)
+    show(document, *_model_view(record, versions, guard, utc=utc), as_json=as_json)
 
 
-def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: Sequence[RolloutRecord] = ()) -> list[Any]:
+def _model_view(
+    model: ModelRecord, versions: list[VersionRecord], guard: Sequence[RolloutRecord], *, utc: bool
+) -> list[Any]:
     rows = [
-        (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", ago(v.created_at)) for v in versions
+        (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", when_words(v.created_at, utc=utc))
+        for v in versions
     ]
     table = a_table(
         [
@@ -51,7 +54,8 @@ def _model_view(model: ModelRecord, versions: list[VersionRecord], guard: Sequen
         return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
     head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
-    head.append(f"\nchanged {ago(policy.updated_at)} by {policy.updated_by}", "dim")
+    changed = instant(policy.updated_at) if utc else ago_and_at(policy.updated_at)
+    head.append(f"\nchanged {changed} by {policy.updated_by}", "dim")
     settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard)), drift_setting(policy.on_drift)]
     return [head, "", *_split_of(policy), "", facts(settings), "", table]
 

@@ -35,6 +35,7 @@ from understudy.entrypoints.cli.shared.options import (
     Limit,
     ModelName,
     Reason,
+    Utc,
     Yes,
     confirm_traffic_move,
     required_reason,
@@ -162,6 +163,7 @@ def show_rollout(
     rollout_id: RolloutId = None,
     html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page with charts.")] = None,
     slices: Annotated[bool, typer.Option("--slices", help="Show both sides' figures of each slice.")] = False,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
@@ -184,12 +186,13 @@ def show_rollout(
     replays = judged_again(status.events)
     document = status_document(status, replays) | by_hand_document(by_hand)
     notes = [*by_hand_lines(by_hand), *notes]
-    began_at = status.view.record.state.started_at
+    began_at = None if utc else status.view.record.state.started_at
     table: Sequence[RenderableType] = ()
     if slices and history is not None:
         document = document | {"slices": slices_document(history.slices)}
         table = ["", *slices_view(history.slices)]
-    show(document, *status_view(status, notes=notes), *replay_lines(replays, began_at), *table, as_json=as_json)
+    view = status_view(status, notes=notes, utc=utc)
+    show(document, *view, *replay_lines(replays, began_at), *table, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
 
@@ -228,6 +231,7 @@ def list_rollouts(
     *,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
     limit: Limit = 20,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List the newest rollouts."""
@@ -239,7 +243,7 @@ def list_rollouts(
         return found, await session.rollouts.policies([one.state.model_name for one in found])
 
     found, policies = with_session(read)
-    show(listing_document(found, policies), listing(found, policies), as_json=as_json)
+    show(listing_document(found, policies), listing(found, policies, utc=utc), as_json=as_json)
 
 
 @app.command()

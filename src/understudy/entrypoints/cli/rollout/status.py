@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_ti
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.shared.event_text import event_text
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
-from understudy.entrypoints.cli.shared.times import time_of_day
+from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.status import RolloutStatus, evidence_of
@@ -44,9 +44,14 @@ class HeldBy(Enum):
 
 
 def status_view(
-    status: RolloutStatus, width: int | None = None, max_events: int = MAX_EVENTS, notes: Sequence[Text] = ()
+    status: RolloutStatus,
+    width: int | None = None,
+    max_events: int = MAX_EVENTS,
+    notes: Sequence[Text] = (),
+    *,
+    utc: bool = False,
 ) -> list[RenderableType]:
-    """Return a rollout as the parts of a screen."""
+    """Return a rollout as the parts of a screen; with ``utc`` its events have their moments instead of its own time."""
     width = width or data_console().width
     state = status.view.record.state
     parts: list[RenderableType] = [*heading(status), "", Text(sentence_of(status)), *notes]
@@ -54,7 +59,7 @@ def status_view(
         parts += ["", *split]
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
-    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], state), ""]
+    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
     cause = HeldBy.SCORES if held_by_scores(status.events) else HeldBy.STEP
     if failing_counts(status.events) or worse_counts(status.events):
         cause = HeldBy.PART
@@ -70,7 +75,9 @@ def heading(status: RolloutStatus) -> list[Text]:
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
     reason = f' "{view.record.reason}"' if view.record.reason else ""
     runs = "ran" if state.phase.is_final else "running"
-    by = f"{state.kind} {view.record.id}, {runs} {ran}, by {view.record.started_by}"
+    began = f"{moment_words(state.started_at)} UTC"
+    since = f"from {began} on" if state.phase.is_final else f"since {began}"
+    by = f"{state.kind} {view.record.id}, {runs} {ran} {since}, by {view.record.started_by}"
     generation = "-" if view.policy is None else str(view.policy.generation)
     where = f"generation {generation} on {view.proxies_on_generation} of {view.proxies} live proxies"
     if not view.proxies:
@@ -234,11 +241,11 @@ def _ladder(status: RolloutStatus) -> RenderableType:
     )
 
 
-def _story(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[Text]:
+def _story(events: Sequence[RolloutEventRecord], began_at: float | None) -> list[Text]:
     """Return what happened; the first event of a phase has the phase's mark."""
     before = [None, *(event.phase for event in events)]
     return [
-        event_text(event, state.started_at, is_news=event.phase != phase_before)
+        event_text(event, began_at, is_news=event.phase != phase_before)
         for event, phase_before in zip(events, before, strict=False)
     ]
 

@@ -13,7 +13,7 @@ from understudy.core.rollout.plan import Step
 from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.times import ago, minutes_and_seconds, moment_words, time_of_day
+from understudy.entrypoints.cli.shared.times import event_time, moment_words, time_of_day, when_words
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus
@@ -28,7 +28,7 @@ _VERDICTS = {
 }
 
 
-def listing(found: Sequence[RolloutRecord], policies: Mapping[str, PolicySeen]) -> RenderableType:
+def listing(found: Sequence[RolloutRecord], policies: Mapping[str, PolicySeen], *, utc: bool = False) -> RenderableType:
     """Return rollouts as a table; ``policies`` are those of the models by their names."""
     if not found:
         return "No rollout was started yet. → understudy rollout start MODEL VERSION"
@@ -50,7 +50,7 @@ def listing(found: Sequence[RolloutRecord], policies: Mapping[str, PolicySeen]) 
             f"{record.state.champion} → {record.state.challenger}",
             Text(record.state.phase, STYLES.get(record.state.phase, "")),
             share_words(record.state, policies.get(record.state.model_name)),
-            ago(datetime.fromtimestamp(record.state.started_at, UTC)),
+            when_words(datetime.fromtimestamp(record.state.started_at, UTC), utc=utc),
             record.started_by,
         )
         for record in found
@@ -88,9 +88,9 @@ def by_hand_lines(entry: AuditEntry | None) -> list[Text]:
 
 
 def replay_lines(
-    replays: Sequence[tuple[RolloutEventRecord, Replay | Damage | None]], began_at: float
+    replays: Sequence[tuple[RolloutEventRecord, Replay | Damage | None]], began_at: float | None
 ) -> list[RenderableType]:
-    """Return what each stored verdict comes to when it is judged again, with its time from ``began_at`` on."""
+    """Return what each stored verdict comes to judged again; its time is from ``began_at`` on, or in UTC."""
     found = [(event, replay) for event, replay in replays if replay is not None]
     if not found:
         return []
@@ -100,8 +100,8 @@ def replay_lines(
     ]
 
 
-def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float) -> Text:
-    line = Text(f"{minutes_and_seconds(event.at - began_at):>6} ", "dim")
+def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float | None) -> Text:
+    line = Text(f"{event_time(event.at, began_at)} ", "dim")
     if isinstance(replay, Damage):
         said = f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
         return line.append(f"! {said}", "bold red")
@@ -126,7 +126,7 @@ def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
         else:
             until = state.step_starts[index + 1] if index < at else now
             words = _taken_words(status, index, until - state.step_starts[index])
-            words += f"   passed {time_of_day(until)}" if is_over and index < at else ""
+            words += f"   passed {time_of_day(until)} UTC" if is_over and index < at else ""
         cells.append((f"{step.weight_percent:>3} %", mark, words))
     return cells
 

@@ -12,10 +12,10 @@ from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.messages import comparison_of
 from understudy.core.rollout.state import Phase
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.times import minutes_and_seconds
+from understudy.entrypoints.cli.shared.times import event_time
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 
-WIDTH, INDENT = 78, 10
+WIDTH, INDENT, _TIME = 78, 10, 6
 _MARKS: Mapping[str, tuple[str, str]] = {
     Phase.FAILED: ("✖", "bold red"),
     Phase.WAITING: ("!", "bold yellow"),
@@ -34,14 +34,18 @@ _STATES = {
 _MAX_EVIDENCE = 1_000_000
 
 
-def event_text(event: RolloutEventRecord, began_at: float, *, is_news: bool) -> Text:
-    """Return what happened and when, counted from the rollout's start; marked when it ``is_news`` of the phase."""
+def event_text(event: RolloutEventRecord, began_at: float | None, *, is_news: bool) -> Text:
+    """Return what happened and when, counted from the rollout's start; marked when it ``is_news`` of the phase.
+
+    Without ``began_at`` the time is in UTC.
+    """
     mark, style = _MARKS.get(event.phase, ("", "")) if is_news else ("", "")
-    first, *others = wrap(event.reason, WIDTH - INDENT) or [""]
-    at = minutes_and_seconds(event.at - began_at)
-    text = Text(f"{at:>6}", "dim").append(f" {mark:<2} ", style).append(first, style)
+    at = event_time(event.at, began_at)
+    indent = len(at) + INDENT - _TIME
+    first, *others = wrap(event.reason, WIDTH - indent) or [""]
+    text = Text(at, "dim").append(f" {mark:<2} ", style).append(first, style)
     for line in others:
-        text.append(f"\n{' ' * INDENT}{line}")
+        text.append(f"\n{' ' * indent}{line}")
     return text
 
 

@@ -14,6 +14,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, fo
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit. Needed outside a terminal.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before production traffic moves.")]
+Utc = Annotated[bool, typer.Option("--utc", help="Show moments in UTC instead of how long ago they were.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many to show at most.")]
 
 

@@ -70,10 +70,31 @@ def ago(moment: datetime | None, now: datetime | None = None) -> str:
     return f"{seconds} s ago"
 
 
+def instant(moment: datetime | float) -> str:
+    """Return a moment in UTC to the second, as other tools take it: ``2026-11-20 13:00:07Z``."""
+    known = moment if isinstance(moment, datetime) else datetime.fromtimestamp(moment, UTC)
+    return f"{known.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def when_words(moment: datetime | None, now: datetime | None = None, *, utc: bool) -> str:
+    """Return a moment in the past for a table: ``12 s ago``, or with ``utc`` as :func:`instant` says it."""
+    return instant(moment) if utc and moment is not None else ago(moment, now)
+
+
+def ago_and_at(moment: datetime, now: datetime | None = None) -> str:
+    """Return a moment in the past where there is room for both: ``12 s ago (20 Nov 13:00 UTC)``."""
+    return f"{ago(moment, now)} ({moment_words(moment.timestamp())} UTC)"
+
+
 def minutes_and_seconds(seconds: float) -> str:
     """Return a short span of time as a clock shows it: ``1:04``."""
     minutes, rest = divmod(max(0, int(seconds)), 60)
     return f"{minutes}:{rest:02}"
+
+
+def event_time(at: float, began_at: float | None) -> str:
+    """Return when something happened, of equal width: from ``began_at`` on, or without it as :func:`instant`."""
+    return instant(at) if began_at is None else f"{minutes_and_seconds(at - began_at):>6}"
 
 
 def time_axis_marks(first: float, last: float) -> list[tuple[float, str]]:

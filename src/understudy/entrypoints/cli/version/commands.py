@@ -7,10 +7,10 @@ import typer
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.actor import actor_of_command
-from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Utc, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.record_text import status_facts, version_document, version_facts
@@ -54,6 +54,7 @@ def add_endpoint(
 def list_versions(
     *,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List the versions of a model, or of all."""
@@ -66,7 +67,7 @@ def list_versions(
             record.protocol,
             str(len(record.endpoints)),
             record.framework,
-            ago(record.created_at),
+            when_words(record.created_at, utc=utc),
             str(record.id),
         )
         for record in found

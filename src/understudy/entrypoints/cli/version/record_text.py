@@ -5,7 +5,7 @@ from typing import Any
 
 from understudy.core.routing.status_changes import status_change_of
 from understudy.entrypoints.cli.shared.rendering import nothing_as
-from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.cli.shared.times import ago_and_at
 from understudy.ports.registry.registry import RETIRED, VersionRecord
 
 
@@ -47,7 +47,7 @@ def status_facts(record: VersionRecord) -> list[tuple[str, str]]:
     if noted is None or (noted.status == RETIRED) != (record.status == RETIRED):
         return []
     try:
-        when = ago(datetime.fromisoformat(noted.at))
+        when = ago_and_at(datetime.fromisoformat(noted.at))
     except (ValueError, TypeError):  # SQL wrote it
         return []
     word = "retired" if noted.status == RETIRED else "restored"

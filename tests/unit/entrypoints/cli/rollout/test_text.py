@@ -108,7 +108,7 @@ def screen(texts: Sequence[Any], width: int) -> str:
 
 AT_80 = """\
 churn  6 → 7   PROGRESSING   step 2 of 3   50 %
-rollout 1, running 8 m, by dana@laptop "weekly retrain"
+rollout 1, running 8 m since 20 Nov 11:59 UTC, by dana@laptop "weekly retrain"
 generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
 HOLD: 917 of 2,000 challenger requests at 50 %
@@ -125,7 +125,7 @@ typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x  ✔ pass
 mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  ✖ fail
 sample ratio        8,655       1,413               0.998x       -  ✔ pass
 
-   10 %  ✔ 5 m   1,226 requests   passed 12:05
+   10 %  ✔ 5 m   1,226 requests   passed 12:05 UTC
    50 %  ● 2 m of 10 m   917 of 2,000 requests
   100 %  ○ 7 becomes champion, 6 is kept warm for 30 m
 
@@ -140,7 +140,7 @@ sample ratio        8,655       1,413               0.998x       -  ✔ pass
 """  # noqa: RUF001  # as the screen has it
 AT_120 = """\
 churn  6 → 7   PROGRESSING   step 2 of 3   50 %
-rollout 1, running 8 m, by dana@laptop "weekly retrain"
+rollout 1, running 8 m since 20 Nov 11:59 UTC, by dana@laptop "weekly retrain"
 generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
 HOLD: 917 of 2,000 challenger requests at 50 %
@@ -157,7 +157,7 @@ typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x            
 mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  >1,000,000 of 1,000  ███████████████  ✖ fail
 sample ratio        8,655       1,413               0.998x       -          1 of 10,000  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
 
-   10 %  ✔ 5 m   1,226 requests   passed 12:05
+   10 %  ✔ 5 m   1,226 requests   passed 12:05 UTC
    50 %  ● 2 m of 10 m   917 of 2,000 requests
   100 %  ○ 7 becomes champion, 6 is kept warm for 30 m
 
@@ -282,6 +282,18 @@ def test_a_guard_that_waits_says_what_it_found_and_one_that_ended_is_no_new_cham
     assert "Waits for a person: version 7 does worse" in screen(status_view(a_status(failed), 80), 80)
     assert end_words(a_status(over).view).plain == "✔ the guard of churn 7 found nothing: over: weight 0"
     assert "guard" in screen([listing([a_status(over).view.record], {})], 100)
+
+
+def test_with_utc_events_verdicts_and_lists_have_their_moments():
+    verdict = an_event(6, 480, Phase.FAILED, "bad", verdict=Verdict.ROLL_BACK)
+    again = replay_lines([(verdict, Replay(DECISION, agrees=True))], None)
+
+    shown = screen([*status_view(a_status(), 80, utc=True), *again], 80)
+
+    assert "2026-11-20 11:59:00Z    begins" in shown
+    assert "2026-11-20 12:07:00Z ✖ ROLL_BACK  the same verdict" in shown
+    assert "2026-11-20 11:59:00Z" in screen([listing([a_status().view.record], {}, utc=True)], 100)
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_the_guard_of_a_champion_says_whether_the_one_before_comes_back_by_itself():

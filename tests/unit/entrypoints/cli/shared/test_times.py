@@ -1,9 +1,19 @@
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.times import ago, day_of, moment_of, seconds_of, time_axis_marks
+from understudy.entrypoints.cli.shared.times import (
+    ago,
+    ago_and_at,
+    day_of,
+    event_time,
+    instant,
+    moment_of,
+    seconds_of,
+    time_axis_marks,
+    when_words,
+)
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC).timestamp()
 
@@ -83,3 +93,17 @@ def test_a_moment_is_told_in_the_largest_unit_that_it_fills_twice(seconds, said)
 
 def test_a_moment_that_never_was_is_told_as_never():
     assert ago(None) == "never"
+
+
+def test_a_moment_is_told_in_utc_where_it_was_asked_for_and_beside_how_long_ago_it_was():
+    moment, now = datetime(2026, 11, 20, 12, 0, 7, tzinfo=UTC), datetime(2026, 11, 20, 12, 1, 7, tzinfo=UTC)
+    elsewhere = moment.astimezone(timezone(timedelta(hours=2)))
+
+    assert when_words(moment, now, utc=False) == "60 s ago"
+    assert when_words(elsewhere, now, utc=True) == instant(moment.timestamp()) == "2026-11-20 12:00:07Z"
+    assert when_words(None, now, utc=True) == "never"
+    assert ago_and_at(moment, now) == "60 s ago (20 Nov 12:00 UTC)"
+    assert (event_time(moment.timestamp(), moment.timestamp() - 64), event_time(moment.timestamp(), None)) == (
+        "  1:04",
+        "2026-11-20 12:00:07Z",
+    )

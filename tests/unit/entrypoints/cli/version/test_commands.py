@@ -138,4 +138,4 @@ def test_who_changed_the_status_is_told_as_long_as_nobody_else_has_changed_it_si
 
     found = status_facts(a_record(status=status, metrics={KEY: change}))
 
-    assert [(name, words.partition("ago ")[2]) for name, words in found] == told
+    assert [(name, words.partition("(20 Nov 12:00 UTC) ")[2]) for name, words in found] == told
