@@ -18,6 +18,7 @@ from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_gua
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.documents.json_text import moment_of
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 
 _CODE = r"[Ee]\d{3}"
@@ -126,7 +127,9 @@ def _explain_changes(model: str, *, as_json: bool) -> None:
     changed = with_session(read)
     head = Text("what changed within an hour around ").append(model, "bold")
     advice = Text(f"→ understudy explain {quote(model)} ENTITY says who answers an entity, and why", "dim")
-    show({"changed_within_an_hour": changed.to_json()}, head, facts(changed.lines), advice, as_json=as_json)
+    changes = [{**change._asdict(), "at": moment_of(change.at)} for change in changed.changes]
+    document = {"changed_within_an_hour": {**changed.to_json(), "changes": changes}}
+    show(document, head, facts(changed.lines), advice, as_json=as_json)
 
 
 def _explain_code(code: str, *, as_json: bool) -> None:

@@ -13,8 +13,9 @@ from understudy.experiments.ab_arms import Arms
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.declared_tests import Plan
 from understudy.experiments.log_replay import ReplayFinding
-from understudy.experiments.shadow_report import ShadowFinding
+from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 
+_IDS = ("champion_id", "shadow_id")
 Label: TypeAlias = Callable[[int], str]
 """Returns a version's text by its id."""
 
@@ -77,7 +78,12 @@ def _arms_document(arms: Arms, label: Label) -> dict[str, Any]:
 def shadow_document(found: ShadowFinding, model_name: str, label: Label) -> dict[str, Any]:
     """Return a report on a shadow."""
     champion, shadow = label(found.champion_id), label(found.shadow_id)
-    return {"report": {"model": model_name, "champion": champion, "shadow": shadow, **document_of(found)}}
+    return {"report": {"model": model_name, "champion": champion, "shadow": shadow, **found_document(found)}}
+
+
+def found_document(found: ShadowFinding | Disagreements) -> dict[str, Any]:
+    """Return what was found of a shadow as JSON, without the versions' ids: they are named by their labels."""
+    return {name: value for name, value in document_of(found).items() if name not in _IDS}
 
 
 def replay_document(found: ReplayFinding) -> dict[str, Any]:

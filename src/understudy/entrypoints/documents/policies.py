@@ -1,6 +1,7 @@
 """Models, policies and the audit as JSON."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from understudy.core.routing.arms import BucketRange, arm_percents
@@ -9,6 +10,7 @@ from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRe
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""
 _FIRST = ("champion_version", "challenger_version", "challenger_weight", "shadow_version")
+_VERSIONS = {*_FIRST, "previous_champion"} - {"challenger_weight"}
 _ROLES = {"champion_version": "champion", "challenger_version": "challenger", "shadow_version": "shadow"}
 
 
@@ -26,7 +28,36 @@ def model_document(model: ModelRecord) -> dict[str, Any]:
 
 def audit_document(entries: Iterable[AuditEntry], labels: Mapping[int, str]) -> dict[str, Any]:
     """Return changes as JSON; ``labels`` are the versions' labels by their ids."""
-    return {"audit": [{**entry._asdict(), "changes": changes_of(entry, labels)} for entry in entries]}
+    return {"audit": [_entry_document(entry, labels) for entry in entries]}
+
+
+def _entry_document(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, Any]:
+    rows = {"before": _row_document(entry.before, labels), "after": _row_document(entry.after, labels)}
+    changes = {
+        name: [_value_document(name, value, labels) for value in values]
+        for name, values in changes_of(entry, labels).items()
+    }
+    return {**entry._asdict(), **rows, "changes": changes}
+
+
+def _row_document(row: Mapping[str, Any] | None, labels: Mapping[int, str]) -> dict[str, Any] | None:
+    """Return a row with moments and versions as all documents have them: the trigger wrote it as the table has it."""
+    if row is None:
+        return None
+    return {name: _value_document(name, value, labels) for name, value in row.items()}
+
+
+def _value_document(name: str, value: Any, labels: Mapping[int, str]) -> Any:
+    if isinstance(value, int) and name in _VERSIONS:
+        return version_label(value, labels)
+    if name == "arms" and isinstance(value, list):
+        return [{**arm, "version": version_label(arm["version_id"], labels)} for arm in value]
+    if isinstance(value, str) and name.endswith("_at"):
+        try:
+            return datetime.fromisoformat(value)
+        except ValueError:
+            return value
+    return value
 
 
 def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[Any]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from understudy.core.canary.decision import Decision
 from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
 from understudy.core.canary.slices.slice_figures import SliceRow, SliceSide
 from understudy.core.rollout.actions import PolicySeen
@@ -75,7 +76,7 @@ def status_document(
     """Return a rollout with its events as JSON; instead of stored inputs an event has their replay or damage."""
     again = {event.id: replay for event, replay in replays}
     events = [_event_document(event, again.get(event.id)) for event in status.events]
-    decision = None if status.decision is None else status.decision.to_json()
+    decision = None if status.decision is None else _decision_document(status.decision)
     return {
         "rollout": _with_policy_share(status.view.record, status.view.policy),
         "presence": liveness_document(status.view),
@@ -83,6 +84,16 @@ def status_document(
         "left_out": {role.value: counts._asdict() for role, counts in status.left_out.items()},
         "events": events,
     }
+
+
+def _decision_document(decision: Decision) -> dict[str, Any]:
+    document = decision.to_json()
+    return {**document, "evidence": _evidence_document(document["evidence"])}
+
+
+def _evidence_document(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of evidence with their moments as documents have them."""
+    return [{**row, "since": moment_of(row["since"])} if "since" in row else dict(row) for row in rows]
 
 
 def slices_document(rows: Iterable[SliceRow]) -> list[dict[str, Any]]:
@@ -121,7 +132,7 @@ def liveness_document(view: RolloutView) -> dict[str, Any]:
 def _event_document(event: RolloutEventRecord, replay: Replay | Damage | None) -> dict[str, Any]:
     hidden = ("inputs", "thresholds", "damage")
     shown = {name: value for name, value in event._asdict().items() if name not in hidden}
-    shown["at"] = moment_of(event.at)
+    shown |= {"at": moment_of(event.at), "evidence": _evidence_document(event.evidence)}
     scores = agreement_of(event)
     if scores is not None:
         # What was stored of the pairs is as long as they are many; here it is their number.

@@ -14,8 +14,7 @@ from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import moment_of
-from understudy.entrypoints.documents.experiments import shadow_document
-from understudy.entrypoints.documents.json_text import document_of
+from understudy.entrypoints.documents.experiments import found_document, shadow_document
 from understudy.experiments.shadow_report import (
     Disagreements,
     ShadowFinding,
@@ -70,5 +69,5 @@ def examples(
 
     found, label = with_experiments(model, work)
     champion, shadow = label(found.champion_id), label(found.shadow_id)
-    document = {"examples": {"model": model, "champion": champion, "shadow": shadow, **document_of(found)}}
+    document = {"examples": {"model": model, "champion": champion, "shadow": shadow, **found_document(found)}}
     show(document, *examples_texts(found, model, label), as_json=as_json)
