@@ -10,6 +10,7 @@ import pytest
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.drift.baseline import Baselines, NumericBaseline, baselines_of
 from understudy.core.routing.access import scopes_of
 from understudy.core.routing.policy import PolicySnapshot
@@ -402,6 +403,22 @@ async def test_a_name_that_postgres_cannot_hold_is_not_registered_and_no_outage(
         await registry.add_version(a_version("6", name), DANA)
     with pytest.raises(PolicyRefused):
         await set_policy(registry, "churn", {"salt": "s"}, Actor("dana", "cli", name))
+
+
+@pytest.mark.parametrize("text", ["a\0b", "a\udc80b"])
+async def test_a_text_that_postgres_cannot_hold_is_refused_in_words_whatever_it_is_written_to(
+    served, database_url, text
+):
+    rollouts = PostgresRolloutStore(database_url, timeout_seconds=5)
+    written = (
+        set_policy(served, "churn", {"guard": "alert"}, Actor("dana", "cli", text)),
+        rollouts.roll_back("churn", Actor("dana", "cli", text)),
+        create_key(served, ["read"], text, DANA),
+    )
+
+    for change in written:
+        with pytest.raises(PolicyRefused, match="a text has U\\+0000 or half a surrogate pair in it"):
+            await change
 
 
 async def test_every_check_constraint_of_the_registrys_tables_has_words(database):

@@ -46,12 +46,22 @@ def _run_noun(arguments: list[str]) -> int:
     from understudy.errors import UnderstudyError  # noqa: PLC0415 - as above
 
     try:
+        _require_text(arguments)
         app(args=arguments, prog_name="understudy")
     except (UnderstudyError, CommandRefused) as problem:
         return report(problem, as_json="--json" in arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def _require_text(arguments: Sequence[str]) -> None:
+    from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode  # noqa: PLC0415 - after the help
+
+    for place, argument in enumerate(arguments, 1):
+        if any("\ud800" <= character <= "\udfff" for character in argument):
+            detail = f"argument {place} is not text in UTF-8: {argument!a}"
+            raise CommandRefused(ExitCode.USAGE, detail, "Type it in UTF-8; the terminal's locale says what it sends.")
 
 
 def main() -> None:

@@ -147,3 +147,14 @@ def test_ctrl_c_ends_a_command_without_a_traceback_whatever_it_is_loading(module
     )  # fmt: skip
 
     assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["version", "show", "visits"], ["predict", "visits", "--entity"], ["explain", "visits"]]
+)
+def test_an_argument_that_is_no_text_is_refused_before_anything_is_asked(capsys, words):
+    code = run([*words, "bad\udcffname"])
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert f"argument {len(words) + 1} is not text in UTF-8: 'bad\\udcffname'" in said

@@ -13,7 +13,7 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.known_types import Connection
 from understudy.core.connection_urls import postgres_problem, without_password
-from understudy.errors import LoginNotAllowed, MigrationNeeded, NotRegistered, RegistryUnavailable
+from understudy.errors import LoginNotAllowed, MigrationNeeded, NotRegistered, PolicyRefused, RegistryUnavailable
 
 VENDOR_ERRORS = (
     OSError,
@@ -37,6 +37,8 @@ _NO_ENTRY_HINT = (
     "line for it in pg_hba.conf."
 )
 _PORT = "5432"
+UNSTORABLE = "a text has U+0000 or half a surrogate pair in it, which Postgres' text cannot hold"
+UNSTORABLE_HINT = "Take that character out of what was typed, or out of the file, which is to be in UTF-8."
 _TEXT = "Correct the name: Postgres' text holds neither, so nothing can be stored or found by it."
 
 
@@ -227,8 +229,8 @@ async def translated(
 ) -> AsyncIterator[None]:
     """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
 
-    A missing table or column is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``;
-    everything else is ``RegistryUnavailable``.
+    A missing table or column is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``, a text that
+    Postgres cannot hold ``PolicyRefused``; everything else is ``RegistryUnavailable``.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -241,6 +243,8 @@ async def translated(
             raise MigrationNeeded(f"{what}: {said}") from problem
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
             raise LoginNotAllowed(f"{what}: {said}") from problem
+        if is_unstorable_text(cause):
+            raise PolicyRefused(UNSTORABLE, hint=UNSTORABLE_HINT) from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
 
 
@@ -250,10 +254,17 @@ def named_by_callers() -> Iterator[None]:
     try:
         yield
     except asyncpg.PostgresError as problem:
-        refused = asyncpg.CharacterNotInRepertoireError | asyncpg.UntranslatableCharacterError
-        if not isinstance(problem, refused) and "surrogates" not in str(problem):
+        if not is_unstorable_text(problem):
             raise
         raise NotRegistered("nothing has a name with U+0000 or half a surrogate pair in it", hint=_TEXT) from None
+
+
+def is_unstorable_text(problem: BaseException) -> bool:
+    """Whether Postgres, or its client, refused a text with U+0000 or half a surrogate pair: that is no outage."""
+    refused = asyncpg.CharacterNotInRepertoireError | asyncpg.UntranslatableCharacterError
+    return isinstance(problem, refused) or (
+        isinstance(problem, asyncpg.DataError) and "surrogates not allowed" in str(problem)
+    )
 
 
 def refused_login(database_url: str) -> str:

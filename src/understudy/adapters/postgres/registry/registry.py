@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from understudy.adapters.postgres.connections.connection import named_by_callers, session
+from understudy.adapters.postgres.connections.connection import (
+    UNSTORABLE,
+    UNSTORABLE_HINT,
+    is_unstorable_text,
+    named_by_callers,
+    session,
+)
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.registry import registry_rows as rows
 from understudy.adapters.postgres.registry.audit import newest_changes, sign
@@ -323,6 +329,8 @@ async def _refusals() -> AsyncIterator[None]:
     except asyncpg.PostgresError as said:
         if said.sqlstate[:2] not in _REFUSAL_CLASSES:
             raise
+        if is_unstorable_text(said):
+            raise PolicyRefused(UNSTORABLE, hint=UNSTORABLE_HINT) from said
         constraint = said.constraint_name or ""
         if constraint == _DUPLICATE_VERSION:
             raise _Duplicate from said
