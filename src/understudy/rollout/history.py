@@ -71,7 +71,7 @@ def history_of(
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
     moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(windows)
-    requests = requests_by_stage(strata, state.step_starts)
+    requests = requests_by_stage(strata, state.step_starts, last - course.limits[-1].watermark_seconds)
     slices = slices_of(view, sliced, end_of(view, events))
     return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone, slices)
 

@@ -175,7 +175,7 @@ class StatusReader:
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}
         decision = judge(strata, policy_of(view), stage_of(view), now, outcomes)
-        requests = requests_by_stage(strata, course.stage.starts)
+        requests = requests_by_stage(strata, course.stage.starts, now - lag)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
         return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes)
 

@@ -45,6 +45,18 @@ def answer_of(text: str | bytes, score: float | None) -> Answer | None:
     return Answer(known) if known is not None and "treatments" not in document else None
 
 
+def has_loggable_input(document: Mapping[str, Any]) -> bool:
+    """Whether a version with this ``input_schema`` takes an input that may be logged: a single value, not private.
+
+    One that cannot be read is taken to have one.
+    """
+    features = document.get("features")
+    if not isinstance(features, list):
+        return True
+    read = [feature for feature in features if isinstance(feature, dict)]
+    return len(read) < len(features) or any(not feature.get("shape") and not feature.get("private") for feature in read)
+
+
 def adapt_inputs(schema: InputSchema, before: InputSchema | None, logged: Mapping[str, Any]) -> AdaptedInputs:
     """Return logged inputs as a version takes them.
 

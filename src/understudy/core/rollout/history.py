@@ -7,6 +7,7 @@ a rollout show what the monitor saw, and not what a second way of counting would
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -94,8 +95,12 @@ def rows_of(decisions: Sequence[DecisionAt], check: Check) -> list[tuple[float, 
     return [(one.at, row) for one in decisions for row in one.decision.evidence if row.check is check]
 
 
-def requests_by_stage(strata: Strata, starts: Sequence[float]) -> list[int]:
-    """Return how many calls of the challenger's were judged in each stage of a rollout that began."""
+def requests_by_stage(strata: Strata, starts: Sequence[float], until: float = inf) -> list[int]:
+    """Return how many calls of the challenger's were judged in each stage of a rollout that began.
+
+    A window that had not ended ``until`` then is not judged yet, whatever has come of it.
+    """
+    strata = strata.until(until)
     borders = [*(strata.first_at(start) for start in starts), len(strata.starts)]
     calls = strata.challenger["calls"]
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]

@@ -7,6 +7,7 @@ imported when the noun is used; a package that is not installed is named with th
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from understudy import __version__
 from understudy.entrypoints.cli.shared import extras
@@ -47,12 +48,31 @@ def _run_noun(arguments: list[str]) -> int:
 
     try:
         _require_text(arguments)
+        if "--json" in arguments:
+            return _run_for_programs(app, arguments)
         app(args=arguments, prog_name="understudy")
     except (UnderstudyError, CommandRefused) as problem:
         return report(problem, as_json="--json" in arguments)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0
+
+
+def _run_for_programs(app: Any, arguments: Sequence[str]) -> int:
+    """Run a command whose errors of usage are told as every other one is to programs, and not in a box."""
+    from typer import Abort, BadParameter  # noqa: PLC0415 - after the help
+
+    from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode  # noqa: PLC0415 - as above
+
+    usage: Any = BadParameter.__mro__[1]  # each release of the framework has it in another module
+    try:
+        code = app(args=arguments, prog_name="understudy", standalone_mode=False)
+    except Abort:
+        return INTERRUPTED
+    except usage as problem:
+        where = "understudy" if problem.ctx is None else problem.ctx.command_path
+        raise CommandRefused(ExitCode.USAGE, problem.format_message(), f"{where} --help shows what it takes.") from None
+    return code if isinstance(code, int) else 0
 
 
 def _require_text(arguments: Sequence[str]) -> None:

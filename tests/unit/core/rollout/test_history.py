@@ -100,6 +100,13 @@ def test_requests_are_counted_in_the_stage_that_they_came_in():
     assert requests_by_stage(STRATA, ()) == []
 
 
+def test_a_window_that_is_not_judged_yet_is_not_counted():
+    calls, end = STRATA.challenger["calls"], float(STRATA.starts[-1]) + WINDOW_SECONDS
+
+    assert sum(requests_by_stage(STRATA, STAGE.starts, end)) == calls.sum()
+    assert sum(requests_by_stage(STRATA, STAGE.starts, end - 1)) == calls[:-1].sum()
+
+
 def a_window(role: Role, start: int = 0, scores: tuple[float, ...] = (), volume: int = 0) -> Window:
     key = WindowKey("worker", 0, 1, role, 1, 1, start)
     return Window(key, volume=volume, scores=Histogram.of(scores))

@@ -1,5 +1,6 @@
 """The table of nouns: everything is in the help, and nothing heavy is loaded for it."""
 
+import json
 import subprocess
 import sys
 
@@ -158,3 +159,22 @@ def test_an_argument_that_is_no_text_is_refused_before_anything_is_asked(capsys,
     said = capsys.readouterr().err
     assert code == 2
     assert f"argument {len(words) + 1} is not text in UTF-8: 'bad\\udcffname'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "detail"),
+    [
+        (["model", "list", "--nonsense"], "No such option"),
+        (["ab", "report", "visits"], "Missing option"),
+        (["audit", "list", "--limit", "0"], "Invalid value for '--limit'"),
+        (["model", "shwo"], "No such command"),
+    ],
+)
+def test_a_wrong_option_beside_json_is_told_as_every_other_problem_and_not_in_a_box(capsys, words, detail):
+    code = run([*words, "--json"])
+
+    said = capsys.readouterr()
+    error = json.loads(said.err)["error"]
+    assert (code, error["exit_code"], error["code"], said.out) == (2, 2, None, "")
+    assert detail in error["detail"]
+    assert error["next"].startswith("understudy ")

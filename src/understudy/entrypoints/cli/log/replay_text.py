@@ -10,7 +10,7 @@ import orjson
 from rich.text import Text
 
 from understudy.core.durations import duration_words
-from understudy.core.experiments.logged_calls import Answer
+from understudy.core.experiments.logged_calls import Answer, has_loggable_input
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, ReplayState
 from understudy.core.experiments.shadow_comparison import DEFAULT_THRESHOLD
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, signed_number
@@ -99,6 +99,11 @@ def _how_to_have_inputs(found: ReplayFinding) -> str:
     named = f"{quote(name)} {quote(version)}"
     if not question.input_schemas:
         return f"understudy log replay {named} --from-version {quote(version)} replays its own calls: it has no other"
+    if not any(has_loggable_input(schema) for schema in question.input_schemas.values()):
+        return (
+            f"understudy shadow report {quote(name)} compares versions on live calls: these take nothing but lists and "
+            "private values, which are never stored"
+        )
     if not question.sample_percent:
         return (
             f"understudy model set {quote(name)} --input-sample-percent 5 --reason '…' stores the inputs of 5 % of the "

@@ -139,11 +139,22 @@ def test_classes_are_shown_by_their_names():
     assert "same decision" not in shown
 
 
+LISTS = {"features": [{"name": "embedding", "dtype": "float32", "shape": [8]}, {"name": "iban", "private": True}]}
+
+
 @pytest.mark.parametrize(
     ("changes", "last"),
     [
         ({"sample_percent": 0}, "→ understudy model set churn --input-sample-percent 5 --reason '…' stores the inputs"),
         ({"sample_percent": 5}, "→ understudy log replay churn 7 --since 7d looks further back; inputs of 5 %"),
+        (
+            {"input_schemas": {6: LISTS}, "sample_percent": 0},
+            "→ understudy shadow report churn compares versions on live",
+        ),
+        (
+            {"input_schemas": {6: LISTS, 5: {}}, "sample_percent": 0},
+            "→ understudy model set churn --input-sample-percent 5",
+        ),
         ({"input_schemas": {}}, "→ understudy log replay churn 7 --from-version 7 replays its own calls"),
     ],
 )
