@@ -1,5 +1,6 @@
 """Which versions share a split, and how many of their tests have found a difference."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -72,6 +73,9 @@ class StoredTests:
     ) -> ExperimentRecord | None:
         assert (model_name, metric) == ("churn", "converted")
         return None if versions is None else self.records.get(versions)
+
+    async def newest(self, model_name: str | None, at_most: int) -> Sequence[ExperimentRecord]:
+        raise NotImplementedError
 
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         raise NotImplementedError

@@ -1,6 +1,6 @@
 """Experiments that were planned, and their frozen analysis."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
@@ -38,6 +38,9 @@ class ExperimentStore(Protocol):
         self, model_name: str, metric: str, versions: tuple[int, int] | None = None
     ) -> ExperimentRecord | None:
         """Return the newest test of a metric, of these two versions if they are named."""
+
+    async def newest(self, model_name: str | None, at_most: int) -> Sequence[ExperimentRecord]:
+        """Return the newest tests, of one model or of all, newest first."""
 
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         """Store a test; ``None`` when an open one of these versions and this metric is there already."""

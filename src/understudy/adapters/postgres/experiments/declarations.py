@@ -21,6 +21,7 @@ _LATEST = f"""
     WHERE model_name = $1 AND metric = $2
       AND ($3::bigint IS NULL OR (champion_version = $3 AND challenger_version = $4)) ORDER BY id DESC LIMIT 1
 """  # noqa: S608 - constants
+_NEWEST = f"SELECT {_COLUMNS} FROM experiment WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
 # A table's lock, which asks for the right to write, and no advisory one, which any login may take and keep. The release
 # before takes an advisory one: its insert waits for this lock, and this lock for its insert.
 _LOCK = "LOCK TABLE experiment IN SHARE ROW EXCLUSIVE MODE"
@@ -53,6 +54,9 @@ class PostgresExperimentStore(SessionPerCall):
         champion_id, challenger_id = versions or (None, None)
         rows = await self._fetch([], _LATEST, model_name, metric, champion_id, challenger_id)
         return _record(rows[0]) if rows else None
+
+    async def newest(self, model_name: str | None, at_most: int) -> Sequence[ExperimentRecord]:
+        return [_record(row) for row in await self._fetch([], _NEWEST, model_name, at_most)]
 
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         rows = await self._fetch(

@@ -1,0 +1,60 @@
+"""Rows with named columns, as a data frame of either kind."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from understudy import DISTRIBUTION
+
+if TYPE_CHECKING:  # whichever of them the caller has
+    import pandas as pd
+    import polars as pl
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a reader returns. Moments are ``datetime`` in UTC, versions are named by their texts."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Any, ...]]
+    is_complete: bool = True
+    """Whether there are no more than these."""
+    unseen_rows: int = 0
+    """Of the log: rows of that time in archived months, which Postgres does not hold any more."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return each row as a mapping of its columns."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a pandas data frame.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        try:
+            import pandas as pd  # noqa: PLC0415 - not a dependency
+        except ModuleNotFoundError as problem:
+            raise _missing("pandas") from problem
+        return pd.DataFrame.from_records(list(self.rows), columns=list(self.columns))
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return a polars data frame; a column's type is that of all of its values.
+
+        Raises:
+            ModuleNotFoundError: polars is not installed.
+        """
+        try:
+            import polars as pl  # noqa: PLC0415 - not a dependency
+        except ModuleNotFoundError as problem:
+            raise _missing("polars") from problem
+        return pl.DataFrame(list(self.rows), schema=list(self.columns), orient="row", infer_schema_length=None)
+
+
+def _missing(package: str) -> ModuleNotFoundError:
+    return ModuleNotFoundError(
+        f"{package} is not installed: pip install {package}, or '{DISTRIBUTION}[frames]'", name=package
+    )

@@ -1,0 +1,98 @@
+"""Readers for notebooks, over a real Postgres: nothing is written, and an event loop that runs is no obstacle."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from archive_world import few_days, fill, month_ago, versions_of
+
+from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.canary.decision import CheckState, Evidence, Verdict
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.errors import NotRegistered
+from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
+from understudy.frames import Reader
+from understudy.ports.experiments.experiment_store import NewExperiment
+from understudy.ports.prediction_log.log_archive import QueryRefused
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout
+
+ROWS = 60
+_VERSION = """
+    INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
+    VALUES ($1, $2, 'file:///m', 'sklearn', '{}') RETURNING id
+"""
+_EVENT = """
+    INSERT INTO RolloutEvent (rollout_id, step, phase, verdict, reason, evidence, code_version, actor)
+    VALUES ($1, 0, 'PROGRESSING', $2, 'bad', $3::jsonb, '0.1.0', 'monitor')
+"""
+NUMBERS = (0.01, 0.5, 9.0, 4.0, 20.0, 1.0, 99.0, 20.0, 2.0, 20.0, 1_000, 100)
+
+
+@pytest.fixture
+async def reader(database, database_url) -> Reader:
+    await fill(database, [month_ago(1)], ROWS, await versions_of(database), few_days)
+    return Reader(database_url)
+
+
+async def test_the_log_is_read_the_newest_first_and_says_when_there_is_more(reader):
+    whole = reader.log(since=datetime.now(UTC) - timedelta(days=80))
+    some = reader.log("churn", since="80d", limit=5)
+
+    assert (len(whole), whole.is_complete, whole.unseen_rows) == (ROWS, True, 0)
+    moments = [row["predicted_at"] for row in whole.to_dicts()]
+    assert moments == sorted(moments, reverse=True)
+    assert (len(some), some.is_complete) == (5, False)
+    assert {row["model"] for row in some.to_dicts()} == {"churn"}
+    assert len(whole.to_pandas()) == len(whole.to_polars()) == ROWS
+    assert len(reader.log(since=month_ago(0).start)) == 0
+
+
+async def test_a_question_in_sql_can_only_read(reader, database):
+    counted = reader.query("SELECT version, count(*) AS calls FROM predictionlog GROUP BY version ORDER BY version")
+
+    assert counted.columns == ("version", "calls")
+    assert sum(row["calls"] for row in counted.to_dicts()) == ROWS
+    with pytest.raises(QueryRefused):
+        reader.query("DELETE FROM predictionlog")
+    assert await database.fetchval("SELECT count(*) FROM predictionlog") == ROWS
+
+
+async def test_what_cannot_be_read_is_said(reader):
+    with pytest.raises(NotRegistered, match="there are: churn"):
+        reader.log("chrun")
+    with pytest.raises(NotRegistered, match="never had a rollout"):
+        reader.evidence("churn")
+    with pytest.raises(ValueError, match="needs its zone"):
+        reader.log(since=datetime(2026, 11, 1))  # noqa: DTZ001 - on purpose
+    with pytest.raises(ValueError, match="at least 1"):
+        reader.log(limit=0)
+
+
+async def test_evidence_and_experiments_are_read(reader, database, database_url):
+    first = await database.fetchval("SELECT id FROM ModelVersion WHERE model_name = 'churn'")
+    second = await database.fetchval(_VERSION, "churn", "2")
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", first)
+    rollouts = PostgresRolloutStore(database_url, timeout_seconds=5)
+    begun = await rollouts.start(NewRollout("churn", "2", NAMED_PLANS["fast"], None, None), Actor("dana", "cli", "new"))
+    failing = Evidence(ERROR_RATE, CheckState.FAIL, *NUMBERS)
+    await database.execute(_EVENT, begun.id, Verdict.ROLL_BACK, json.dumps([failing.to_json()]))
+    plan = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 40_000, 2)
+    declared = NewExperiment("churn", "converted", first, second, 1_795_000_000.0, plan.to_json(), "dana")
+    await PostgresExperimentStore(database_url, timeout_seconds=5).declare(declared)
+
+    evidence, tests = reader.evidence("churn").to_dicts(), reader.experiments("churn").to_dicts()
+
+    assert [(row["verdict"], row["check"], row["change"]) for row in evidence] == [("ROLL_BACK", "error_rate", 9.0)]
+    assert (evidence[0]["rollout_id"], evidence[0]["challenger_version"]) == (begun.id, "2")
+    assert [(row["metric"], row["challenger_version"], row["look"]) for row in tests] == [("converted", "2", None)]
+    assert reader.experiments().to_dicts() == tests
+    assert len(reader.evidence("churn", begun.id).to_pandas()) == 1
+
+
+async def test_without_an_address_it_is_the_environments(reader, database_url, monkeypatch):
+    monkeypatch.setenv("DATABASE_URL", database_url)
+
+    assert len(Reader().log(since="80d")) == ROWS
