@@ -145,3 +145,12 @@ async def test_models_that_are_not_registered_are_told(store: OutcomeStore, post
     assert await store.unknown_models({"visits", "vistis"}) == {"vistis"}
     assert await store.unknown_models({"visits"}) == frozenset()
     assert await store.unknown_models(set()) == frozenset()
+
+
+async def test_it_says_which_names_no_outcome_of_a_model_had_before(store, postgres_url):
+    await store.add([an_outcome("e1")])
+
+    found = await store.new_metrics({("churn", "converted"), ("churn", "convertd"), ("fraud", "converted")})
+
+    assert found == {("churn", "convertd"), ("fraud", "converted")}
+    assert await store.new_metrics(()) == frozenset()

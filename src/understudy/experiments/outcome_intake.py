@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.core.experiments.outcome_events import (
@@ -11,7 +12,7 @@ from understudy.core.experiments.outcome_events import (
     read_event,
     unusable,
 )
-from understudy.errors import ScopeMissing, Violation
+from understudy.errors import LoginNotAllowed, ScopeMissing, Violation
 from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult, OutcomeStore
 
 
@@ -86,6 +87,9 @@ class OutcomeImport:
         self._store = store
         self._clock = clock
         self.total = Imported()
+        self.new_metrics: set[tuple[str, str]] = set()
+        """Models and names of outcomes that had no event before the file: one may be misspelt."""
+        self._asked: set[tuple[str, str]] = set()
 
     async def add(self, rows: Iterable[FileRow]) -> list[BadRow]:
         """Store one batch and return its rows that cannot be used; all others are stored.
@@ -108,6 +112,7 @@ class OutcomeImport:
             bad_rows.append(BadRow(line, outcome.event_id, (problem,)))
         bad_rows.sort(key=lambda row: row.line)
         outcomes = [outcome for index, (_, outcome) in enumerate(read) if index not in wrong]
+        await self._look_for_new_metrics(outcomes)
         results = await self._store.add(outcomes)
         new = sum(result is OutcomeResult.NEW for result in results)
         self.total = Imported(
@@ -117,6 +122,12 @@ class OutcomeImport:
             self.total.bad + len(bad_rows),
         )
         return bad_rows
+
+    async def _look_for_new_metrics(self, outcomes: Sequence[OutcomeEvent]) -> None:
+        named = {(outcome.model_name, outcome.name) for outcome in outcomes} - self._asked
+        self._asked |= named
+        with suppress(LoginNotAllowed):  # a login that may store, and nothing else
+            self.new_metrics |= await self._store.new_metrics(named)
 
 
 def batches(rows: Iterable[FileRow]) -> Iterator[list[FileRow]]:

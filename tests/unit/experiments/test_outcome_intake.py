@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, read_outcome_batch
-from understudy.errors import BatchInvalid, RegistryUnavailable
+from understudy.errors import BatchInvalid, LoginNotAllowed, RegistryUnavailable
 from understudy.experiments.outcome_intake import MAX_AHEAD_SECONDS, OutcomeImport, add_outcomes, batches
 from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult
 
@@ -114,3 +114,26 @@ async def test_such_rows_of_a_file_are_listed_by_their_lines_and_the_others_are_
 
     assert [(row.line, row.violations[0].pointer) for row in bad] == [(2, "/model"), (4, "/value"), (5, "/occurred_at")]
     assert tuple(importing.total) == (4, 1, 0, 3)
+
+
+async def test_a_name_that_no_outcome_of_the_model_had_is_named_once():
+    store = MemoryOutcomeStore()
+    await OutcomeImport(store).add([a_row(2)])
+    importing = OutcomeImport(store)
+
+    await importing.add([a_row(3), a_row(4, name="convertd"), a_row(5, model="fraud")])
+    await importing.add([a_row(6, name="convertd")])
+
+    assert importing.new_metrics == {("churn", "convertd"), ("fraud", "converted")}
+
+
+async def test_a_login_that_may_only_store_outcomes_stores_them():
+    class Storing(MemoryOutcomeStore):
+        async def new_metrics(self, metrics: Any) -> Any:
+            raise LoginNotAllowed
+
+    importing = OutcomeImport(Storing())
+
+    await importing.add([a_row(2)])
+
+    assert (importing.total.new, importing.new_metrics) == (1, set())

@@ -35,5 +35,11 @@ class MemoryOutcomeStore:
             raise RegistryUnavailable("outcome events: this twin is switched off")
         return frozenset() if self._models is None else frozenset(names) - frozenset(self._models)
 
+    async def new_metrics(self, metrics: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Return which models and names no event has that is kept."""
+        if not self.available:
+            raise RegistryUnavailable("outcome events: this twin is switched off")
+        return frozenset(metrics) - {(outcome.model_name, outcome.name) for outcome in self.kept.values()}
+
     async def close(self) -> None:
         """Nothing is open."""

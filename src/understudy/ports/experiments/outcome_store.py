@@ -29,6 +29,14 @@ class OutcomeStore(Protocol):
     async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
         """Return which of the names are no registered models; errors as :meth:`add`."""
 
+    async def new_metrics(self, metrics: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        """Return which of these models and names of outcomes have had no event yet.
+
+        Raises:
+            LoginNotAllowed: The login may store events, and not read their names.
+            RegistryUnavailable, MigrationNeeded: As :meth:`add`.
+        """
+
     async def close(self) -> None:
         """Close the connection."""
 

@@ -32,6 +32,12 @@ _UNKNOWN = """
     WHERE NOT EXISTS (SELECT FROM modelversion WHERE model_name = given.name)
 """
 
+_NEW_METRICS = """
+    SELECT model_name, name FROM unnest($1::text[], $2::text[]) AS given (model_name, name)
+    WHERE NOT EXISTS (SELECT FROM outcomeevent AS one
+                      WHERE one.model_name = given.model_name AND one.name = given.name)
+"""
+
 _Key = tuple[str, str]
 """A model and the sender's id."""
 
@@ -64,6 +70,13 @@ class PostgresOutcomeStore:
     async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
         async with self._kept.use() as connection:
             return frozenset(row["name"] for row in await connection.fetch(_UNKNOWN, list(names)))
+
+    async def new_metrics(self, metrics: Collection[tuple[str, str]]) -> frozenset[tuple[str, str]]:
+        if not metrics:
+            return frozenset()
+        async with self._kept.use() as connection:
+            rows = await connection.fetch(_NEW_METRICS, *map(list, zip(*metrics, strict=True)))
+        return frozenset((row["model_name"], row["name"]) for row in rows)
 
     async def close(self) -> None:
         """Drop the connection."""

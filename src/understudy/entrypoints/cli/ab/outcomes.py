@@ -1,7 +1,7 @@
 """``understudy ab outcomes``: outcome events from files."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +60,7 @@ def import_outcomes(
         "import": {
             "file": str(file),
             **total._asdict(),
+            "new_metrics": [{"model": model, "name": name} for model, name in sorted(importing.new_metrics)],
             "bad_rows": [
                 {"line": row.line, "event_id": row.event_id, "errors": [v._asdict() for v in row.violations]}
                 for row in bad_rows
@@ -72,7 +73,8 @@ def import_outcomes(
     then = "→ understudy ab report MODEL --metric NAME"
     if total.bad:
         then = f"→ correct these rows and import {file.name} again: what is stored counts once"
-    show(document, head, *_listed(bad_rows, total.bad), Text(then, "cyan"), as_json=as_json)
+    parts = [*_listed(bad_rows, total.bad), *_first_of(importing.new_metrics)]
+    show(document, head, *parts, Text(then, "cyan"), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if total.bad else ExitCode.DONE)
 
 
@@ -84,6 +86,14 @@ async def _import(importing: OutcomeImport, file: TableFile, bad_rows: list[BadR
                 found = await importing.add(batch)
                 bad_rows.extend(found[: ROWS_KEPT - len(bad_rows)])
                 draw(completed=file.position, description=f"{importing.total.rows:,} rows")
+
+
+def _first_of(metrics: Collection[tuple[str, str]]) -> list[Text]:
+    """Say which names no outcome had before: one that is misspelt is a metric of its own."""
+    return [
+        Text("! ", "yellow").append(f"{name} is the first outcome of that name of {model}: is it meant so?")
+        for model, name in sorted(metrics)[:ROWS_SHOWN]
+    ]
 
 
 def _listed(bad_rows: Sequence[BadRow], total: int) -> list[Text]:
