@@ -5,17 +5,20 @@ imported when the noun is used; a package that is not installed is named with th
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
 from understudy import __version__
 from understudy.entrypoints.cli.shared import extras
+from understudy.entrypoints.cli.shared.loading import INTERRUPTED
 from understudy.entrypoints.cli.shared.nouns import print_help
 
 _HELP = (["--help"], ["-h"])
-INTERRUPTED = 130
-"""The exit code of a command that Ctrl-C ended: ``ExitCode.INTERRUPTED``, whose module may not be loaded yet."""
+UNREAD = 1
+"""The exit code of a command whose output has no reader any more; rich has the same."""
 _COMPLETING = "_UNDERSTUDY_COMPLETE"
 """Set by a shell that wants to know how a line could go on."""
 
@@ -84,6 +87,20 @@ def _require_text(arguments: Sequence[str]) -> None:
             raise CommandRefused(ExitCode.USAGE, detail, "Type it in UTF-8; the terminal's locale says what it sends.")
 
 
+def _without_a_reader() -> int:
+    """Let what is still to be written go nowhere: ``understudy log tail | head`` has read enough."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return UNREAD
+
+
 def main() -> None:
     """Run the command line of this process."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _without_a_reader()
+    if threading.current_thread() is threading.main_thread():
+        # What is left is the interpreter's own end, which would print where it was.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)

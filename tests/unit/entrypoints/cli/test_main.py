@@ -1,6 +1,7 @@
 """The table of nouns: everything is in the help, and nothing heavy is loaded for it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -178,3 +179,52 @@ def test_a_wrong_option_beside_json_is_told_as_every_other_problem_and_not_in_a_
     assert (code, error["exit_code"], error["code"], said.out) == (2, 2, None, "")
     assert detail in error["detail"]
     assert error["next"].startswith("understudy ")
+
+
+SIGNALLED_AT = """
+import os, signal, sys
+from importlib.abc import MetaPathFinder
+from understudy.entrypoints.cli.start import main
+
+class Signalling(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Signalling())
+MODULE = sys.argv[1]
+sys.argv = ["understudy", "model", "list", MODULE]
+main()
+"""
+IN_ORJSON = "json.decoder"
+"""A module that orjson imports while it starts: an exception there crashes the process."""
+
+
+@pytest.mark.parametrize("module", ["typer", "orjson.orjson", IN_ORJSON, "understudy.entrypoints.cli.model.commands"])
+def test_the_signal_itself_ends_a_command_that_is_loading_with_130_and_without_a_word(module, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SIGNALLED_AT, module], capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_output_that_has_no_reader_any_more_ends_a_command_without_a_traceback(tmp_path):
+    program = (
+        "from understudy.entrypoints.cli.main import main; import sys; sys.argv = ['understudy', '--help']; main()"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-u", "-c", program],
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (1, "")

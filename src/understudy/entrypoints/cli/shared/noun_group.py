@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from understudy.entrypoints.cli.shared.loading import end_loading
 from understudy.entrypoints.cli.shared.nouns import ABOUT, EXIT_CODES, NOUNS, print_help
 
 _PACKAGE = __package__.rpartition(".")[0]
@@ -36,6 +37,7 @@ def load(name: str) -> Any:
         module = import_module(f"{module.__name__}.commands")
     command = get_command(module.app)
     command.name = name
+    end_loading()
     return command
 
 
