@@ -1,6 +1,6 @@
 """``python -m understudy.entrypoints.cli`` is the ``understudy`` command."""
 
-from understudy.entrypoints.cli.main import main
+from understudy.entrypoints.cli.start import main
 
 if __name__ == "__main__":
     main()
