@@ -45,7 +45,7 @@ async def test_a_version_is_retired_shown_with_who_and_why_and_brought_back(unde
     assert tried.document["version"]["status"] == "retired"
     assert "✔ visits 5 is retired" in done.said
     assert "→ to undo it: understudy version restore visits 5" in done.said
-    assert re.search(r"retired \d+ s ago by \S+: replaced by 6", shown.said), shown.out
+    assert re.search(r"retired \d+ s ago \(\d+ \w+ \d\d:\d\d UTC\) by \S+: replaced by 6", shown.said), shown.out
     assert (again.code, again.document["changed"], again.document["version"]["status"]) == (0, False, "retired")
     assert (back.document["changed"], back.document["version"]["status"]) == (True, "staging")
     assert (twice.code, "nothing changed: visits 5 is staging, not retired" in twice.said) == (0, True)
