@@ -5,7 +5,6 @@ imported when the noun is used; a package that is not installed is named with th
 """
 
 import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any
 
 from understudy import __version__
 from understudy.entrypoints.cli.shared import extras
-from understudy.entrypoints.cli.shared.loading import INTERRUPTED
+from understudy.entrypoints.cli.shared.loading import INTERRUPTED, end_command
 from understudy.entrypoints.cli.shared.nouns import print_help
 
 _HELP = (["--help"], ["-h"])
@@ -101,6 +100,5 @@ def main() -> None:
     except BrokenPipeError:
         code = _without_a_reader()
     if threading.current_thread() is threading.main_thread():
-        # What is left is the interpreter's own end, which would print where it was.
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        end_command()
     sys.exit(code)

@@ -210,6 +210,16 @@ def test_the_signal_itself_ends_a_command_that_is_loading_with_130_and_without_a
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_a_process_that_was_started_with_the_signal_ignored_goes_on_ignoring_it(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import signal; signal.signal(2, signal.SIG_IGN)\n{SIGNALLED_AT}", "typer"],
+        capture_output=True, text=True, timeout=60, check=False, env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path,
+    )  # fmt: skip
+
+    assert done.returncode == 2, "the module's name, which is no argument of the command, is what ends it"
+    assert "unexpected extra argument" in done.stderr
+
+
 def test_output_that_has_no_reader_any_more_ends_a_command_without_a_traceback(tmp_path):
     program = (
         "from understudy.entrypoints.cli.main import main; import sys; sys.argv = ['understudy', '--help']; main()"

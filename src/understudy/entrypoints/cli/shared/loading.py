@@ -14,8 +14,18 @@ def leave_at_once(_number: int, _frame: FrameType | None) -> None:
 
 
 def begin_loading() -> None:
-    """Have Ctrl-C end the process at once, until :func:`end_loading`; in the main thread of a command's own process."""
-    signal.signal(signal.SIGINT, leave_at_once)
+    """Have Ctrl-C end the process at once, until :func:`end_loading`; in the main thread of a command's own process.
+
+    A process that was started with the signal ignored, as a script's ``&`` does, goes on ignoring it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, leave_at_once)
+
+
+def end_command() -> None:
+    """Have Ctrl-C end the process without a word: what is left is the interpreter's own end, which would say where."""
+    if signal.getsignal(signal.SIGINT) in (leave_at_once, signal.default_int_handler):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end_loading() -> None:
