@@ -1,0 +1,146 @@
+"""What an agent does next about each version: from what is wanted, what it wrote, and what its server says.
+
+Level-triggered: nothing here remembers an event. After a crash at any moment, a server that was restarted or a lost
+notification the next round compares the same three things, and goes on from what is true.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from understudy.core.loading.state import LoadingState
+
+
+class Action(StrEnum):
+    """One step towards what is wanted."""
+
+    FETCH = "fetch"
+    """Copy the artifact to the stage and verify it; then the version is to be loaded."""
+    LOAD = "load"
+    """Have the server load it from the stage."""
+    ANNOUNCE = "announce"
+    """Add the endpoint: the server has the version."""
+    RELOAD = "reload"
+    """The server has lost the version: take the endpoint back, and begin again."""
+    WITHDRAW = "withdraw"
+    """Take the endpoint back."""
+    UNLOAD = "unload"
+    """Have the server drop it."""
+    END = "end"
+    """Write down that the server does not have it."""
+    FORGET = "forget"
+    """Delete the record."""
+
+
+MAX_TASKS: Final[Mapping[Action, int]] = {Action.FETCH: 2, Action.LOAD: 1, Action.UNLOAD: 1}
+"""Actions that take time run beside the rounds, so many of each kind at once."""
+
+
+_MAY_SERVE: Final = (LoadingState.LOADING, LoadingState.AVAILABLE, LoadingState.QUIESCING)
+"""States of a verified artifact that was given to the server."""
+_IF_NOT_SERVED: Final[Mapping[LoadingState | None, Action]] = {
+    LoadingState.LOADING: Action.LOAD,
+    LoadingState.AVAILABLE: Action.RELOAD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class VersionSeen:
+    """A version as one round finds it."""
+
+    version_id: int
+    model_name: str
+    rank: int | None
+    """The lower, the sooner it is loaded; ``None``: it is not wanted."""
+    state: LoadingState | None
+    """What was written of it; ``None``: nothing."""
+    is_served: bool
+    """Whether the server itself says that it is loaded and ready."""
+    has_endpoint: bool
+    may_retry: bool = False
+    """After an error: whether it is time for the next attempt."""
+    is_quiet: bool = False
+    """After the endpoint was taken back: whether no proxy may call any more."""
+    is_over: bool = False
+    """After the end: whether its record has been kept for long enough."""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether calls can be answered: by the record, the server and the endpoint."""
+        return self.state is LoadingState.AVAILABLE and self.is_served and self.has_endpoint
+
+
+def next_actions(seen: Sequence[VersionSeen], busy: Mapping[int, Action]) -> Mapping[int, Action]:
+    """Return the action to begin for each version that needs one now.
+
+    Args:
+        seen: Every version that the server is to have, has, or of which something is written.
+        busy: The action that is under way, by version; such a version gets no other.
+    """
+    kept = _kept_for_their_model(seen)
+    due = {}
+    for version in sorted(seen, key=_urgency):
+        if version.version_id in busy:
+            continue
+        action = _if_unwanted(version, kept) if version.rank is None else _if_wanted(version)
+        if action is not None:
+            due[version.version_id] = action
+    return _admitted(due, busy.values())
+
+
+def _if_wanted(version: VersionSeen) -> Action | None:
+    if version.state is LoadingState.ERROR:
+        return Action.FETCH if version.may_retry else None
+    if version.state is LoadingState.UNLOADING:
+        # The server may be dropping it: it is wanted again once that is over.
+        return _unload(version) if version.is_served else Action.END
+    if version.is_served and version.state in _MAY_SERVE:
+        return None if version.is_available else Action.ANNOUNCE
+    return _IF_NOT_SERVED.get(version.state, Action.FETCH)
+
+
+def _if_unwanted(version: VersionSeen, kept: Collection[int]) -> Action | None:
+    state = version.state
+    if state is LoadingState.AVAILABLE:
+        return None if version.version_id in kept else Action.WITHDRAW
+    if state is LoadingState.QUIESCING:
+        return _unload(version) if version.is_quiet else None
+    if version.is_served or version.has_endpoint or state is LoadingState.LOADING:  # which may be about to finish
+        has_to_wait = state is LoadingState.ERROR and not version.may_retry
+        return None if has_to_wait else _unload(version)
+    if state is LoadingState.END:
+        return Action.FORGET if version.is_over else None
+    return None if state is None else Action.END
+
+
+def _unload(version: VersionSeen) -> Action:
+    """Nothing is unloaded that has an endpoint."""
+    return Action.WITHDRAW if version.has_endpoint else Action.UNLOAD
+
+
+def _kept_for_their_model(seen: Sequence[VersionSeen]) -> frozenset[int]:
+    """Return unwanted versions that stay until a wanted one of their model is available (availability-preserving)."""
+    wanted = [version for version in seen if version.rank is not None]
+    waiting = {version.model_name for version in wanted if not version.is_available}
+    available = {version.model_name for version in wanted if version.is_available}
+    unwanted = [version for version in seen if version.rank is None and version.is_available]
+    # The newest of a model stays: of several unwanted ones one is enough.
+    newest = {version.model_name: version.version_id for version in sorted(unwanted, key=lambda one: one.version_id)}
+    return frozenset(version_id for model, version_id in newest.items() if model in waiting - available)
+
+
+def _urgency(version: VersionSeen) -> tuple[bool, int, int]:
+    return version.rank is None, version.rank or 0, version.version_id
+
+
+def _admitted(due: Mapping[int, Action], under_way: Collection[Action]) -> Mapping[int, Action]:
+    """Leave out what is more than may be under way at once; the more urgent ones come first."""
+    running = Counter(under_way)
+    admitted = {}
+    for version_id, action in due.items():
+        if action not in MAX_TASKS or running[action] < MAX_TASKS[action]:
+            running[action] += 1
+            admitted[version_id] = action
+    return admitted

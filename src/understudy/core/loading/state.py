@@ -1,0 +1,31 @@
+"""States of a version at one model server, as TF Serving has them: each says what its agent does about it."""
+
+from enum import StrEnum
+from typing import Final
+
+MAX_ATTEMPTS: Final = 5
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+class LoadingState(StrEnum):
+    """What the agent last wrote of a version."""
+
+    FETCHING = "FETCHING"
+    """Its artifact is being copied to the stage and verified."""
+    LOADING = "LOADING"
+    """The server loads it."""
+    AVAILABLE = "AVAILABLE"
+    """The server has it, and its endpoint is there: both became true in one transaction."""
+    QUIESCING = "QUIESCING"
+    """The endpoint is gone, and proxies that have not read that may still call."""
+    UNLOADING = "UNLOADING"
+    """The server drops it."""
+    END = "END"
+    """The server does not have it any more."""
+    ERROR = "ERROR"
+    """An attempt failed; ``error`` says why."""
+
+
+def retry_seconds(attempt: int) -> float | None:
+    """Return the pause after the failure of an attempt, the first being 1; ``None``: not tried again by itself."""
+    return None if attempt >= MAX_ATTEMPTS else min(2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)

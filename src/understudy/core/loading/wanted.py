@@ -1,0 +1,62 @@
+"""Wanted versions (TF Serving: aspired): which versions the servers of a group are to have, and why."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Why(StrEnum):
+    """Why a version is wanted; the first of several counts, and is loaded first."""
+
+    CHAMPION = "champion"
+    CHALLENGER = "challenger"
+    SHADOW = "shadow"
+    ARM = "arm"
+    ROLLOUT = "rollout"
+    """Either side of a rollout that is not over."""
+    PREVIOUS_CHAMPION = "previous champion"
+    """What a rollback brings back."""
+    ASKED = "asked for"
+    """By registration or ``understudy version load``, for a time or for good."""
+
+
+RANK: Mapping[Why, int] = {why: rank for rank, why in enumerate(Why)}
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedVersion:
+    """A version that agents are to load, with all the reasons that hold now."""
+
+    version_id: int
+    group_name: str
+    reasons: frozenset[Why]
+
+    @property
+    def why(self) -> Why | None:
+        """The reason that counts; ``None``: the version is not wanted."""
+        return min(self.reasons, key=RANK.__getitem__, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A model server whose agent reports."""
+
+    name: str
+    group_name: str
+
+
+Placements = Mapping[tuple[int, str], Why]
+"""Why a version is to be at a server, by the version's id and the server's name."""
+
+
+def wanted_placements(versions: Iterable[ManagedVersion], servers: Iterable[GroupMember]) -> Placements:
+    """Return what is wanted where: every server of a group is to have every wanted version of the group."""
+    members: dict[str, list[str]] = {}
+    for server in servers:
+        members.setdefault(server.group_name, []).append(server.name)
+    return {
+        (version.version_id, name): version.why
+        for version in versions
+        if version.why is not None
+        for name in members.get(version.group_name, ())
+    }

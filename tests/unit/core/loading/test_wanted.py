@@ -1,0 +1,39 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.core.loading.wanted import RANK, GroupMember, ManagedVersion, Why, wanted_placements
+
+groups = st.sampled_from(["a", "b"])
+versions = st.lists(
+    st.builds(ManagedVersion, st.integers(1, 9), groups, st.frozensets(st.sampled_from(Why))),
+    unique_by=lambda version: version.version_id,
+)
+servers = st.lists(
+    st.builds(GroupMember, st.sampled_from(["s1", "s2", "s3"]), groups), unique_by=lambda server: server.name
+)
+
+
+@given(versions, servers)
+def test_every_server_of_a_group_is_to_have_every_wanted_version_of_it_and_nothing_else(versions, servers):
+    expected = {
+        (version.version_id, server.name)
+        for version in versions
+        for server in servers
+        if version.reasons and version.group_name == server.group_name
+    }
+
+    assert wanted_placements(versions, servers).keys() == expected
+
+
+@given(st.frozensets(st.sampled_from(Why), min_size=1))
+def test_of_several_reasons_the_most_urgent_one_is_told(reasons):
+    why = ManagedVersion(1, "a", reasons).why
+
+    assert why is not None
+    assert why in reasons
+    assert all(RANK[why] <= RANK[other] for other in reasons)
+
+
+def test_who_answers_now_is_loaded_before_what_a_person_asked_for():
+    assert next(why for why in Why if RANK[why] < RANK[Why.PREVIOUS_CHAMPION]) is Why.CHAMPION
+    assert RANK[Why.ASKED] == max(RANK.values())
