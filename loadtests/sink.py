@@ -279,7 +279,7 @@ async def measure_policies(server: Server, database_url: str, database: asyncpg.
 
     async def reports() -> None:
         for number in range(REPORTS):
-            await source.report(f"pod-{number}", {"bench": 1}, {1: 3})
+            await source.report(f"pod-{number}", {"bench": 1}, {1: 3}, None)
 
     async def loads() -> None:
         for _ in range(LOADS):

@@ -11,8 +11,8 @@ psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --username "${POSTGRES_USER:-post
   --set retention="$(password retention)" --set engineer="$(password engineer)" <<'SQL'
 BEGIN;
 SELECT format('CREATE ROLE %I NOLOGIN', name) FROM unnest(ARRAY['understudy_proxy', 'understudy_monitor',
-  'understudy_engineer', 'understudy_retention', 'understudy_reader', 'understudy_eraser', 'understudy_trusted', 'owner_login', 'proxy_login',
-  'monitor_login', 'retention_login', 'engineer_login']) AS name
+  'understudy_engineer', 'understudy_retention', 'understudy_reader', 'understudy_eraser', 'understudy_agent', 'understudy_trusted', 'owner_login',
+  'proxy_login', 'monitor_login', 'retention_login', 'engineer_login']) AS name
 WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
 ALTER ROLE owner_login LOGIN PASSWORD :'owner';
 ALTER ROLE proxy_login LOGIN PASSWORD :'proxy';

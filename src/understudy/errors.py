@@ -41,6 +41,10 @@ UnderstudyError
     ├── ArchiveBusy        E209 another run archives or erases, or a long transaction on the log is in the way
     ├── DataWouldBeLost    E210 the older schema has no place for what the database holds
     ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
+    ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
+    ├── ArtifactUnreachable E213 an artifact cannot be read, or is none that may be
+    ├── ServerNotManageable E215 the model server's control does not answer, or is off
+    ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -373,6 +377,38 @@ class MigrationBlocked(RegistryError):
     title = "Another transaction holds a lock that the migration needs"
     hint = "Let the open transactions end, then run the command again: it goes on where it stopped."
     retry_after_seconds = 5
+
+
+class ArtifactDiffers(RegistryError):
+    code = "E212"
+    title = "The artifact is not what was registered"
+    hint = (
+        "Put the registered artifact back, or register this one as another version; then understudy version load MODEL "
+        "VERSION tries again."
+    )
+
+
+class ArtifactUnreachable(RegistryError):
+    code = "E213"
+    title = "The artifact cannot be read"
+    hint = "Name a file or folder below UNDERSTUDY_ARTIFACT_ROOT that the agent may read."
+
+
+class ServerNotManageable(RegistryError):
+    code = "E215"
+    title = "The model server's control does not answer"
+    hint = (
+        "Start the model server with its control on: understudy modelserver --repository FOLDER --control-port PORT, "
+        "and name that address in UNDERSTUDY_SERVER_CONTROL."
+    )
+
+
+class LoadRefused(RegistryError):
+    code = "E217"
+    title = "The model server cannot load or drop the version"
+    hint = (
+        "Read the server's words and its log; once that is mended, understudy version load MODEL VERSION tries again."
+    )
 
 
 class GenerationMoved(RegistryError):

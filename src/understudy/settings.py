@@ -264,6 +264,21 @@ class Settings(BaseModel):
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
+    server_name: str | None = Field(default=None, min_length=1, max_length=255)
+    """The name of the model server that an agent is for; by default ``instance``. It has one agent at a time."""
+    server_group: str | None = Field(default=None, min_length=1, max_length=255)
+    """The group of that server: versions are loaded onto all servers of a group."""
+    server_target: str | None = Field(default=None, pattern=r"^[^\s/@]+:[0-9]{1,5}$", max_length=255)
+    """``host:port`` of that server, as proxies reach it."""
+    server_control: str | None = Field(default=None, pattern=r"^[^\s/@]+:[0-9]{1,5}$", max_length=255)
+    """``host:port`` of that server's control, as the agent reaches it."""
+    stage_dir: Path = Path(".understudy/stage")
+    """Folder of an agent's artifacts: those that were fetched in ``artifacts``, those that the server may load in
+    ``models``, which is its ``--repository``."""
+    artifact_root: Path | None = None
+    """Folder that artifacts must lie below, for an agent to read them."""
+    agent_metrics_port: int = 9092
+
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
     """``true``: no traces, whatever else is set. This and the next ones are OpenTelemetry's own variables, which other
     programs read too: ``bootstrap.tracing`` checks them, not this module."""

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from understudy.adapters.memory.lease import MemoryLease
-from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.monitoring.lease import MONITOR, LeaseRow, PostgresLease, agent_of
 from understudy.ports.monitoring.lease import LEASE_SECONDS, Epoch, Lease
 
 ONE, OTHER, THIRD = "a:1:x", "b:2:y", "c:3:z"
@@ -39,24 +39,31 @@ class Clock:
         self.seconds += seconds
 
 
-@pytest.fixture(params=["twin", "postgres"])
-def postgres_url(request: pytest.FixtureRequest) -> str | None:
-    """Where the real lease is kept; ``None`` for the twin. Not async, because it starts async fixtures."""
-    return request.getfixturevalue("database_url") if request.param == "postgres" else None
+@pytest.fixture(params=[None, MONITOR, agent_of("server-a")], ids=["twin", "monitor", "agent"])
+def row(request: pytest.FixtureRequest) -> LeaseRow | None:
+    """The row of the real lease; ``None`` for the twin."""
+    found: LeaseRow | None = request.param
+    return found
 
 
 @pytest.fixture
-async def opened(postgres_url: str | None) -> AsyncIterator[Opened]:
+def postgres_url(request: pytest.FixtureRequest, row: LeaseRow | None) -> str | None:
+    """Where the real lease is kept; ``None`` for the twin. Not async, because it starts async fixtures."""
+    return None if row is None else request.getfixturevalue("database_url")
+
+
+@pytest.fixture
+async def opened(postgres_url: str | None, row: LeaseRow | None) -> AsyncIterator[Opened]:
     holders = (ONE, OTHER, THIRD)
-    if postgres_url is None:
+    if postgres_url is None or row is None:
         clock = Clock()
         twin = MemoryLease(lambda: clock.seconds)
         yield Opened(dict.fromkeys(holders, twin), clock.let_pass)
         return
-    leases: dict[str, Lease] = {holder: PostgresLease(postgres_url, timeout_seconds=10) for holder in holders}
+    leases: dict[str, Lease] = {holder: PostgresLease(postgres_url, timeout_seconds=10, row=row) for holder in holders}
     database = await asyncpg.connect(postgres_url, timeout=10, command_timeout=30)
     # The row ages; nobody but Postgres itself moves its clock.
-    older = "UPDATE MonitorLease SET renewed_at = renewed_at - $1 * INTERVAL '1 second'"
+    older = row.sql("UPDATE MonitorLease SET renewed_at = renewed_at - $1 * INTERVAL '1 second'")
     yield Opened(leases, lambda seconds: database.execute(older, seconds))
     for lease in leases.values():
         await lease.close()

@@ -41,6 +41,8 @@ class World(Protocol):
     async def switch_off(self) -> None: ...
     async def reported(self, instance: str) -> Any: ...
     async def in_flight(self, instance: str) -> dict[int, int]: ...
+    async def read_xid(self, instance: str) -> int | None: ...
+    async def last_change(self) -> int: ...
 
 
 class MemoryWorld:
@@ -102,6 +104,12 @@ class MemoryWorld:
 
     async def in_flight(self, instance: str) -> dict[int, int]:
         return self._source.in_flight[instance]
+
+    async def read_xid(self, instance: str) -> int | None:
+        return self._source.horizons[instance]
+
+    async def last_change(self) -> int:
+        return self._source.last_xid
 
 
 class PostgresWorld:
@@ -165,6 +173,15 @@ class PostgresWorld:
         await server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         await server.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", name)
         server.terminate()
+
+    async def read_xid(self, instance: str) -> int | None:
+        found: int | None = await self._database.fetchval(
+            "SELECT read_xid::text::bigint FROM ProxyInstance WHERE instance = $1", instance
+        )
+        return found
+
+    async def last_change(self) -> int:
+        return int(await self._database.fetchval("SELECT max(changed_xid::text::bigint) FROM PolicyChange"))
 
     async def reported(self, instance: str) -> Any:
         text = await self._database.fetchval("SELECT generations FROM ProxyInstance WHERE instance = $1", instance)
@@ -316,16 +333,38 @@ async def test_changes_are_heard_by_everyone_who_listens(world):
 
 
 async def test_what_an_instance_reports_replaces_what_it_reported_before(world):
-    await world.source.report("proxy-1", {"churn": 1}, {4: 2, 5: 1})
-    await world.source.report("proxy-1", {"churn": 2, "fraud": 1}, {5: 3})
+    await world.source.report("proxy-1", {"churn": 1}, {4: 2, 5: 1}, None)
+    await world.source.report("proxy-1", {"churn": 2, "fraud": 1}, {5: 3}, None)
 
     assert await world.reported("proxy-1") == {"churn": 2, "fraud": 1}
     assert await world.in_flight("proxy-1") == {5: 3}
 
 
+async def test_a_change_is_before_the_horizon_once_it_was_polled_and_loaded_and_no_sooner(world):
+    await world.source.load()
+    await world.set_weight("churn", 7)
+    changed = await world.last_change()
+    assert world.source.horizon is not None
+    assert world.source.horizon <= changed
+
+    names = await world.source.changed_since_last_poll()
+    assert world.source.horizon is None
+    await world.source.load(names)
+
+    assert world.source.horizon is not None
+    assert world.source.horizon > changed
+
+
+async def test_an_instance_reports_up_to_which_change_it_has_read(world):
+    for horizon in (41, None, 2**62):
+        await world.source.report("proxy-1", {}, {}, horizon)
+
+        assert await world.read_xid("proxy-1") == horizon
+
+
 async def test_an_instance_that_signs_off_takes_back_what_it_reported_and_no_other_is_touched(world):
     for instance in ("proxy-1", "proxy-2"):
-        await world.source.report(instance, {"churn": 1}, {4: 2})
+        await world.source.report(instance, {"churn": 1}, {4: 2}, None)
 
     await world.source.sign_off("proxy-1")
 
@@ -337,7 +376,7 @@ async def test_signing_off_twice_or_without_a_report_is_no_error_and_reporting_a
     for _ in range(2):
         await world.source.sign_off("proxy-1")
 
-    await world.source.report("proxy-1", {"churn": 3}, {})
+    await world.source.report("proxy-1", {"churn": 3}, {}, None)
 
     assert await world.reported("proxy-1") == {"churn": 3}
 
@@ -352,7 +391,7 @@ async def test_a_registry_that_is_away_is_told_as_that(world):
         with pytest.raises(RegistryUnavailable):
             await world.source.changed_since_last_poll()
         with pytest.raises(RegistryUnavailable):
-            await world.source.report("proxy-1", {}, {})
+            await world.source.report("proxy-1", {}, {}, None)
         with pytest.raises(RegistryUnavailable):
             await world.source.sign_off("proxy-1")
         with pytest.raises(RegistryUnavailable):
@@ -462,7 +501,7 @@ async def test_one_version_that_no_float_can_hold_does_not_hide_the_others(sourc
 async def test_instances_not_seen_for_a_day_are_forgotten(source, database):
     await database.execute("INSERT INTO ProxyInstance (instance, seen_at) VALUES ('gone', now() - INTERVAL '25 hours')")
 
-    await source.report("here", {}, {})
+    await source.report("here", {}, {}, None)
 
     assert await database.fetchval("SELECT array_agg(instance) FROM ProxyInstance") == ["here"]
 
@@ -473,7 +512,7 @@ async def test_a_report_that_waits_for_somebody_keeps_no_policy_waiting(source, 
     await source.load()
     other = await asyncpg.connect(database_url)
     await other.execute("BEGIN; LOCK TABLE ProxyInstance")
-    reporting = asyncio.create_task(source.report("proxy-1", {}, {}))
+    reporting = asyncio.create_task(source.report("proxy-1", {}, {}, None))
     await _until(lambda: _connections(database, "understudy-report"), 1)
     await database.execute("UPDATE ServingPolicy SET challenger_weight = 0 WHERE model_name = 'churn'")
     began = loop.time()
@@ -495,7 +534,7 @@ async def test_a_report_in_vain_leaves_nothing_waiting_in_the_database(postgres_
     await other.execute("BEGIN; LOCK TABLE ProxyInstance")
 
     with pytest.raises(RegistryUnavailable):
-        await source.report("proxy-1", {}, {})
+        await source.report("proxy-1", {}, {}, None)
 
     await _until(lambda: _connections(database, "understudy-report"), 0)
     other.terminate()

@@ -84,7 +84,7 @@ async def test_a_proxy_of_this_release_says_with_each_report_that_it_answers_and
     requests = PostgresWarmUpRequests(database_url, timeout_seconds=5)
 
     before = await requests.live_proxies()
-    await source.report("web-1:7", {"visits": 1}, {})
+    await source.report("web-1:7", {"visits": 1}, {}, None)
 
     assert before == [LiveProxy("web-1:7", answers_warm_ups=False)]
     assert await requests.live_proxies() == [LiveProxy("web-1:7", answers_warm_ups=True)]

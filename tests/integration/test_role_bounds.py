@@ -14,7 +14,7 @@ from understudy.adapters.postgres.experiments.declarations import PostgresExperi
 from understudy.adapters.postgres.prediction_log.archive_ledger import open_ledger
 from understudy.ports.experiments.experiment_store import NewExperiment
 
-PROXY, MONITOR, ENGINEER, RETENTION, READER, _ = migrations.ROLES
+PROXY, MONITOR, ENGINEER, RETENTION, READER, *_ = migrations.ROLES
 Session = Callable[..., Awaitable[asyncpg.Connection]]
 ADD_OFFSET = "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ($1, 5, 9)"
 MOVE_OFFSET = "UPDATE SpoolOffset SET segment = $2, byte_offset = 0, updated_at = now() WHERE spool_id = $1"

@@ -35,7 +35,18 @@ from understudy.settings import Settings
 
 ACTOR = Actor("dana", "cli", "weekly retrain")
 FIRST = {"if-match": '"1"'}
-JOBS = ("rollouts", "outcomes", "metrics", "outcome_lag", "drift", "retention", "partitions", "alerts")
+JOBS = (
+    "rollouts",
+    "outcomes",
+    "metrics",
+    "outcome_lag",
+    "drift",
+    "retention",
+    "partitions",
+    "alerts",
+    "placement",
+    "silent_servers",
+)
 Login = Callable[..., Awaitable[str]]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
 from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
@@ -23,6 +24,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
+from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
@@ -57,6 +59,9 @@ DRIFT_SECONDS = 15.0
 RETENTION_SECONDS = 60.0
 PARTITIONS_SECONDS = 600.0
 """A month is made three months before its first row: what counts is that the gauges are not old."""
+PLACEMENT_SECONDS = 1.0
+"""How long a registered version waits to be given to agents; without agents a tick reads one empty table."""
+SILENT_SERVERS_SECONDS = 10.0
 MEASURING_SECONDS = 10.0
 """Longest run of one of these; what it did not do, the next one does."""
 
@@ -84,6 +89,7 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
             *_open_rollouts(settings, telemetry, stack),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
+            *_placement_jobs(settings, stack),
         ]
         yield MonitorParts(make_worker(settings, lease, jobs, telemetry), telemetry)
 
@@ -172,6 +178,17 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
         Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),
         Job("partitions", PARTITIONS_SECONDS, MEASURING_SECONDS, partitions.tick),
+    ]
+
+
+def _placement_jobs(settings: Settings, stack: AsyncExitStack) -> list[Job]:
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    store = PostgresPlacementStore(url, timeout_seconds=seconds)
+    stack.push_async_callback(store.close)
+    placement = PlacementJob(store)
+    return [
+        Job("placement", PLACEMENT_SECONDS, MEASURING_SECONDS, placement.tick),
+        Job("silent_servers", SILENT_SERVERS_SECONDS, MEASURING_SECONDS, placement.drop_silent_servers),
     ]
 
 

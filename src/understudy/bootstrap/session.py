@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from understudy.ports.experiments.experiment_log import ExperimentLog
     from understudy.ports.experiments.experiment_store import ExperimentStore
     from understudy.ports.experiments.outcome_store import OutcomeStore
+    from understudy.ports.loading.loading_registry import LoadingRegistry
     from understudy.ports.monitoring.change_history import ChangeHistory
     from understudy.ports.monitoring.metric_store import MetricStore
     from understudy.ports.monitoring.window_log import WindowLog
@@ -60,6 +61,13 @@ class Session:
         registry = PostgresRegistry(self._url, timeout_seconds=self._seconds)
         self._stack.push_async_callback(registry.close)
         return registry
+
+    @cached_property
+    def loading(self) -> "LoadingRegistry":
+        """What agents are to load, and what has become of it."""
+        from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
+
+        return PostgresLoadingRegistry(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def policies(self) -> "PolicySource":

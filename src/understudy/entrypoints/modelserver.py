@@ -10,6 +10,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,8 @@ from typing import Any, Final
 import orjson
 
 from understudy.adapters.dev_server.catalog import Faults, ServeSpec, load_catalog
-from understudy.adapters.dev_server.server import InferenceServer
+from understudy.adapters.dev_server.repository import ModelRepository
+from understudy.adapters.dev_server.server import ControlServer, InferenceServer
 from understudy.errors import UnderstudyError
 
 DEFAULT_HOST: Final = "127.0.0.1"
@@ -26,6 +28,8 @@ SERVE_HELP: Final = (
     "MODEL:VERSION[,FLAG=VALUE…]; flags: latency_ms, jitter_ms, error_percent, error_code=internal|unavailable, "
     "nan_percent, hang, wrong_shape, typed_values, file=PATH of an ONNX file (default: the example model)"
 )
+REPOSITORY_HELP: Final = "A folder that models are loaded from while the server runs; needs --control-port."
+CONTROL_HELP: Final = "The port of 127.0.0.1 where an agent has models loaded and unloaded; 0: none."
 _NUMBERS: Final = {"latency_ms": 60_000.0, "jitter_ms": 60_000.0, "error_percent": 100.0, "nan_percent": 100.0}
 _SWITCHES: Final = {"": True, "true": True, "false": False}
 
@@ -37,6 +41,21 @@ class ModelServerOptions:
     serve: tuple[ServeSpec, ...]
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT
+    repository: Path | None = None
+    """Where models are loaded from while the server runs."""
+    control_port: int = 0
+    """Of the loopback address; 0: nothing is loaded while it runs."""
+
+    def __post_init__(self) -> None:
+        """Check that there is something to serve.
+
+        Raises:
+            ValueError: There is not, or only one of repository and control port is given.
+        """
+        if (self.repository is None) != (self.control_port == 0):
+            raise ValueError("--repository and --control-port belong together: give both, or neither")
+        if not self.serve and self.repository is None:
+            raise ValueError("there is nothing to serve: give --serve, or --repository and --control-port")
 
 
 def parse_serve_spec(text: str) -> ServeSpec:
@@ -100,7 +119,12 @@ async def serve(options: ModelServerOptions, on_ready: Callable[[int], None]) ->
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    async with InferenceServer(load_catalog(options.serve), options.host, options.port) as server:
+    catalog = load_catalog(options.serve)
+    async with AsyncExitStack() as stack:
+        if options.repository is not None:
+            repository = ModelRepository(catalog, options.repository)
+            await stack.enter_async_context(ControlServer(repository, options.control_port))
+        server = await stack.enter_async_context(InferenceServer(catalog, options.host, options.port))
         on_ready(server.port)
         # The one wait without a deadline: a server runs until a signal stops it.
         await stop.wait()
@@ -120,15 +144,17 @@ def print_port(port: int) -> None:
 def parse_options(arguments: Sequence[str] | None = None) -> ModelServerOptions:
     """Return the command line's options; unusable ones are reported on standard error, with exit code 2."""
     parser = argparse.ArgumentParser("understudy modelserver", description="Serve real ONNX models over gRPC.")
-    parser.add_argument("--serve", action="append", required=True, metavar="SPEC", help=SERVE_HELP)
+    parser.add_argument("--serve", action="append", default=[], metavar="SPEC", help=SERVE_HELP)
     parser.add_argument("--host", default=DEFAULT_HOST)
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
+    parser.add_argument("--repository", type=Path, metavar="FOLDER", help=REPOSITORY_HELP)
+    parser.add_argument("--control-port", type=int, default=0, help=CONTROL_HELP)
     parsed = parser.parse_args(arguments)
     try:
         specs = tuple(parse_serve_spec(text) for text in parsed.serve)
+        return ModelServerOptions(specs, parsed.host, parsed.port, parsed.repository, parsed.control_port)
     except ValueError as error:
         parser.error(str(error))
-    return ModelServerOptions(specs, parsed.host, parsed.port)
 
 
 def main() -> None:

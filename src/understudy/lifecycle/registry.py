@@ -5,6 +5,7 @@ from hashlib import sha256
 from secrets import token_hex, token_urlsafe
 from typing import Any, NamedTuple
 
+from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope
 from understudy.errors import PolicyRefused
@@ -62,6 +63,8 @@ async def register_version(
 ) -> VersionRecord:
     """Register a version after its schemas have been compiled; the audit gets ``actor``.
 
+    With a group its backend has the name under which agents load it.
+
     Raises:
         SchemaInvalid: A proxy could not use its ``input_schema`` or ``output_schema``; nothing was registered.
         AlreadyRegistered: The model has a version of this name.
@@ -86,6 +89,9 @@ async def register_version(
     compile_output_schema(new.output_schema)
     if ":" in new.model_name and schema.stored_names:
         await _require_known(registry, new.model_name)
+    if new.group_name is not None:
+        named = {"model_name": served_name(new.model_name, new.version)}
+        new = new._replace(backend={**new.backend, **named})
     return await registry.add_version(new, actor, dry_run=dry_run)
 
 

@@ -1,11 +1,11 @@
-"""The monitor's loop: leader election by a lease, and the leader runs the jobs that are due, one after another."""
+"""The loop of a monitor or agent: leader election by a lease, and the leader runs due jobs, one after another."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import structlog
 
@@ -55,6 +55,7 @@ class MonitorWorker:
         finish_seconds: How long the job under way may go on after :meth:`stop`.
         now: The monotonic clock, in seconds.
         unix: The wall clock, in seconds since the epoch.
+        kind: What metrics and log events begin with: ``monitor`` or ``agent``.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class MonitorWorker:
         finish_seconds: float,
         now: Callable[[], float],
         unix: Callable[[], float],
+        kind: Literal["monitor", "agent"] = "monitor",
     ) -> None:
         self._lease = lease
         self._jobs = tuple(jobs)
@@ -75,7 +77,11 @@ class MonitorWorker:
         self._finish_seconds = finish_seconds
         self._now = now
         self._unix = unix
-        self._stopping = asyncio.Event()
+        self._kind = kind
+        self._is_stopping = False
+        self._is_hurried = False
+        self._woken = asyncio.Event()
+        """Set by both."""
         self._held_until = -inf
         """Until when no other monitor can have the lease; by the monotonic clock."""
         self._limit: asyncio.Timeout | None = None
@@ -86,9 +92,9 @@ class MonitorWorker:
 
     async def run(self) -> None:
         """Lead or stand by until :meth:`stop`; the lease is free when this ends."""
-        self._telemetry.set("monitor_leader", 0)
+        self._telemetry.set(f"{self._kind}_leader", 0)
         try:
-            while not self._stopping.is_set():
+            while not self._is_stopping:
                 epoch = await self._try_to_lead()
                 if epoch is not None:
                     await self._lead(epoch)
@@ -99,10 +105,16 @@ class MonitorWorker:
 
     def stop(self) -> None:
         """Start no further job, let the one under way finish within its bound, then let the next leader in."""
-        self._stopping.set()
+        self._is_stopping = True
+        self._woken.set()
         if self._limit is not None and not self._limit.expired():
             end = asyncio.get_running_loop().time() + self._finish_seconds
             self._limit.reschedule(min(end, self._limit.when() or end))
+
+    def hurry(self) -> None:
+        """Have every job run now: what it waits for has happened. One that is under way runs once more after that."""
+        self._is_hurried = True
+        self._woken.set()
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
@@ -124,18 +136,18 @@ class MonitorWorker:
 
     async def _lead(self, epoch: Epoch) -> None:
         """Run jobs until leadership is lost or :meth:`stop`."""
-        _log.info("monitor.leads", epoch=epoch, holder=self._holder)
+        _log.info(f"{self._kind}.leads", epoch=epoch, holder=self._holder)
         self._begin_counting()
-        self._telemetry.set("monitor_leader", 1)
+        self._telemetry.set(f"{self._kind}_leader", 1)
         try:
             async with asyncio.TaskGroup() as group:
                 keeping = group.create_task(self._keep(epoch))
                 await self._work(epoch)
                 keeping.cancel()
         except* LeadershipLost as lost:
-            _log.warning("monitor.leadership_lost", epoch=epoch, why=[str(reason) for reason in lost.exceptions])
+            _log.warning(f"{self._kind}.leadership_lost", epoch=epoch, why=[str(reason) for reason in lost.exceptions])
         finally:
-            self._telemetry.set("monitor_leader", 0)
+            self._telemetry.set(f"{self._kind}_leader", 0)
 
     def _begin_counting(self) -> None:
         """Give jobs a last success to be measured from, or one that never succeeds would never be missed.
@@ -184,7 +196,7 @@ class MonitorWorker:
         """Log a problem with the lease, once while it lasts."""
         said = f"{type(problem).__name__}: {problem}"
         if said != self._told:
-            _log.warning("monitor.lease_unreachable", problem=said)
+            _log.warning(f"{self._kind}.lease_unreachable", problem=said)
         self._told = said
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
@@ -194,6 +206,9 @@ class MonitorWorker:
         began_at = self._now()
         due = dict.fromkeys(self._jobs, began_at)
         while not await self._stopped_within(min(due.values(), default=inf) - self._now()):
+            if self._is_hurried:
+                self._is_hurried = False
+                due = dict.fromkeys(self._jobs, self._now())
             self._seconds_left()  # raises in a process that wakes from a freeze
             job = min(due, key=due.__getitem__)
             await self._run(job, epoch)
@@ -209,9 +224,9 @@ class MonitorWorker:
         except LeadershipLost:
             raise
         except Exception as problem:  # noqa: BLE001 - logged and counted, and the other jobs go on
-            self._telemetry.count("monitor_failures_total", job.name)
+            self._telemetry.count(f"{self._kind}_failures_total", job.name)
             _log.warning(
-                "monitor.job_failed",
+                f"{self._kind}.job_failed",
                 job=job.name,
                 problem=f"{type(problem).__name__}: {problem}",
                 is_late=self._limit is not None and self._limit.expired(),
@@ -221,14 +236,16 @@ class MonitorWorker:
             self._set_last_success(job)
         finally:
             self._limit = None
-            self._telemetry.observe("monitor_tick_duration_seconds", self._now() - began_at, job.name)
+            self._telemetry.observe(f"{self._kind}_tick_duration_seconds", self._now() - began_at, job.name)
 
     def _set_last_success(self, job: Job) -> None:
-        self._telemetry.set("monitor_last_success_timestamp_seconds", self._unix(), job.name)
+        self._telemetry.set(f"{self._kind}_last_success_timestamp_seconds", self._unix(), job.name)
 
     async def _stopped_within(self, seconds: float) -> bool:
-        """Wait so long, less when :meth:`stop` is called; return whether it was."""
+        """Wait so long, less when :meth:`stop` or :meth:`hurry` is called; return whether it was the former."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        return self._stopping.is_set()
+                await self._woken.wait()
+        if not self._is_stopping:
+            self._woken.clear()
+        return self._is_stopping

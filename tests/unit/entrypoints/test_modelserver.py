@@ -64,3 +64,17 @@ def test_a_command_line_that_cannot_be_used_exits_with_2_and_the_reason(capsys):
 
     assert left.value.code == 2
     assert "'visits' is not MODEL:VERSION" in capsys.readouterr().err
+
+
+def test_models_are_loaded_while_it_runs_only_with_a_repository_and_a_control_port():
+    options = parse_options(["--repository", "/models", "--control-port", "8501"])
+
+    assert (options.serve, options.repository, options.control_port) == ((), Path("/models"), 8501)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--repository", "/models"], ["--serve", "visits:1", "--control-port", "1"]])
+def test_a_server_with_nothing_to_serve_or_half_a_control_is_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        parse_options(arguments)
+
+    assert "--control-port" in capsys.readouterr().err

@@ -503,3 +503,31 @@ def test_a_stop_while_postgres_is_away_ends_all_the_same():
         assert now() == 3.3
 
     run_in_virtual_time(scenario())
+
+
+# -- a job that is hurried ---------------------------------------------------------------------------------------------
+
+
+def test_a_hurried_job_runs_at_once_and_then_at_its_usual_times():
+    diary = Diary()
+
+    async def scenario() -> None:
+        worker = a_worker(MemoryLease(now), [diary.job(every=5)])
+        asyncio.get_running_loop().call_at(7.0, worker.hurry)
+        await run_for(15.5, worker)
+
+    run_in_virtual_time(scenario())
+    assert diary.starts() == [0.0, 5.0, 7.0, 10.0, 15.0]
+
+
+def test_a_job_that_is_hurried_while_it_runs_runs_once_more():
+    diary = Diary()
+
+    async def scenario() -> None:
+        worker = a_worker(MemoryLease(now), [diary.job(every=100, takes=2)])
+        for moment in (0.5, 1.0, 1.5):
+            asyncio.get_running_loop().call_at(moment, worker.hurry)
+        await run_for(50, worker)
+
+    run_in_virtual_time(scenario())
+    assert diary.starts() == [0.0, 2.0]

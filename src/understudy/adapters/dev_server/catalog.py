@@ -119,7 +119,15 @@ class ModelCatalog:
         """Hold ``models``; of two with one name and version the later stays."""
         self._models: dict[str, dict[int, ServedModel]] = {}
         for model in models:
-            self._models.setdefault(model.model_name, {})[model.version] = model
+            self.add(model)
+
+    def add(self, model: ServedModel) -> None:
+        """Serve one more version, or another one in the place of one with its name and number."""
+        self._models.setdefault(model.model_name, {})[model.version] = model
+
+    def remove(self, model_name: str, version: int) -> None:
+        """Serve a version no more; one that is not served is no error."""
+        self._models.get(model_name, {}).pop(version, None)
 
     def find(self, model_name: str, version: int | None) -> ServedModel:
         """Return a version; ``None`` means the highest.

@@ -14,7 +14,8 @@ class MemoryPolicySource:
     """A :class:`understudy.ports.registry.policy.PolicySource` that holds the document itself.
 
     ``available`` may be set to ``False`` at any time: every call then fails as with an unavailable Postgres, and
-    each listener ends. ``reported`` and ``in_flight`` hold the last report of each instance that has not signed off.
+    each listener ends. ``reported``, ``in_flight`` and ``horizons`` hold the last report of each instance that has not
+    signed off. ``last_xid`` numbers the changes.
     """
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
@@ -24,10 +25,14 @@ class MemoryPolicySource:
         self._keys: list[Any] = deepcopy(list(given.get("keys", [])))
         self._cache_secret: str | None = given.get("cache_secret")
         self._changed: set[str] = set()
+        self._polled: set[str] = set()
         self._listeners: list[asyncio.Queue[PolicyChange | None]] = []
         self._available = True
         self.reported: dict[str, dict[str, int]] = {}
         self.in_flight: dict[str, dict[int, int]] = {}
+        self.horizons: dict[str, int | None] = {}
+        self.last_xid = 0
+        self._horizon: int | None = None
 
     @property
     def available(self) -> bool:
@@ -73,13 +78,21 @@ class MemoryPolicySource:
         nothing: dict[str, Any] = {"policy": None, "versions": []}
         names = self._models if model_names is None else [name for name in model_names if name]
         models = {name: deepcopy(self._models.get(name, nothing)) for name in names}
-        self._changed.difference_update(self._changed if model_names is None else model_names, [""])
+        if model_names is None:
+            self._horizon = self.last_xid + 1
+        for noted in (self._changed, self._polled):
+            noted.difference_update(set(noted) if model_names is None else model_names, [""])
         secret = {"cache_secret": self._cache_secret} if model_names is None or "" in model_names else {}
         return {"models": models, "keys": deepcopy(self._keys), **secret}
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         self._answer_or_fail()
+        self._horizon, self._polled = self.last_xid + 1, set(self._changed)
         return sorted(self._changed)
+
+    @property
+    def horizon(self) -> int | None:
+        return None if self._polled else self._horizon
 
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         self._answer_or_fail()
@@ -93,21 +106,26 @@ class MemoryPolicySource:
             self._listeners.remove(queue)
         raise RegistryUnavailable("the registry was switched off")
 
-    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+    async def report(
+        self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int], horizon: int | None
+    ) -> None:
         self._answer_or_fail()
         self.reported[instance] = dict(generations)
+        self.horizons[instance] = horizon
         self.in_flight[instance] = dict(in_flight)
 
     async def sign_off(self, instance: str) -> None:
         self._answer_or_fail()
         self.reported.pop(instance, None)
         self.in_flight.pop(instance, None)
+        self.horizons.pop(instance, None)
 
     async def close(self) -> None:
         """End every listener."""
         self.available = False
 
     def _notify(self, model_name: str) -> None:
+        self.last_xid += 1
         self._changed.add(model_name)
         for queue in self._listeners:
             queue.put_nowait(PolicyChange(model_name))

@@ -37,6 +37,7 @@ ROLES = (
     "understudy_retention",
     "understudy_reader",
     "understudy_eraser",
+    "understudy_agent",
 )
 """The roles that are granted to logins (docs/reference/sql.md says what each may)."""
 # Each of them, and no other role, is granted to read the revision.

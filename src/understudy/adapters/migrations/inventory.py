@@ -5,6 +5,7 @@ from understudy.adapters.postgres.tables import METADATA
 VIEWS = ("understudy_arms", "understudy_split", "understudy_status")
 FUNCTIONS = (
     "understudy_actor()",
+    "understudy_add_agent_endpoint(bigint, text)",
     "understudy_archive_fingerprint(bigint)",
     "understudy_audit_values(jsonb)",
     "understudy_begin_archive_anew(bigint, text, bigint)",
@@ -17,6 +18,7 @@ FUNCTIONS = (
     "understudy_detach_archived(bigint)",
     "understudy_drop_archived(bigint)",
     "understudy_drop_due()",
+    "understudy_drop_silent_servers()",
     "understudy_end_erased_files(bigint, text, bigint)",
     "understudy_end_erasure(bigint, text)",
     "understudy_end_guard(text, text)",
@@ -78,6 +80,7 @@ FUNCTIONS = (
     "understudy_refuse_row()",
     "understudy_refuse_size()",
     "understudy_refuse_truncate()",
+    "understudy_remove_agent_endpoint(bigint, text)",
     "understudy_replacing_key(text, bigint)",
     "understudy_require_log_table(text)",
     "understudy_require_model(text)",
@@ -94,6 +97,7 @@ FUNCTIONS = (
     "understudy_swap_erased_file(bigint, text, bigint, text, bigint, bigint, bigint, text)",
     "understudy_take_over_guard()",
     "understudy_tell_guard(bigint, text, text)",
+    "understudy_tell_placement()",
     "understudy_tell_warm_up()",
     "understudy_touch(text, text, bigint)",
     "understudy_touch_endpoint()",
@@ -107,6 +111,7 @@ FUNCTIONS = (
     "understudy_writers_of_rows()",
 )
 TRIGGERS = (
+    "agentlease_size on agentlease",
     "alertoutbox_size on alertoutbox",
     "apikey_record on apikey",
     "apikey_record_truncate on apikey",
@@ -138,6 +143,7 @@ TRIGGERS = (
     "monitorlease_size on monitorlease",
     "outcomeevent_erase_late on outcomeevent",
     "outcomeevent_of_model on outcomeevent",
+    "placement_tell on placement",
     "policyaudit_bound on policyaudit",
     "policyaudit_guard on policyaudit",
     "policyaudit_guard_age on policyaudit",
@@ -178,6 +184,7 @@ TRIGGERS = (
     "spooloffset_guard_age on spooloffset",
     "spooloffset_no_truncate on spooloffset",
     "spooloffset_size on spooloffset",
+    "versionloading_pinned on versionloading",
     "warmupanswer_guard on warmupanswer",
     "warmupanswer_size on warmupanswer",
     "warmuprequest_size on warmuprequest",

@@ -96,7 +96,69 @@ MODEL_ENDPOINT = Table(
     Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), nullable=False),
     Column("target", String(255), nullable=False),
     Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("source", String(10), nullable=False, server_default=text("'manual'")),
+    Column("server", ForeignKey("modelserver.name", ondelete="CASCADE")),
     UniqueConstraint("model_version_id", "target", name="modelendpoint_model_version_id_target_key"),
+    Index("modelendpoint_server", "server", postgresql_where=text("server IS NOT NULL")),
+)
+
+MODEL_SERVER = Table(
+    "modelserver",
+    METADATA,
+    Column("name", String(255), primary_key=True),
+    Column("group_name", String(255), nullable=False),
+    Column("target", String(255), nullable=False),
+    Column("build", String(255), nullable=False, server_default=text("''")),
+    Column("problem", String(500), nullable=False, server_default=text("''")),
+    Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+AGENT_LEASE = Table(
+    "agentlease",
+    METADATA,
+    Column("name", String(255), primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("renewed_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+VERSION_LOADING = Table(
+    "versionloading",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), primary_key=True),
+    Column("group_name", String(255), nullable=False),
+    Column("wanted_until", _MOMENT),
+    Column("asked_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("pinned_digest", String(71)),
+)
+
+PLACEMENT = Table(
+    "placement",
+    METADATA,
+    Column("model_version_id", ForeignKey("versionloading.model_version_id", ondelete="CASCADE"), primary_key=True),
+    Column("server", ForeignKey("modelserver.name", ondelete="CASCADE"), primary_key=True),
+    Column("why", String(40), nullable=False),
+    Column("decided_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("epoch", BigInteger, nullable=False),
+    Index("placement_server", "server"),
+)
+
+LOADED_VERSION = Table(
+    "loadedversion",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), primary_key=True),
+    Column("server", ForeignKey("modelserver.name", ondelete="CASCADE"), primary_key=True),
+    Column("state", String(20), nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=_ZERO),
+    Column("error_code", String(10)),
+    Column("error", String(500)),
+    Column("next_attempt_at", _MOMENT),
+    Column("artifact_digest", String(71)),
+    Column("removed_xid", Xid8),
+    Column("removed_at", _MOMENT),
+    Column("epoch", BigInteger, nullable=False),
+    Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
+    Index("loadedversion_server", "server"),
 )
 
 SERVING_POLICY = Table(
@@ -292,6 +354,7 @@ PROXY_INSTANCE = Table(
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("seen_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("answers_warm_ups", Boolean, nullable=False, server_default=text("false")),
+    Column("read_xid", Xid8),
 )
 
 WARM_UP_REQUEST = Table(

@@ -1,10 +1,17 @@
 """The digest of an artifact: of a file its SHA-256, of a folder one over the digests of its files."""
 
+import re
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Final
 
 PREFIX: Final = "sha256:"
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def is_digest(text: str) -> bool:
+    """Whether a text can be the digest of an artifact; an engineer may have registered any text."""
+    return _DIGEST.fullmatch(text) is not None
 
 
 def folder_digest(files: Iterable[tuple[str, str]]) -> str:

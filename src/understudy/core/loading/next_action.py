@@ -98,6 +98,8 @@ def _if_wanted(version: VersionSeen) -> Action | None:
         return _unload(version) if version.is_served else Action.END
     if version.is_served and version.state in _MAY_SERVE:
         return None if version.is_available else Action.ANNOUNCE
+    if version.is_served and version.state in (None, LoadingState.END):
+        return _unload(version)  # what it was loaded from is not known
     return _IF_NOT_SERVED.get(version.state, Action.FETCH)
 
 

@@ -9,12 +9,13 @@ from importlib import import_module
 import typer
 
 from understudy.bootstrap.tracing import TracesRefused, check_traces
-from understudy.entrypoints.cli.shared.environment import read_settings
+from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.settings import Settings
 
+_NEEDED_BY_AGENTS = ("server_group", "server_target", "server_control", "artifact_root")
 app = typer.Typer(
     no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False
 )
@@ -36,6 +37,21 @@ def proxy() -> None:
 def monitor() -> None:
     """Judge rollouts and deliver alerts until SIGTERM; of several monitors one leads, and the others stand by."""
     _serve("understudy.entrypoints.monitor", read_settings())
+
+
+@app.command()
+def agent() -> None:
+    """Load what is wanted into the model server beside this process until SIGTERM, and unload what is not."""
+    settings = settings_with_demo()
+    missing = [name for name in _NEEDED_BY_AGENTS if getattr(settings, name) is None]
+    if missing:
+        variables = ", ".join(f"UNDERSTUDY_{name.upper()}" for name in missing)
+        raise CommandRefused(
+            ExitCode.USAGE,
+            f"an agent needs to know its model server: {variables} not set",
+            "See docs/how-to/load-models.md.",
+        )
+    _serve("understudy.entrypoints.agent", settings)
 
 
 def _serve(module: str, settings: Settings) -> None:

@@ -25,6 +25,10 @@ class PolicySource(Protocol):
     async def changed_since_last_poll(self) -> Sequence[str]:
         """Return the models whose rows changed since the last call (at first: since :meth:`load`); may repeat some."""
 
+    @property
+    def horizon(self) -> int | None:
+        """Every change by a transaction before this one was returned by :meth:`load`; ``None``: not known to be so."""
+
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
 
@@ -35,8 +39,13 @@ class PolicySource(Protocol):
             RegistryUnavailable: The connection cannot be opened or a heartbeat failed.
         """
 
-    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
-        """Record which generation of each model this proxy instance acts on, and its calls in flight by version id."""
+    async def report(
+        self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int], horizon: int | None
+    ) -> None:
+        """Record what this proxy instance acts on: the generation of each model, and every change before ``horizon``.
+
+        ``in_flight`` are its calls under way by version id.
+        """
 
     async def sign_off(self, instance: str) -> None:
         """Forget what this proxy instance reported: it sends no traffic any more; one that never did is no error."""

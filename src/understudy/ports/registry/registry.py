@@ -36,6 +36,8 @@ class NewVersion(NamedTuple):
     timeout_ms: int = 500
     endpoints: tuple[str, ...] = ()
     """Targets ``host:port`` of its model servers."""
+    group_name: str | None = None
+    """The group of servers that agents load it onto, for two hours while it has no role; ``None``: none does."""
 
 
 class VersionRecord(NamedTuple):

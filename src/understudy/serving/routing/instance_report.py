@@ -42,6 +42,10 @@ class InstanceReport:
         self._due_at = 0.0
         self._draining = False
         """Whether the last report had calls in flight at versions that get no new ones."""
+        self._horizon: int | None = None
+        """Every change by a transaction before this one is in the snapshot."""
+        self._is_horizon_awaited = False
+        """Whether the snapshot has changed since the horizon last did: the next one says that the change was read."""
         self._sending: asyncio.Task[None] | None = None
         """The last report, which may be under way."""
 
@@ -51,8 +55,18 @@ class InstanceReport:
         return self._draining or self._now() >= self._due_at
 
     def expedite(self) -> None:
-        """Make the next report due at once."""
+        """Make the next report due at once: the snapshot has changed."""
         self._due_at = 0.0
+        self._is_horizon_awaited = True
+
+    def note_read(self, horizon: int | None) -> None:
+        """Note up to which transaction the snapshot is; an agent may wait for it before it unloads a version."""
+        if horizon is None or horizon == self._horizon:
+            return
+        self._horizon = horizon
+        if self._is_horizon_awaited:
+            self._due_at = 0.0
+            self._is_horizon_awaited = False
 
     async def send(self, snapshot: PolicySnapshot) -> None:
         """Report a snapshot; a failure is logged, and the next report comes in time."""
@@ -62,7 +76,9 @@ class InstanceReport:
         left = set(in_flight)
         await in_turns(_without_called(left, snapshot.policies.values()), self._now)
         self._draining = bool(left)
-        self._sending = asyncio.create_task(self._source.report(self._instance, generations, in_flight))
+        # Of a model that was rejected this proxy acts on older rows.
+        horizon = None if snapshot.rejected else self._horizon
+        self._sending = asyncio.create_task(self._source.report(self._instance, generations, in_flight, horizon))
         try:
             await asyncio.shield(self._sending)
         except RegistryError as problem:

@@ -163,6 +163,7 @@ class PolicyFeed:
     def _confirm(self) -> None:
         self._fresh_at = self._now()
         self.degraded = False
+        self._report.note_read(self._source.horizon)
         self._telemetry.set("policy_degraded", 0)
 
     async def _swap(self, document: Mapping[str, Any], *, complete: bool) -> None:

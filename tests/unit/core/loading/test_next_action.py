@@ -33,6 +33,8 @@ def action(seen: VersionSeen, *others: VersionSeen) -> Action | None:
         (replace(NEW, state=LoadingState.UNLOADING, is_served=True), Action.UNLOAD),
         (replace(NEW, state=LoadingState.UNLOADING), Action.END),
         (replace(NEW, state=LoadingState.END), Action.FETCH),
+        (replace(NEW, is_served=True), Action.UNLOAD),
+        (replace(NEW, is_served=True, has_endpoint=True), Action.WITHDRAW),
         (replace(NEW, state=LoadingState.ERROR), None),
         (replace(NEW, state=LoadingState.ERROR, may_retry=True), Action.FETCH),
     ],

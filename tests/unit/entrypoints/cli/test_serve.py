@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from command import CommandLine
 
 
 @pytest.mark.deep
@@ -25,3 +26,11 @@ def test_a_proxy_starts_without_what_only_reports_and_registrations_need():
     done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False, capture_output=True, text=True)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_an_agent_without_a_model_server_names_every_setting_that_is_missing():
+    done = await CommandLine(None).beside("serve", "agent", UNDERSTUDY_SERVER_GROUP="onnx")
+
+    assert done.code == 2
+    missing = "UNDERSTUDY_SERVER_TARGET, UNDERSTUDY_SERVER_CONTROL, UNDERSTUDY_ARTIFACT_ROOT not set"
+    assert missing in done.said

@@ -31,6 +31,7 @@ COMMANDS = """
 demo
 serve proxy
 serve monitor
+serve agent
 db archive
 db upgrade
 db downgrade 0010
@@ -43,6 +44,9 @@ version register visits 3 --from version.json
 version add-endpoint visits 2 127.0.0.1:9000
 version list
 version show visits 2
+version load visits 2 --group onnx
+version unload visits 2
+server list
 version retire visits 2 --reason why
 version restore visits 2 --reason why
 model list

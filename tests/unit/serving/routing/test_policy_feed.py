@@ -330,6 +330,26 @@ async def test_the_gauges_of_a_model_go_with_it(tmp_path, read):
     assert [labels for labels in telemetry.gauges if len(labels) > 1] == []
 
 
+async def test_a_proxy_says_that_it_has_read_a_change_at_the_poll_after_it_and_not_ten_seconds_later(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path, poll_seconds=0.1):
+        await until(lambda: "proxy-1" in source.reported)
+        source.change_policy("visits", challenger_version=2, challenger_weight=5)
+        changed = source.last_xid
+
+        assert await until(lambda: (source.horizons["proxy-1"] or 0) > changed) < 5
+
+
+async def test_a_proxy_that_acts_on_older_rows_of_a_model_does_not_say_that_it_has_read_the_newer_ones(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path, poll_seconds=0.05) as feed:
+        await until(lambda: source.horizons.get("proxy-1") is not None)
+        source.change_policy("visits", champion_version=77)
+        await until(lambda: feed.snapshot is not None and bool(feed.snapshot.rejected))
+
+        await until(lambda: source.horizons["proxy-1"] is None)
+
+
 async def test_calls_in_flight_at_a_version_that_gets_no_more_are_reported_at_each_look_until_they_end(tmp_path):
     source = MemoryPolicySource({"models": {"visits": policy_rows(generation=1)}, "keys": []})
     in_flight = {1: 4, 99: 2}
@@ -477,12 +497,14 @@ class SlowReports(MemoryPolicySource):
         super().__init__(document)
         self.asked, self.let_through = asyncio.Event(), asyncio.Event()
 
-    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+    async def report(
+        self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int], horizon: int | None
+    ) -> None:
         self.asked.set()
         try:
             await self.let_through.wait()
         finally:
-            await super().report(instance, generations, in_flight)
+            await super().report(instance, generations, in_flight, horizon)
 
 
 class HungSignOffs(MemoryPolicySource):

@@ -1,4 +1,4 @@
-"""Leader election by a lease, a row of ``MonitorLease``; its epoch is the fencing token of every write of the monitor.
+"""Leader election by a lease, a row of ``MonitorLease`` or ``AgentLease``; its epoch fences every write of the holder.
 
 It takes three locks of one row. A renewal changes no key, so it takes ``NO KEY UPDATE``; a fenced transaction holds
 ``KEY SHARE`` until it ends, which renewals do not wait for; a takeover asks for ``UPDATE``, which waits for both.
@@ -10,6 +10,7 @@ Source:
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Literal, NamedTuple
 
 import asyncpg
 
@@ -47,19 +48,40 @@ _FENCE = f"""
 """  # noqa: S608 - a constant
 
 
+class LeaseRow(NamedTuple):
+    """The row that holders compete for. Each kind of process has a table of its own, and no right on the other."""
+
+    table: Literal["MonitorLease", "AgentLease"]
+    name: str
+
+    def sql(self, statement: str) -> str:
+        """Return a statement on ``MonitorLease`` for the row's own table."""
+        return statement.replace("MonitorLease", self.table)
+
+
+MONITOR = LeaseRow("MonitorLease", NAME)
+
+
+def agent_of(server: str) -> LeaseRow:
+    """Return the row of a model server's agent."""
+    return LeaseRow("AgentLease", server)
+
+
 class PostgresLease:
     """Uses one connection of its own, opened at the first call and again after each failure.
 
     It needs no session state, so it works through a pooler too. For one task at a time.
 
     Args:
-        database_url: With a role that may select, insert and update in ``MonitorLease``.
+        database_url: With a role that may select, insert and update in the row's table.
         timeout_seconds: Longest time of one call, connecting included. Short, so that after a dead connection there is
             time for another one before the lease expires.
+        row: What is competed for.
     """
 
-    def __init__(self, database_url: str, *, timeout_seconds: float = 1.5) -> None:
-        self._kept = KeptConnection(database_url, "the monitor's lease", timeout_seconds, "understudy-lease")
+    def __init__(self, database_url: str, *, timeout_seconds: float = 1.5, row: LeaseRow = MONITOR) -> None:
+        self._kept = KeptConnection(database_url, f"the {row.name}'s lease", timeout_seconds, "understudy-lease")
+        self._row = row
 
     async def take_or_renew(self, holder: str) -> Epoch | None:
         return await self._first_answer(holder, _RENEW, _TAKE, _BEGIN)
@@ -75,32 +97,32 @@ class PostgresLease:
         """Run the statements until one of them gives a row."""
         async with self._kept.use() as connection:
             for statement in statements:
-                found: Epoch | None = await connection.fetchval(statement, NAME, holder)
+                found: Epoch | None = await connection.fetchval(self._row.sql(statement), self._row.name, holder)
                 if found is not None:
                     return found
         return None
 
 
 @asynccontextmanager
-async def fenced(connection: asyncpg.Connection, epoch: Epoch | None) -> AsyncIterator[None]:
+async def fenced(connection: asyncpg.Connection, epoch: Epoch | None, row: LeaseRow = MONITOR) -> AsyncIterator[None]:
     """Open a transaction as :func:`require_epoch` asks for it; a command has no epoch, and needs no fence."""
     async with connection.transaction():
         if epoch is not None:
-            await require_epoch(connection, epoch)
+            await require_epoch(connection, epoch, row)
         yield
 
 
-async def require_epoch(connection: asyncpg.Connection, epoch: Epoch) -> None:
-    """Fence the open transaction of ``connection`` with ``epoch``, the fencing token of the leading monitor.
+async def require_epoch(connection: asyncpg.Connection, epoch: Epoch, row: LeaseRow = MONITOR) -> None:
+    """Fence the open transaction of ``connection`` with ``epoch``, the fencing token of who holds the lease.
 
-    To be the transaction's first statement. Until the transaction ends no other monitor can take the lease, and
+    To be the transaction's first statement. Until the transaction ends no other process can take the lease, and
     Postgres bounds each of its statements, and each pause between two, by ``FENCE_SECONDS``.
 
     Raises:
-        LeadershipLost: Another monitor leads; leave the transaction without a write.
+        LeadershipLost: Another process holds the lease; leave the transaction without a write.
         RuntimeError: No transaction is open, so the fence would hold for this one statement only.
     """
     if not connection.is_in_transaction():
         raise RuntimeError("require_epoch outside a transaction fences nothing")
-    if await connection.fetchrow(_FENCE, NAME, epoch) is None:
+    if await connection.fetchrow(row.sql(_FENCE), row.name, epoch) is None:
         raise LeadershipLost(f"epoch {epoch} is over")

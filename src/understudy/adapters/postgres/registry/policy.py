@@ -14,9 +14,9 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS, connect, translated
+from understudy.adapters.postgres.connections.listening import listen_on
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.core.routing.proxy_liveness import FORGOTTEN_SECONDS
-from understudy.errors import RegistryUnavailable
 from understudy.ports.registry.policy import PolicyChange
 
 CHANNEL = "understudy_policy"
@@ -99,10 +99,11 @@ _CHANGES = """
 _REPORT = f"""
     WITH forgotten AS (
         DELETE FROM proxyinstance WHERE seen_at < now() - INTERVAL '{FORGOTTEN_SECONDS:.0f} seconds' AND instance <> $1)
-    INSERT INTO proxyinstance (instance, generations, in_flight, answers_warm_ups)
-    VALUES ($1, $2::text::jsonb, $3::text::jsonb, TRUE)
+    INSERT INTO proxyinstance (instance, generations, in_flight, answers_warm_ups, read_xid)
+    VALUES ($1, $2::text::jsonb, $3::text::jsonb, TRUE, $4::text::xid8)
     ON CONFLICT (instance) DO UPDATE
-    SET generations = excluded.generations, in_flight = excluded.in_flight, answers_warm_ups = TRUE, seen_at = now()
+    SET generations = excluded.generations, in_flight = excluded.in_flight, answers_warm_ups = TRUE,
+        read_xid = excluded.read_xid, seen_at = now()
 """  # noqa: S608 - a constant
 _SIGN_OFF = "DELETE FROM proxyinstance WHERE instance = $1"
 
@@ -217,24 +218,24 @@ class PostgresPolicySource:
             self._horizon, self._told, self._read_before = horizon, written, {}
             return sorted(self._pending)
 
+    @property
+    def horizon(self) -> int | None:
+        return None if self._horizon is None or self._pending else int(self._horizon)
+
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """See :meth:`understudy.ports.registry.policy.PolicySource.listen`; only cancelling ends it without error."""
-        connection = await connect(
-            self._url, timeout_seconds=self._timeout_seconds, application_name="understudy-listener"
+        await listen_on(
+            self._url,
+            CHANNEL,
+            lambda payload: on_change(_change_from(payload)),
+            lambda: on_change(PolicyChange(None)),
+            timeout_seconds=self._timeout_seconds,
+            heartbeat_seconds=self._heartbeat_seconds,
         )
-        lost = asyncio.Event()
-        try:
-            connection.add_termination_listener(lambda _: lost.set())
-            async with translated("LISTEN was refused", self._timeout_seconds):
-                await connection.add_listener(CHANNEL, lambda *notified: on_change(_change_from(notified[3])))
-            on_change(PolicyChange(None))
-            while True:
-                await self._heartbeat(connection, lost)
-        finally:
-            # terminate, not close: close waits for a reply that a dead peer never sends (it hung for 8 seconds)
-            connection.terminate()
 
-    async def report(self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int]) -> None:
+    async def report(
+        self, instance: str, generations: Mapping[str, int], in_flight: Mapping[int, int], horizon: int | None
+    ) -> None:
         """See :meth:`understudy.ports.registry.policy.PolicySource.report`; those unseen for a day are forgotten."""
         async with translated("the instance cannot be reported", self._timeout_seconds):
             await self._execute(
@@ -242,6 +243,7 @@ class PostgresPolicySource:
                 instance,
                 orjson.dumps(dict(generations)).decode(),
                 orjson.dumps(dict(in_flight), option=orjson.OPT_NON_STR_KEYS).decode(),
+                None if horizon is None else str(horizon),
             )
 
     async def sign_off(self, instance: str) -> None:
@@ -251,16 +253,6 @@ class PostgresPolicySource:
     async def close(self) -> None:
         """Drop the query connection; a :meth:`listen` in progress ends when its task is cancelled."""
         self._drop()
-
-    async def _heartbeat(self, connection: asyncpg.Connection, lost: asyncio.Event) -> None:
-        try:
-            async with asyncio.timeout(self._heartbeat_seconds):
-                await lost.wait()
-        except TimeoutError:
-            async with translated("the listening connection missed a heartbeat", self._heartbeat_seconds):
-                await connection.execute("SELECT 1")
-        else:
-            raise RegistryUnavailable("the listening connection was closed by the other end")
 
     async def _execute(self, statement: str, *arguments: Any) -> None:
         connection = await self._open("understudy-report")

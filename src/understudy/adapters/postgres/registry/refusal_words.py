@@ -22,6 +22,10 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     "apikey_calls_per_second_check": Words("calls_per_second is above 0 and at most 1,000,000", _RATE_HINT),
     "apikey_sha256_check": Words("sha256 is a digest in 64 hex digits", "understudy key create computes it."),
     "apikey_tenant_check": Words("a tenant has a name of 1 to 64 characters", "Leave it out for a key of its own."),
+    "modelendpoint_server_of_agent": Words(
+        "an endpoint has a server if and only if an agent keeps it", "Leave source and server out: it is manual then."
+    ),
+    "modelendpoint_source_check": Words("source is manual or agent", "Leave it out: endpoints of people are manual."),
     "modelendpoint_target_is_host_and_port": _TARGET,
     "modelendpoint_target_is_no_scheme": _TARGET,
     "modelendpoint_target_is_not_link_local": _TARGET,

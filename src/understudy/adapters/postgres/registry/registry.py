@@ -55,7 +55,7 @@ class PostgresRegistry:
 
     async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
         values = new._asdict()
-        targets = values.pop("endpoints")
+        targets, group_name = values.pop("endpoints"), values.pop("group_name")
         async with self._signed(actor, dry_run=dry_run) as connection:
             try:
                 async with _refusals():
@@ -65,6 +65,8 @@ class PostgresRegistry:
             async with _refusals():
                 for target in dict.fromkeys(targets):
                     await connection.execute(rows.ADD_ENDPOINT, version_id, target)
+                if group_name is not None:
+                    await connection.execute(rows.ADD_LOADING, version_id, group_name)
             return await _version(connection, new.model_name, new.version)
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:

@@ -42,11 +42,14 @@ _VERSIONS = f"SELECT {_VERSION_COLUMNS}, {_ENDPOINTS} FROM modelversion v"  # no
 VERSIONS = f"{_VERSIONS} WHERE $1::text IS NULL OR model_name = $1 ORDER BY id"
 VERSION = f"{_VERSIONS} WHERE model_name = $1 AND version = $2"
 LABELS = "SELECT version FROM modelversion WHERE model_name = $1 ORDER BY id"
-NEW_VERSION = tuple(name for name in NewVersion._fields if name != "endpoints")
+NEW_VERSION = tuple(name for name in NewVersion._fields if name not in ("endpoints", "group_name"))
 """The columns of a version that is registered."""
 _NEW_COLUMNS = ", ".join(NEW_VERSION)
 _NEW_VALUES = ", ".join(f"${place}" for place, _ in enumerate(NEW_VERSION, 1))
 ADD_VERSION = f"INSERT INTO modelversion ({_NEW_COLUMNS}) VALUES ({_NEW_VALUES}) RETURNING id"  # noqa: S608 - constants
+ADD_LOADING = """
+    INSERT INTO versionloading (model_version_id, group_name, wanted_until) VALUES ($1, $2, now() + INTERVAL '2 hours')
+"""
 ADD_ENDPOINT = "INSERT INTO modelendpoint (model_version_id, target) VALUES ($1, $2)"
 ADD_MISSING_ENDPOINT = f"{ADD_ENDPOINT} ON CONFLICT DO NOTHING"
 REMOVE_ENDPOINT = "DELETE FROM modelendpoint WHERE model_version_id = $1 AND target = $2"

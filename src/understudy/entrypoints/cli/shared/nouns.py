@@ -17,14 +17,15 @@ GROUPS = {
         "examples": "Register the example models, and call them steadily.",
     },
     "Run": {
-        "serve": "Run a process of Understudy: the proxy, the monitor.",
+        "serve": "Run a process of Understudy: the proxy, the monitor, an agent.",
         "modelserver": "Run the development model server.",
         "db": "Bring the database's schema up to date, check it, archive, open a SQL prompt.",
         "doctor": "Check everything this installation depends on.",
     },
     "Models": {
-        "version": "Register, compare, check, list, show and retire model versions.",
+        "version": "Register, load, compare, check, list, show and retire model versions.",
         "model": "List and show models; set who answers their calls.",
+        "server": "List the model servers that agents load versions into.",
         "key": "Create, list and revoke callers' keys.",
         "predict": "Make one predict call, and say who answered it.",
         "explain": "Say why an entity gets its answer, or what an error code means.",

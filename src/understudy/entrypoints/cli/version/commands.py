@@ -6,24 +6,31 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Utc, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, show
-from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
+from understudy.entrypoints.cli.version.loading import load, loading_document, servers_text, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_document, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(
-    no_args_is_help=True, help="Register, compare, check, list, show and retire model versions.", add_completion=False
+    no_args_is_help=True,
+    help="Register, load, compare, check, list, show and retire model versions.",
+    add_completion=False,
 )
 app.command()(register)
 app.command()(diff)
 app.command()(check)
+app.command()(load)
+app.command()(unload)
 WhyNoted = Annotated[str | None, typer.Option("--reason", help="Why; kept with the version, where show has it.")]
 
 
@@ -89,10 +96,18 @@ def list_versions(
 @app.command("show")
 def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = False) -> None:
     """Show one version."""
-    record = with_registry(lambda registry: registry.show_version(model, version))
+
+    async def read(session: Session) -> tuple[VersionRecord, VersionLoadingRecord | None]:
+        return await session.registry.show_version(model, version), await session.loading.show(model, version)
+
+    record, loading = with_session(read)
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
     parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
-    show({"version": version_document(record)}, head, *parts, as_json=as_json)
+    document = {"version": version_document(record), "loading": None}
+    if loading is not None:
+        parts += servers_text(loading)
+        document["loading"] = loading_document(loading)
+    show(document, head, *parts, as_json=as_json)
 
 
 @app.command()

@@ -49,6 +49,12 @@ def register(
     endpoint: Annotated[
         list[str] | None, typer.Option("--endpoint", metavar="HOST:PORT", help="A model server; repeat for replicas.")
     ] = None,
+    artifact: Annotated[
+        str | None, typer.Option("--artifact", metavar="URI", help="Its file or folder; in the place of artifact_path.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Have agents load it onto this group of servers.")
+    ] = None,
     protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
@@ -58,12 +64,13 @@ def register(
     """Register a version as staging; nothing is sent to it until a policy names it.
 
     FILE has artifact_path, framework and input_schema, and may have artifact_digest, base_model, family,
-    output_schema, protocol, endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms.
+    output_schema, protocol, endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms. With
+    --group agents load it, for two hours and for as long as it has a role.
     """
     options = {"endpoints": endpoint, "protocol": protocol, "base_model": base_model, "family": family}
-    described = _read_description(source) | {name: value for name, value in options.items() if value}
+    described = _read_description(source, artifact) | {name: value for name, value in options.items() if value}
     described["endpoints"] = tuple(described.get("endpoints", ()))
-    new = NewVersion(model_name=model, version=version, **described)
+    new = NewVersion(model_name=model, version=version, group_name=group, **described)
 
     async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None]:
         made = await register_version(registry, new, actor_of_command(None), dry_run=dry_run)
@@ -77,6 +84,8 @@ def register(
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
         then = _next_step(model, version, None if champion is None else found)
+        if group is not None:
+            then = f"→ understudy version load {quote(model)} {quote(version)} --wait waits until it is loaded\n{then}"
     document = {
         "version": {**version_document(made), "id": None if dry_run else made.id},
         "input_differences": found._asdict(),
@@ -105,8 +114,8 @@ def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
     return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
 
 
-def _read_description(source: str) -> dict[str, Any]:
-    """Return the fields of a version that a JSON file gives.
+def _read_description(source: str, artifact: str | None) -> dict[str, Any]:
+    """Return the fields of a version that a JSON file gives; ``artifact`` stands in the place of ``artifact_path``.
 
     Raises:
         CommandRefused: It cannot be read, or a field is missing, unknown or of the wrong type.
@@ -118,6 +127,8 @@ def _read_description(source: str) -> dict[str, Any]:
         raise CommandRefused(ExitCode.USAGE, f"{source} cannot be read: {problem.strerror}", "Name a file.") from None
     except orjson.JSONDecodeError as problem:
         raise CommandRefused(ExitCode.USAGE, f"{source} is not JSON: {problem}", f"For example: {_EXAMPLE}") from None
+    if artifact is not None and isinstance(described, dict):
+        described["artifact_path"] = artifact
     problems = problems_of(described)
     if problems:
         raise CommandRefused(

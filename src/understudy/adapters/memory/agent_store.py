@@ -1,0 +1,182 @@
+"""The in-memory twin of ``ports.AgentStore``: the placements and records of one server, and its endpoints."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
+from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, RegistryUnavailable
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.monitoring.lease import Epoch
+
+
+@dataclass(slots=True)
+class _Version:
+    model_name: str
+    version: str
+    artifact_uri: str
+    timeout_seconds: float
+    why: Why | None = None
+    has_role: bool = False
+    digest: str | None = None
+    has_endpoint: bool = False
+    record: LoadingRecord | None = None
+    error: tuple[str, str] | None = None
+    retry_at: float | None = None
+
+
+class MemoryAgentStore:
+    """A :class:`understudy.ports.loading.agent_store.AgentStore` in this process, by the clock ``now``.
+
+    Tests place versions with :meth:`place`; ``unread_proxies`` have not read that an endpoint is gone; another epoch
+    than ``epoch`` may not write.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.available = True
+        """Whether calls are answered."""
+        self.epoch: Epoch = 1
+        self.unread_proxies = 0
+        self.refuses_endpoints = False
+        """Whether no model server may have the server's address."""
+        self.reports: list[ServerReport] = []
+        self._now = now
+        self._versions: dict[int, _Version] = {}
+        self._removed_at: dict[int, float] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def register(self, version_id: int, model_name: str, version: str, uri: str, timeout_seconds: float = 1.0) -> None:
+        """Register a version."""
+        self._versions[version_id] = _Version(model_name, version, uri, timeout_seconds)
+
+    def place(self, version_id: int, why: Why | None, *, has_role: bool = False) -> None:
+        """Want a version, or with ``None`` no more; a role keeps its last endpoint. Notifies listeners."""
+        self._versions[version_id].why = why
+        self._versions[version_id].has_role = has_role
+        for tell in self._listeners:
+            tell()
+
+    def ask_again(self, version_id: int) -> None:
+        """Have a load that failed begin again."""
+        record = self._versions[version_id].record
+        if record is not None:
+            self._versions[version_id].record = record._replace(may_retry=True, attempt=0)
+
+    def state_of(self, version_id: int) -> LoadingState | None:
+        """Return the recorded state."""
+        record = self._versions[version_id].record
+        return None if record is None else record.state
+
+    def error_of(self, version_id: int) -> str | None:
+        """Return the recorded error's code."""
+        error = self._versions[version_id].error
+        return None if error is None else error[0]
+
+    def has_endpoint(self, version_id: int) -> bool:
+        """Whether proxies may call the server for a version."""
+        return self._versions[version_id].has_endpoint
+
+    async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
+        self._fence(epoch)
+        self.reports.append(server)
+        return [
+            VersionAtServer(
+                number,
+                one.model_name,
+                one.version,
+                one.artifact_uri,
+                one.digest,
+                one.timeout_seconds,
+                one.why,
+                one.has_endpoint,
+                self._record_of(number, one),
+            )
+            for number, one in sorted(self._versions.items())
+            if one.why is not None or one.record is not None or one.has_endpoint
+        ]
+
+    async def write(
+        self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
+    ) -> None:
+        self._fence(epoch)
+        self._set(version_id, LoadingRecord(state, attempt, may_retry=False, digest=digest))
+
+    async def fail(
+        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+    ) -> None:
+        self._fence(epoch)
+        one = self._versions[version_id]
+        if one.record is not None:
+            self._set(version_id, one.record._replace(state=LoadingState.ERROR, attempt=attempt, may_retry=False))
+            one.error = (code, error)
+            one.retry_at = None if retry_seconds is None else self._now() + retry_seconds
+
+    async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
+        self._fence(epoch)
+        one = self._versions[version_id]
+        one.digest = one.digest or digest
+        if one.digest != digest:
+            raise ArtifactDiffers(
+                f"the artifact is {digest}, and was {one.digest} when it was fetched first: not loaded"
+            )
+
+    async def announce(self, version_id: int, epoch: Epoch) -> None:
+        self._fence(epoch)
+        if self.refuses_endpoints:
+            raise PolicyRefused("the endpoint is the machine of the process that calls it")
+        one = self._versions[version_id]
+        if one.record is not None:
+            one.has_endpoint = True
+            self._set(version_id, one.record._replace(state=LoadingState.AVAILABLE, attempt=0, may_retry=False))
+
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+        self._fence(epoch)
+        one = self._versions[version_id]
+        if not one.has_role:
+            one.has_endpoint = False
+        if not one.has_endpoint or state is not LoadingState.QUIESCING:
+            record = one.record or LoadingRecord(state, 0, may_retry=False, digest=None)
+            self._set(version_id, record._replace(state=state))
+            self._removed_at[version_id] = self._now()
+        return not one.has_endpoint
+
+    async def forget(self, version_id: int, epoch: Epoch) -> None:
+        self._fence(epoch)
+        self._versions[version_id].record = None
+
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        self._answer_or_fail()
+        self._listeners.append(on_change)
+        on_change()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._listeners.remove(on_change)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _record_of(self, number: int, one: _Version) -> LoadingRecord | None:
+        if one.record is None:
+            return None
+        record = one.record
+        if one.retry_at is not None and one.retry_at <= self._now():
+            record = record._replace(may_retry=True)
+        if record.state is LoadingState.QUIESCING:
+            since = self._now() - self._removed_at[number]
+            record = record._replace(unread_proxies=self.unread_proxies, removed_seconds=since)
+        return record
+
+    def _set(self, version_id: int, record: LoadingRecord) -> None:
+        one = self._versions[version_id]
+        one.record, one.error, one.retry_at = record, None, None
+
+    def _fence(self, epoch: Epoch) -> None:
+        self._answer_or_fail()
+        if epoch != self.epoch:
+            raise LeadershipLost(f"epoch {epoch} is over")
+
+    def _answer_or_fail(self) -> None:
+        if not self.available:
+            raise RegistryUnavailable("the registry is switched off")

@@ -1,0 +1,37 @@
+"""The in-memory twin of ``ports.ArtifactStage``: artifacts by their address, each with the digest of its content."""
+
+from hashlib import sha256
+from pathlib import Path
+
+from understudy.core.loading.digest import PREFIX
+from understudy.errors import ArtifactDiffers, ArtifactUnreachable
+from understudy.ports.loading.artifact_stage import Staged
+
+
+class MemoryArtifactStage:
+    """A :class:`understudy.ports.loading.artifact_stage.ArtifactStage` whose folders are all the same one.
+
+    ``artifacts`` has the content behind each address.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.artifacts: dict[str, bytes] = {}
+        self.staged: set[str] = set()
+        self._folder = folder
+
+    async def fetch(self, uri: str, expected: str | None) -> Staged:
+        if expected in self.staged:
+            return Staged(self._folder, expected or "")
+        if uri not in self.artifacts:
+            raise ArtifactUnreachable(f"{uri} cannot be read: No such file or directory")
+        digest = PREFIX + sha256(self.artifacts[uri]).hexdigest()
+        if expected not in (None, digest):
+            raise ArtifactDiffers(f"{uri} is {digest}, not {expected}: not loaded")
+        self.staged.add(digest)
+        return Staged(self._folder, digest)
+
+    async def verified(self, digest: str) -> Path | None:
+        return self._folder if digest in self.staged else None
+
+    async def keep_only(self, digests: frozenset[str]) -> None:
+        self.staged &= digests

@@ -1,0 +1,47 @@
+"""The in-memory twin of ``ports.ServerControl``: a model server whose models are files that can be read."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from understudy.errors import LoadRefused, ServerNotManageable
+
+
+class MemoryServerControl:
+    """A :class:`understudy.ports.loading.server_control.ServerControl` in this process."""
+
+    def __init__(self) -> None:
+        self.available = True
+        """Whether the control answers."""
+        self.refuses: set[str] = set()
+        """Names of models that the server cannot load."""
+        self._loaded: set[str] = set()
+
+    def restart(self) -> None:
+        """Lose every model, as a server does that is started again."""
+        self._loaded.clear()
+
+    async def describe(self) -> str:
+        self._answer_or_fail()
+        return "memory 1"
+
+    async def loaded(self) -> Collection[str]:
+        self._answer_or_fail()
+        return frozenset(self._loaded)
+
+    async def load(self, name: str, folder: Path) -> None:
+        self._answer_or_fail()
+        if name in self.refuses or not os.access(folder, os.R_OK):
+            raise LoadRefused(f"the model server says: {name} cannot be loaded")
+        self._loaded.add(name)
+
+    async def unload(self, name: str) -> None:
+        self._answer_or_fail()
+        self._loaded.discard(name)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _answer_or_fail(self) -> None:
+        if not self.available:
+            raise ServerNotManageable("the model server's control is switched off")

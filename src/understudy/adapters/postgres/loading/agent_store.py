@@ -1,0 +1,205 @@
+"""``AgentStore`` in Postgres: every write is fenced by the agent's epoch, a row of ``AgentLease``."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from understudy.adapters.postgres.connections.connection import KeptConnection
+from understudy.adapters.postgres.connections.listening import listen_on
+from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
+from understudy.adapters.postgres.monitoring.lease import agent_of, fenced
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
+from understudy.core.routing.proxy_liveness import LIVE_SECONDS
+from understudy.errors import ArtifactDiffers, PolicyRefused
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.monitoring.lease import Epoch
+
+CHANNEL = "understudy_placement"
+HEARTBEAT_SECONDS = 2.0
+KEPT_SECONDS = 3_600
+"""How long what has ended stays recorded, for people to read."""
+MAX_ERROR = 500
+
+_REPORT = """
+    INSERT INTO ModelServer (name, group_name, target, build, problem) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target, build = excluded.build,
+        problem = excluded.problem, seen_at = now()
+"""
+_LOOK = f"""
+    SELECT version.id, version.model_name, version.version, version.artifact_path,
+        coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
+        EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND target = $2) AS has_endpoint,
+        loaded.state, loaded.artifact_digest,
+        CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
+        coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
+        extract(epoch FROM now() - loaded.removed_at)::float8 AS removed_seconds,
+        loaded.updated_at <= now() - INTERVAL '{KEPT_SECONDS} seconds' AS is_over
+    FROM ModelVersion AS version
+    LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
+    LEFT JOIN Placement AS placement ON placement.model_version_id = version.id AND placement.server = $1
+    LEFT JOIN LoadedVersion AS loaded ON loaded.model_version_id = version.id AND loaded.server = $1
+    WHERE version.id IN (
+        SELECT model_version_id FROM Placement WHERE server = $1
+        UNION SELECT model_version_id FROM LoadedVersion WHERE server = $1
+        UNION SELECT model_version_id FROM ModelEndpoint WHERE server = $1)
+    ORDER BY version.id
+"""  # noqa: S608 - constants
+# A proxy that was live when the endpoint was taken back, and has not said since that it has read that, may still call.
+_UNREAD = f"""
+    SELECT model_version_id, (
+        SELECT count(*) FROM ProxyInstance AS proxy
+        WHERE proxy.seen_at > loaded.removed_at - INTERVAL '{LIVE_SECONDS:.0f} seconds'
+          AND (proxy.read_xid IS NULL OR proxy.read_xid <= loaded.removed_xid))
+    FROM LoadedVersion AS loaded WHERE server = $1 AND state = 'QUIESCING'
+"""  # noqa: S608 - a constant
+_WRITE = """
+    INSERT INTO LoadedVersion (model_version_id, server, state, attempt, artifact_digest, epoch)
+    VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (model_version_id, server) DO UPDATE SET state = excluded.state, attempt = excluded.attempt,
+        artifact_digest = excluded.artifact_digest, epoch = excluded.epoch, updated_at = now(),
+        error_code = NULL, error = NULL, next_attempt_at = NULL, removed_xid = NULL, removed_at = NULL
+"""
+_FAIL = """
+    UPDATE LoadedVersion SET state = 'ERROR', error_code = $3, error = $4, attempt = $5, epoch = $7, updated_at = now(),
+        next_attempt_at = now() + make_interval(secs => $6)
+    WHERE model_version_id = $1 AND server = $2
+"""
+_PIN = """
+    UPDATE VersionLoading SET pinned_digest = coalesce(pinned_digest, $2) WHERE model_version_id = $1
+    RETURNING pinned_digest
+"""
+_STATE = """
+    UPDATE LoadedVersion SET state = $3, attempt = 0, epoch = $4, updated_at = now(), error_code = NULL, error = NULL,
+        next_attempt_at = NULL, removed_xid = NULL, removed_at = NULL
+    WHERE model_version_id = $1 AND server = $2
+"""
+_REMOVED = """
+    INSERT INTO LoadedVersion (model_version_id, server, state, epoch, removed_xid, removed_at)
+    VALUES ($1, $2, $3, $4, pg_current_xact_id(), now())
+    ON CONFLICT (model_version_id, server) DO UPDATE SET state = excluded.state, epoch = excluded.epoch,
+        updated_at = now(), removed_xid = excluded.removed_xid, removed_at = excluded.removed_at
+"""
+_FORGET = "DELETE FROM LoadedVersion WHERE model_version_id = $1 AND server = $2"
+_ADD_ENDPOINT = "SELECT understudy_add_agent_endpoint($1, $2)"
+_REMOVE_ENDPOINT = "SELECT understudy_remove_agent_endpoint($1, $2)"
+_HAS_ENDPOINT = """
+    SELECT EXISTS (SELECT FROM ModelEndpoint JOIN ModelServer ON ModelServer.target = ModelEndpoint.target
+                   WHERE model_version_id = $1 AND ModelServer.name = $2)
+"""
+
+
+class PostgresAgentStore:
+    """The records of the server ``server``, over one connection that is kept, and one for ``LISTEN``."""
+
+    def __init__(self, database_url: str, server: str, *, timeout_seconds: float) -> None:
+        self._url = database_url
+        self._server = server
+        self._row = agent_of(server)
+        self._timeout_seconds = timeout_seconds
+        self._reports = ProxyReports()
+        self._kept = KeptConnection(database_url, "what the agent records", timeout_seconds, "understudy-agent")
+
+    async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
+        async with self._fenced(epoch) as connection:
+            await connection.execute(_REPORT, *server)
+            rows = await connection.fetch(_LOOK, server.name, server.target)
+            is_waiting = any(row["state"] == LoadingState.QUIESCING for row in rows)
+            unread = await self._unread_proxies(connection) if is_waiting else {}
+        # While another session keeps the reports locked, which proxies have read what is not known.
+        return [_version_of(row, unread.get(row["id"], 1)) for row in rows]
+
+    async def write(
+        self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
+    ) -> None:
+        async with self._fenced(epoch) as connection:
+            await connection.execute(_WRITE, version_id, self._server, state, attempt, digest, epoch)
+
+    async def fail(
+        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+    ) -> None:
+        said = error.replace("\0", "")[:MAX_ERROR]
+        async with self._fenced(epoch) as connection:
+            await connection.execute(_FAIL, version_id, self._server, code, said, attempt, retry_seconds, epoch)
+
+    async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
+        async with self._fenced(epoch) as connection:
+            pinned = await connection.fetchval(_PIN, version_id, digest)
+        if pinned not in (None, digest):
+            raise ArtifactDiffers(f"the artifact is {digest}, and was {pinned} when it was fetched first: not loaded")
+
+    async def announce(self, version_id: int, epoch: Epoch) -> None:
+        async with self._fenced(epoch) as connection:
+            try:
+                await connection.execute(_ADD_ENDPOINT, version_id, self._server)
+            except asyncpg.CheckViolationError as refused:
+                raise PolicyRefused(str(refused), hint=refused.hint) from None
+            await connection.execute(_STATE, version_id, self._server, LoadingState.AVAILABLE, epoch)
+
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+        async with self._fenced(epoch) as connection:
+            try:
+                async with connection.transaction():
+                    await connection.execute(_REMOVE_ENDPOINT, version_id, self._server)
+                    # Checked now and not at the commit, where it would take the record with it.
+                    await connection.execute("SET CONSTRAINTS modelendpoint_guard_last IMMEDIATE")
+            except asyncpg.CheckViolationError:
+                is_gone = False  # the last endpoint of a version with a role
+            else:
+                is_gone = not await connection.fetchval(_HAS_ENDPOINT, version_id, self._server)
+            if is_gone or state is not LoadingState.QUIESCING:
+                await connection.execute(_REMOVED, version_id, self._server, state, epoch)
+        return is_gone
+
+    async def forget(self, version_id: int, epoch: Epoch) -> None:
+        async with self._fenced(epoch) as connection:
+            await connection.execute(_FORGET, version_id, self._server)
+
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        await listen_on(
+            self._url,
+            CHANNEL,
+            lambda payload: on_change() if payload == self._server else None,
+            on_change,
+            timeout_seconds=self._timeout_seconds,
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+        )
+
+    async def close(self) -> None:
+        self._kept.drop()
+
+    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, int]:
+        if not await self._reports.can_be_read(connection):
+            return {}
+        return {row[0]: row[1] for row in await connection.fetch(_UNREAD, self._server)}
+
+    @asynccontextmanager
+    async def _fenced(self, epoch: Epoch) -> AsyncIterator[asyncpg.Connection]:
+        async with self._kept.use() as connection, fenced(connection, epoch, self._row):
+            yield connection
+
+
+def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
+    record = None
+    if row["state"] is not None:
+        record = LoadingRecord(
+            LoadingState(row["state"]),
+            row["attempt"],
+            row["may_retry"],
+            row["artifact_digest"],
+            unread_proxies,
+            row["removed_seconds"] or 0.0,
+            row["is_over"],
+        )
+    return VersionAtServer(
+        row["id"],
+        row["model_name"],
+        row["version"],
+        row["artifact_path"],
+        row["expected_digest"],
+        row["timeout_ms"] / 1_000,
+        None if row["why"] is None else Why(row["why"]),
+        row["has_endpoint"],
+        record,
+    )

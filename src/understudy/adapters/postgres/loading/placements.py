@@ -1,0 +1,77 @@
+"""``PlacementStore`` in Postgres."""
+
+from collections.abc import Collection
+
+import asyncpg
+
+from understudy.adapters.postgres.connections.connection import KeptConnection
+from understudy.adapters.postgres.monitoring.lease import fenced
+from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements, Why
+from understudy.ports.loading.placement_store import LoadingFacts
+from understudy.ports.monitoring.lease import Epoch
+
+REASONS = """
+    array_remove(ARRAY[
+        CASE WHEN policy.champion_version = version.id THEN 'champion' END,
+        CASE WHEN policy.challenger_version = version.id THEN 'challenger' END,
+        CASE WHEN policy.shadow_version = version.id THEN 'shadow' END,
+        CASE WHEN policy.arms @> jsonb_build_array(jsonb_build_object('version_id', version.id)) THEN 'arm' END,
+        CASE WHEN EXISTS (
+            SELECT FROM Rollout WHERE model_name = version.model_name
+              AND phase IN ('PROGRESSING', 'WAITING', 'PROMOTING')
+              AND version.id IN (champion_version, challenger_version)) THEN 'rollout' END,
+        CASE WHEN policy.previous_champion = version.id AND version.status <> 'retired' THEN 'previous champion' END,
+        CASE WHEN loading.wanted_until > now() AND version.status <> 'retired' THEN 'asked for' END
+    ], NULL)
+"""
+"""Why a version is wanted now: each is a ``core.loading.wanted.Why``."""
+_VERSIONS = f"""
+    SELECT version.id, loading.group_name, {REASONS} AS reasons
+    FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
+    LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
+"""  # noqa: S608 - a constant
+_SERVERS = "SELECT name, group_name FROM ModelServer"
+_PLACED = "SELECT model_version_id, server, why FROM Placement"
+# A version or server that was deleted meanwhile is left out.
+_DECIDE = """
+    INSERT INTO Placement (model_version_id, server, why, epoch)
+    SELECT loading.model_version_id, ModelServer.name, $3, $4 FROM VersionLoading AS loading, ModelServer
+    WHERE loading.model_version_id = $1 AND ModelServer.name = $2
+    ON CONFLICT (model_version_id, server) DO UPDATE SET why = excluded.why, epoch = excluded.epoch, decided_at = now()
+"""
+_UNDO = "DELETE FROM Placement WHERE model_version_id = $1 AND server = $2"
+
+
+class PostgresPlacementStore:
+    """One connection that is kept: the monitor asks once a second."""
+
+    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+        self._kept = KeptConnection(database_url, "placements of versions", timeout_seconds, "understudy-placements")
+
+    async def read(self) -> LoadingFacts:
+        async with (
+            self._kept.use() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            placed = {(row[0], row[1]): Why(row[2]) for row in await connection.fetch(_PLACED)}
+            versions = [_managed(row) for row in await connection.fetch(_VERSIONS)]
+            servers = [GroupMember(*row) for row in await connection.fetch(_SERVERS)] if versions else []
+        return LoadingFacts(versions, servers, placed)
+
+    async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
+        async with self._kept.use() as connection, fenced(connection, epoch):
+            for (version_id, server), why in wanted.items():
+                await connection.execute(_DECIDE, version_id, server, why, epoch)
+            for version_id, server in gone:
+                await connection.execute(_UNDO, version_id, server)
+
+    async def drop_silent_servers(self, epoch: Epoch) -> None:
+        async with self._kept.use() as connection, fenced(connection, epoch):
+            await connection.execute("SELECT understudy_drop_silent_servers()")
+
+    async def close(self) -> None:
+        self._kept.drop()
+
+
+def _managed(row: asyncpg.Record) -> ManagedVersion:
+    return ManagedVersion(row["id"], row["group_name"], frozenset(map(Why, row["reasons"])))

@@ -1,0 +1,159 @@
+"""``LoadingRegistry`` in Postgres: what people ask agents to load, and see of it."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from shlex import quote
+
+import asyncpg
+
+from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
+from understudy.adapters.postgres.loading.placements import REASONS
+from understudy.adapters.postgres.registry.audit import sign
+from understudy.core.loading.served_name import served_name
+from understudy.core.loading.wanted import ManagedVersion, Why
+from understudy.errors import NotRegistered, PolicyRefused
+from understudy.ports.loading.loading_registry import ServerRecord, VersionAtServerRecord, VersionLoadingRecord
+from understudy.ports.registry.registry import RETIRED, Actor
+
+_VERSION = """
+    SELECT id, status, backend ->> 'model_name' AS named FROM ModelVersion WHERE model_name = $1 AND version = $2
+"""
+_LOADING = """
+    SELECT group_name, CASE WHEN isfinite(wanted_until) THEN wanted_until END AS wanted_until,
+           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest
+    FROM VersionLoading WHERE model_version_id = $1
+"""
+_SERVERS_OF = """
+    SELECT coalesce(placement.server, loaded.server) AS server, placement.why, loaded.state,
+           coalesce(loaded.attempt, 0), loaded.error_code, loaded.error, loaded.artifact_digest, loaded.updated_at,
+           loaded.next_attempt_at IS NOT NULL
+             OR EXISTS (SELECT FROM VersionLoading WHERE model_version_id = $1 AND asked_at > loaded.updated_at)
+    FROM (SELECT * FROM Placement WHERE model_version_id = $1) AS placement
+    FULL JOIN (SELECT * FROM LoadedVersion WHERE model_version_id = $1) AS loaded ON loaded.server = placement.server
+    ORDER BY 1
+"""
+_LOAD = """
+    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until)
+    VALUES ($1, $2, CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE now() + make_interval(secs => $3) END)
+    ON CONFLICT (model_version_id) DO UPDATE
+    SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now()
+"""
+_UNLOAD = "UPDATE VersionLoading SET wanted_until = NULL WHERE model_version_id = $1"
+_WHY = f"""
+    SELECT {REASONS} AS reasons
+    FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
+    LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
+    WHERE version.id = $1
+"""  # noqa: S608 - a constant
+_SERVERS = """
+    SELECT name, group_name, target, build, problem, extract(epoch FROM now() - seen_at)::float8 AS seen_seconds,
+           (SELECT count(*) FROM Placement WHERE server = name) AS wanted,
+           (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'AVAILABLE') AS available,
+           (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed
+    FROM ModelServer ORDER BY group_name, name
+"""
+
+
+class PostgresLoadingRegistry(SessionPerCall):
+    """Opens a connection for each call and keeps none."""
+
+    async def load(
+        self,
+        model_name: str,
+        version: str,
+        actor: Actor,
+        *,
+        group_name: str | None,
+        seconds: float | None,
+        dry_run: bool = False,
+    ) -> VersionLoadingRecord:
+        async with self._signed(actor, dry_run=dry_run) as connection:
+            version_id, status, named = await _version(connection, model_name, version)
+            before = await connection.fetchrow(_LOADING, version_id)
+            group = group_name or (before and before["group_name"])
+            if group is None:
+                raise PolicyRefused(
+                    f"version {version} of {model_name} has no group of servers to be loaded onto",
+                    hint="Name one with --group; understudy server list shows the groups there are.",
+                )
+            loaded_as = served_name(model_name, version)
+            if named != loaded_as:
+                raise PolicyRefused(
+                    f"proxies call version {version} of {model_name} as {named or model_name}, and agents would load it"
+                    f" as {loaded_as}",
+                    hint="Register the next version with --group: then both have one name.",
+                )
+            if status == RETIRED:
+                raise PolicyRefused(
+                    f"version {version} of {model_name} is retired",
+                    hint=f"understudy version restore {quote(model_name)} {quote(version)} makes it staging again.",
+                )
+            await connection.execute(_LOAD, version_id, group, seconds)
+            return await _record(connection, model_name, version, version_id)
+
+    async def unload(
+        self, model_name: str, version: str, actor: Actor, *, dry_run: bool = False
+    ) -> VersionLoadingRecord:
+        async with self._signed(actor, dry_run=dry_run) as connection:
+            version_id, _, _ = await _version(connection, model_name, version)
+            if await connection.fetchrow(_LOADING, version_id) is None:
+                raise NotRegistered(
+                    f"agents do not load version {version} of {model_name}",
+                    hint="The servers that people registered for it: understudy version show.",
+                )
+            await connection.execute(_UNLOAD, version_id)
+            reasons = await connection.fetchval(_WHY, version_id)
+            why = ManagedVersion(version_id, "", frozenset(map(Why, reasons))).why
+            if why is not None:
+                raise PolicyRefused(
+                    f"version {version} of {model_name} is wanted as {why.value}, and stays loaded",
+                    hint="It is unloaded by itself once it is that no more.",
+                )
+            return await _record(connection, model_name, version, version_id)
+
+    async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
+        async with self._transaction() as connection:
+            version_id, _, _ = await _version(connection, model_name, version)
+            if await connection.fetchrow(_LOADING, version_id) is None:
+                return None
+            return await _record(connection, model_name, version, version_id)
+
+    async def list_servers(self) -> Sequence[ServerRecord]:
+        async with self._transaction() as connection:
+            return [ServerRecord(*row) for row in await connection.fetch(_SERVERS)]
+
+    @asynccontextmanager
+    async def _signed(self, actor: Actor, *, dry_run: bool) -> AsyncIterator[asyncpg.Connection]:
+        async with self._transaction(dry_run=dry_run) as connection:
+            await sign(connection, actor)
+            yield connection
+
+    @asynccontextmanager
+    async def _transaction(self, *, dry_run: bool = False) -> AsyncIterator[asyncpg.Connection]:
+        async with self._session("what agents load", "understudy-loading") as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            with named_by_callers():
+                yield connection
+            await (transaction.rollback() if dry_run else transaction.commit())
+
+
+async def _version(connection: asyncpg.Connection, model_name: str, version: str) -> tuple[int, str, str | None]:
+    """Return a version's id, its status, and what proxies call it at its servers."""
+    row = await connection.fetchrow(_VERSION, model_name, version)
+    if row is None:
+        raise NotRegistered(f"{model_name} has no version {version!r}")
+    return row["id"], row["status"], row["named"]
+
+
+async def _record(
+    connection: asyncpg.Connection, model_name: str, version: str, version_id: int
+) -> VersionLoadingRecord:
+    loading = await connection.fetchrow(_LOADING, version_id)
+    assert loading is not None  # it was written or read in this transaction
+    until: datetime | None = loading["wanted_until"]
+    servers = [VersionAtServerRecord(*row) for row in await connection.fetch(_SERVERS_OF, version_id)]
+    return VersionLoadingRecord(
+        model_name, version, loading["group_name"], until, loading["is_kept"], loading["pinned_digest"], servers
+    )

@@ -1,0 +1,71 @@
+"""The parts of an agent process."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.model_servers.repository_control import RepositoryControl
+from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
+from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.loading.agent import Agent, AgentServer
+from understudy.monitoring.worker import Job, MonitorWorker
+from understudy.settings import Settings
+
+ROUND_SECONDS = 5.0
+"""Time between two rounds without news: what a lost notification, or a server that was restarted, waits."""
+MAX_ROUND_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class AgentParts:
+    """What an agent process has open."""
+
+    worker: MonitorWorker
+    telemetry: PrometheusTelemetry
+    listen: Callable[[], Awaitable[None]]
+    """Hears of placements until cancelled, or until its connection is lost."""
+
+
+@asynccontextmanager
+async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
+    """Open an agent's parts; the settings of its server must be there, as ``understudy serve agent`` makes sure."""
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    name = settings.server_name or settings.instance
+    assert settings.server_group is not None
+    assert settings.server_target is not None
+    assert settings.server_control is not None
+    assert settings.artifact_root is not None
+    async with AsyncExitStack() as stack:
+        telemetry = PrometheusTelemetry()
+        lease = PostgresLease(url, row=agent_of(name))
+        stack.push_async_callback(lease.close)
+        store = PostgresAgentStore(url, name, timeout_seconds=seconds)
+        stack.push_async_callback(store.close)
+        control = RepositoryControl(settings.server_control, settings.stage_dir / "models")
+        stack.push_async_callback(control.close)
+        agent = Agent(
+            AgentServer(name, settings.server_group, settings.server_target),
+            store,
+            control,
+            FolderStage(settings.stage_dir / "artifacts", settings.artifact_root),
+            telemetry,
+            now=time.monotonic,
+            on_progress=lambda: worker.hurry(),  # noqa: PLW0108 - the worker is made below, with the agent's rounds
+        )
+        stack.push_async_callback(agent.close)
+        worker = MonitorWorker(
+            lease,
+            [Job("round", ROUND_SECONDS, MAX_ROUND_SECONDS, agent.tick)],
+            telemetry,
+            holder=f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",
+            finish_seconds=settings.drain_seconds,
+            now=time.monotonic,
+            unix=time.time,
+            kind="agent",
+        )
+        yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))

@@ -1,0 +1,121 @@
+"""``understudy version load`` and ``unload``: have agents load a version into model servers, and drop it."""
+
+import asyncio
+from collections.abc import Sequence
+from shlex import quote
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import RenderableType
+from rich.text import Text
+
+from understudy.bootstrap.session import Session
+from understudy.core.loading.state import LoadingState
+from understudy.entrypoints.cli.shared.actor import actor_of_command
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
+from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.times import ago, seconds_of
+from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
+
+DEFAULT_FOR: Final = "2h"
+"""How long a version without a role stays loaded: long enough to check it, and to start a rollout."""
+WAIT_SECONDS: Final = 300.0
+LOOK_SECONDS: Final = 0.2
+GroupName = Annotated[
+    str | None, typer.Option("--group", metavar="GROUP", help="The group of servers to load it onto, by their agents.")
+]
+
+
+def load(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    group: GroupName = None,
+    duration: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long, while it has no role.")
+    ] = DEFAULT_FOR,
+    keep: Annotated[bool, typer.Option("--keep", help="Until it is unloaded.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until every server has it.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Have the servers of a group load a version; a load that failed begins again.
+
+    A version with a role, or with a part in a rollout, is loaded for as long as it has that.
+    """
+    seconds = None if keep else seconds_of(duration, "--for")
+
+    async def ask(session: Session) -> VersionLoadingRecord:
+        actor = actor_of_command(None)
+        made = await session.loading.load(model, version, actor, group_name=group, seconds=seconds, dry_run=dry_run)
+        return await _until_loaded(session, made) if wait and not dry_run else made
+
+    record = with_session(ask)
+    for_how_long = "until it is unloaded" if keep else f"for {duration}"
+    said = f"{model} {version} is wanted on the servers of {record.group_name} {for_how_long}"
+    head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
+    then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
+    show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
+    if wait and not dry_run and not _is_loaded(record):
+        raise typer.Exit(ExitCode.PROBLEM)
+
+
+def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, as_json: AsJson = False) -> None:
+    """Have agents unload a version: first no proxy calls it, then its servers drop it. Refused while it has a role."""
+
+    async def ask(session: Session) -> VersionLoadingRecord:
+        return await session.loading.unload(model, version, actor_of_command(None), dry_run=dry_run)
+
+    record = with_session(ask)
+    said = f"{model} {version} is wanted no more on the servers of {record.group_name}"
+    head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
+    then = f"→ understudy version load {quote(model)} {quote(version)} has it loaded again"
+    show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
+
+
+def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
+    """Return what agents do about a version as JSON."""
+    return {**record._asdict(), "servers": [server._asdict() for server in record.servers]}
+
+
+def servers_text(record: VersionLoadingRecord) -> Sequence[RenderableType]:
+    """Return a table of the servers that have a version, or are to have it; and what failed."""
+    if not record.servers:
+        return [Text(f"No server of {record.group_name} has been given it yet.", "dim")]
+    columns = [Column("server"), Column("wanted as", drop=1), Column("state"), Column("since", drop=2)]
+    rows = [
+        (server.server, nothing_as(server.why), nothing_as(server.state), ago(server.updated_at))
+        for server in record.servers
+    ]
+    return [a_table(columns, rows), *(_failure_text(server) for server in record.servers if server.error_code)]
+
+
+def _failure_text(server: VersionAtServerRecord) -> Text:
+    return Text(f"{server.server}: {server.error_code} {server.error} (attempt {server.attempt})", "red")
+
+
+async def _until_loaded(session: Session, record: VersionLoadingRecord) -> VersionLoadingRecord:
+    """Look again until every server has the version, or one will not try again; for five minutes at most."""
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while not _is_loaded(record) and not any(_has_given_up(server) for server in record.servers):
+                await asyncio.sleep(LOOK_SECONDS)
+                record = await session.loading.show(record.model_name, record.version) or record
+    except TimeoutError:
+        raise CommandRefused(
+            ExitCode.PROBLEM,
+            f"{record.model_name} {record.version} was not loaded within {WAIT_SECONDS:g} s",
+            "understudy version show says how far it is, understudy server list whether an agent is there.",
+        ) from None
+    return record
+
+
+def _is_loaded(record: VersionLoadingRecord) -> bool:
+    wanted = [server for server in record.servers if server.why is not None]
+    return bool(wanted) and all(server.state == LoadingState.AVAILABLE for server in wanted)
+
+
+def _has_given_up(server: VersionAtServerRecord) -> bool:
+    return server.state == LoadingState.ERROR and not server.will_retry

@@ -1,0 +1,282 @@
+"""The agent beside a model server: brings what is loaded to what is wanted, one round after the other.
+
+A round reads three things, what is wanted, what was recorded and what the server says, and begins what follows from
+them (``core.loading.next_action``). Fetching, loading and unloading run beside the rounds as tasks with deadlines.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from understudy.core.loading.next_action import Action, VersionSeen, next_actions
+from understudy.core.loading.served_name import is_served_name, served_name
+from understudy.core.loading.state import LoadingState, retry_seconds
+from understudy.core.loading.wanted import RANK
+from understudy.errors import (
+    ArtifactDiffers,
+    LeadershipLost,
+    PolicyRefused,
+    RegistryUnavailable,
+    ServerNotManageable,
+    UnderstudyError,
+)
+from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.loading.artifact_stage import ArtifactStage
+from understudy.ports.loading.server_control import ServerControl
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.telemetry.telemetry import Telemetry
+
+_log = structlog.get_logger(__name__)
+
+SILENT_SECONDS: Final = 900.0
+"""How long an unload waits for a proxy that has not said that it has read the removal of the endpoint."""
+QUIESCING_ROUND_SECONDS: Final = 1.0
+LAST_CALLS_SECONDS: Final = 1.0
+"""What an unload waits beyond the version's time-out, once no proxy sends it new calls."""
+_NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
+
+
+class AgentServer(NamedTuple):
+    """The server that an agent is for."""
+
+    name: str
+    group_name: str
+    target: str
+    """``host:port`` as proxies reach it."""
+
+
+class Agent:
+    """Keeps one model server at what is wanted.
+
+    Args:
+        server: Its name, group and address.
+        store: Placements and records.
+        control: The server's own management API.
+        stage: Where artifacts are copied to.
+        telemetry: Gets how many versions are in which state, durations and failures.
+        now: The monotonic clock, in seconds.
+        on_progress: Called when a task has ended, so that the next round need not wait.
+    """
+
+    def __init__(
+        self,
+        server: AgentServer,
+        store: AgentStore,
+        control: ServerControl,
+        stage: ArtifactStage,
+        telemetry: Telemetry,
+        *,
+        now: Callable[[], float],
+        on_progress: Callable[[], None],
+    ) -> None:
+        self._server = server
+        self._store = store
+        self._control = control
+        self._stage = stage
+        self._telemetry = telemetry
+        self._now = now
+        self._on_progress = on_progress
+        self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
+        """By the name on the server."""
+        self._quiet_since: dict[int, float] = {}
+        """Since when every proxy has read that a version's endpoint is gone."""
+        self._again: asyncio.TimerHandle | None = None
+        self._build = ""
+        self._staged: frozenset[str] | None = None
+        """What was kept on the stage when it was last cleared."""
+
+    async def tick(self, epoch: Epoch) -> None:
+        """Run one round."""
+        is_idle = not self._tasks
+        served, problem = await self._ask_server()
+        report = ServerReport(*self._server, self._build, problem)
+        versions = await self._store.look(report, epoch)
+        self._count(versions, problem)
+        if served is None:
+            return  # what it has is unknown; calls that it does not answer go elsewhere
+        named = {served_name(version.model_name, version.version): version for version in versions}
+        busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
+        seen = [self._seen(version, is_served=name in served) for name, version in named.items()]
+        names = {version.version_id: name for name, version in named.items()}
+        for version_id, action in next_actions(seen, busy).items():
+            name = names[version_id]
+            await self._begin(action, name, named[name], epoch)
+        if is_idle and not self._tasks:
+            await self._clear_stage(versions)
+        self._look_again_soon(versions)
+        for name in sorted(served):
+            if is_served_name(name) and name not in named and name not in self._tasks:
+                self._start(Action.UNLOAD, name, partial(self._control.unload, name))
+
+    async def close(self) -> None:
+        """Break off what is under way; the next agent goes on with it."""
+        if self._again is not None:
+            self._again.cancel()
+        tasks = [task for _, task in self._tasks.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- what a round reads --------------------------------------------------------------------------------------------
+
+    async def _ask_server(self) -> tuple[Collection[str] | None, str]:
+        """Return what the server has loaded, or what is wrong with it."""
+        try:
+            self._build = await self._control.describe()
+            return await self._control.loaded(), ""
+        except ServerNotManageable as problem:
+            return None, f"{problem.code} {problem.detail}"
+
+    def _look_again_soon(self, versions: Sequence[VersionAtServer]) -> None:
+        """Have the next round soon while proxies are waited for: no notification says that they have read something."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        if any(one.record is not None and one.record.state is LoadingState.QUIESCING for one in versions):
+            self._again = asyncio.get_running_loop().call_later(QUIESCING_ROUND_SECONDS, self._on_progress)
+
+    async def _clear_stage(self, versions: Sequence[VersionAtServer]) -> None:
+        """Delete artifacts of which nothing is recorded any more; none was being fetched when that was read."""
+        recorded = {one.record.digest for one in versions if one.record is not None}
+        digests = frozenset(filter(None, recorded | {one.expected_digest for one in versions}))
+        if digests != self._staged:
+            await self._stage.keep_only(digests)
+            self._staged = digests
+
+    def _seen(self, version: VersionAtServer, *, is_served: bool) -> VersionSeen:
+        record = version.record
+        return VersionSeen(
+            version.version_id,
+            version.model_name,
+            None if version.why is None else RANK[version.why],
+            None if record is None else record.state,
+            is_served=is_served,
+            has_endpoint=version.has_endpoint,
+            may_retry=record is not None and record.may_retry,
+            is_quiet=record is not None and self._is_quiet(version, record),
+            is_over=record is not None and record.is_over,
+        )
+
+    def _is_quiet(self, version: VersionAtServer, record: LoadingRecord) -> bool:
+        """Whether no call can reach the version any more, by what proxies have said."""
+        if record.state is not LoadingState.QUIESCING:
+            self._quiet_since.pop(version.version_id, None)
+            return False
+        if record.unread_proxies and record.removed_seconds < SILENT_SECONDS:
+            return False
+        if record.unread_proxies and version.version_id not in self._quiet_since:
+            said = f"{record.unread_proxies} proxies have not said for {SILENT_SECONDS:g} s that they read its removal"
+            _log.warning("agent.unloads_unconfirmed", model=version.model_name, version=version.version, why=said)
+        since = self._quiet_since.setdefault(version.version_id, self._now())
+        return self._now() - since >= version.timeout_seconds + LAST_CALLS_SECONDS
+
+    def _count(self, versions: Sequence[VersionAtServer], problem: str) -> None:
+        states = Counter(version.record.state for version in versions if version.record is not None)
+        for state in LoadingState:
+            self._telemetry.set("loaded_versions", states[state], state.value)
+        wanted = [version for version in versions if version.why is not None]
+        missing = [one for one in wanted if one.record is None or one.record.state is not LoadingState.AVAILABLE]
+        self._telemetry.set("versions_not_available", len(missing))
+        self._telemetry.set("model_server_unmanageable", bool(problem))
+
+    # -- what it begins ------------------------------------------------------------------------------------------------
+
+    async def _begin(self, action: Action, name: str, version: VersionAtServer, epoch: Epoch) -> None:
+        record = version.record or _NOTHING_YET
+        match action:
+            case Action.FETCH:
+                attempt = record.attempt + 1
+                await self._store.write(version.version_id, LoadingState.FETCHING, epoch, attempt=attempt)
+                self._start(action, name, partial(self._fetch, version, attempt, epoch))
+            case Action.LOAD:
+                self._start(action, name, partial(self._load, name, version, record, epoch))
+            case Action.UNLOAD:
+                unloading = record._replace(state=LoadingState.UNLOADING, attempt=record.attempt + 1)
+                await self._write(version, unloading, epoch)
+                self._start(action, name, partial(self._unload, name, version, unloading.attempt, epoch))
+            case _:
+                try:
+                    await self._settle(action, version, record, epoch)
+                except PolicyRefused as problem:
+                    _log.warning("agent.endpoint_refused", version_id=version.version_id, problem=problem.detail)
+                self._on_progress()
+
+    async def _settle(self, action: Action, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
+        """Do what takes one transaction."""
+        match action:
+            case Action.ANNOUNCE:
+                async with self._recorded("announce", version, record.attempt, epoch):
+                    await self._store.announce(version.version_id, epoch)
+                self._tell("agent.available", version)
+            case Action.RELOAD:
+                is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)
+                self._tell("agent.lost_by_server", version, endpoint_is_gone=is_gone)
+            case Action.WITHDRAW:
+                if await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch):
+                    self._tell("agent.withdrawn", version)
+            case Action.FORGET:
+                await self._store.forget(version.version_id, epoch)
+            case _:
+                await self._write(version, record._replace(state=LoadingState.END, attempt=0), epoch)
+                self._tell("agent.unloaded", version)
+
+    async def _write(self, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
+        await self._store.write(version.version_id, record.state, epoch, attempt=record.attempt, digest=record.digest)
+
+    def _start(self, action: Action, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        async def run() -> None:
+            try:
+                await work()
+            except UnderstudyError as problem:
+                _log.warning("agent.task_failed", action=action.value, name=name, problem=f"{problem.code} {problem}")
+            except Exception:  # noqa: BLE001 - a defect in one task; the rounds go on, and begin it again
+                _log.exception("agent.task_failed", action=action.value, name=name)
+            else:
+                self._on_progress()
+            finally:
+                self._tasks.pop(name, None)
+
+        self._tasks[name] = (action, asyncio.get_running_loop().create_task(run()))
+
+    async def _fetch(self, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
+        async with self._recorded("fetch", version, attempt, epoch):
+            staged = await self._stage.fetch(version.artifact_uri, version.expected_digest)
+            await self._store.pin(version.version_id, staged.digest, epoch)
+            loading = LoadingRecord(LoadingState.LOADING, attempt, may_retry=False, digest=staged.digest)
+            await self._write(version, loading, epoch)
+
+    async def _load(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
+        async with self._recorded("load", version, record.attempt, epoch):
+            folder = None if record.digest is None else await self._stage.verified(record.digest)
+            if folder is None:  # deleted or damaged meanwhile: it is fetched again
+                await self._write(version, record._replace(state=LoadingState.FETCHING), epoch)
+            else:
+                await self._control.load(name, folder)
+
+    async def _unload(self, name: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
+        async with self._recorded("unload", version, attempt, epoch):
+            await self._control.unload(name)
+
+    @asynccontextmanager
+    async def _recorded(self, step: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> AsyncIterator[None]:
+        """Record a failure of a step; what is away (the server, Postgres) is no failure of the version."""
+        began_at = self._now()
+        try:
+            yield
+        except (LeadershipLost, RegistryUnavailable, ServerNotManageable):
+            raise
+        except UnderstudyError as problem:
+            self._telemetry.count("load_failures_total", problem.code)
+            pause = None if isinstance(problem, ArtifactDiffers) else retry_seconds(max(attempt, 1))
+            said = problem.detail
+            await self._store.fail(version.version_id, problem.code, said, epoch, attempt=attempt, retry_seconds=pause)
+            raise
+        self._telemetry.observe("load_duration_seconds", self._now() - began_at, step)
+
+    def _tell(self, event: str, version: VersionAtServer, **more: Any) -> None:
+        _log.info(event, model=version.model_name, version=version.version, server=self._server.name, **more)

@@ -1,0 +1,109 @@
+"""What an agent reads and records of its server: placements in, states and endpoints out."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
+from understudy.ports.monitoring.lease import Epoch
+
+
+class ServerReport(NamedTuple):
+    """What an agent says of its server at each round."""
+
+    name: str
+    group_name: str
+    target: str
+    """``host:port`` for proxies: the endpoint of every version that it serves."""
+    build: str
+    problem: str
+    """Empty while the server's control answers."""
+
+
+class LoadingRecord(NamedTuple):
+    """What the agent last wrote of a version, and what has become of that since."""
+
+    state: LoadingState
+    attempt: int
+    """Of loads that were asked for last; 0 once a person has asked again."""
+    may_retry: bool
+    digest: str | None
+    unread_proxies: int = 0
+    """While ``QUIESCING``: proxies that were live when the endpoint was taken back, and have not said that they have
+    read that; 1 where it is not known."""
+    removed_seconds: float = 0.0
+    """How long ago that was."""
+    is_over: bool = False
+    """Whether it ended an hour ago."""
+
+
+class VersionAtServer(NamedTuple):
+    """A version that the server is to have, or of which something is recorded."""
+
+    version_id: int
+    model_name: str
+    version: str
+    artifact_uri: str
+    expected_digest: str | None
+    """As registered, or else as fetched first."""
+    timeout_seconds: float
+    why: Why | None
+    """Why it is wanted; ``None``: it is not."""
+    has_endpoint: bool
+    """Whether proxies may call the server for it."""
+    record: LoadingRecord | None
+
+
+class AgentStore(Protocol):
+    """The records of one server. Every write names the agent's epoch, without which nothing is written.
+
+    Every call raises ``RegistryUnavailable`` when Postgres does not answer in time, and ``LeadershipLost`` where
+    another process has become the server's agent.
+    """
+
+    async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
+        """Record that the agent is there, and return what it is to do."""
+
+    async def write(
+        self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
+    ) -> None:
+        """Record a state."""
+
+    async def fail(
+        self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
+    ) -> None:
+        """Record the failure of an attempt, and when the next one is due; ``None``: once a person has asked for it."""
+
+    async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
+        """Keep the digest of the artifact as it was fetched first.
+
+        Raises:
+            ArtifactDiffers: Another agent has fetched something else meanwhile.
+        """
+
+    async def announce(self, version_id: int, epoch: Epoch) -> None:
+        """Add the endpoint and record that the version is available, in one transaction.
+
+        Raises:
+            PolicyRefused: No model server may have that address; nothing was written.
+        """
+
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+        """Take the endpoint back and record ``state``, in one transaction; return whether the endpoint is gone.
+
+        The last endpoint of a version with a role stays, and so does one that people registered. Then ``QUIESCING`` is
+        not recorded: the version goes on as it is.
+        """
+
+    async def forget(self, version_id: int, epoch: Epoch) -> None:
+        """Delete the record."""
+
+    async def listen(self, on_change: Callable[[], None]) -> None:
+        """Call ``on_change`` when a placement of the server changes, until cancelled.
+
+        Raises:
+            RegistryUnavailable: The connection cannot be opened, or a heartbeat failed.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""

@@ -1,0 +1,34 @@
+"""The stage: a folder on local disk where artifacts are copied to, verified, and loaded from."""
+
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+
+class Staged(NamedTuple):
+    """An artifact on the stage."""
+
+    folder: Path
+    digest: str
+    """``sha256:`` and 64 hex digits (``core.loading.digest``)."""
+
+
+class ArtifactStage(Protocol):
+    """Copies artifacts from where they were registered."""
+
+    async def fetch(self, uri: str, expected: str | None) -> Staged:
+        """Return the artifact, copied and verified; what is on the stage already is verified and copied no more.
+
+        Args:
+            uri: ``ModelVersion.artifact_path``.
+            expected: The digest that it must have; ``None``: the version has none yet.
+
+        Raises:
+            ArtifactDiffers: It has another digest; nothing of it stays on the stage.
+            ArtifactUnreachable: It cannot be read, or is none that may be.
+        """
+
+    async def verified(self, digest: str) -> Path | None:
+        """Return the folder of a staged artifact after all of it was read; ``None``: it is not there, or damaged."""
+
+    async def keep_only(self, digests: frozenset[str]) -> None:
+        """Delete every other artifact."""

@@ -1,0 +1,94 @@
+"""Loading as operators and commands ask for it, and see it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from understudy.ports.registry.registry import Actor
+
+
+class ServerRecord(NamedTuple):
+    """A model server with an agent."""
+
+    name: str
+    group_name: str
+    target: str
+    build: str
+    problem: str
+    seen_seconds: float
+    """Since its agent last reported."""
+    wanted: int
+    """How many versions it is to have."""
+    available: int
+    """How many of them it has, with their endpoint."""
+    failed: int
+
+
+class VersionAtServerRecord(NamedTuple):
+    """A version at one server."""
+
+    server: str
+    why: str | None
+    """Why it is wanted there; ``None``: it is not."""
+    state: str | None
+    """``None``: nothing has begun."""
+    attempt: int
+    error_code: str | None
+    error: str | None
+    digest: str | None
+    updated_at: datetime | None
+    will_retry: bool
+    """After an error: whether the next attempt comes by itself."""
+
+
+class VersionLoadingRecord(NamedTuple):
+    """What was asked for a version, and what has become of it."""
+
+    model_name: str
+    version: str
+    group_name: str
+    wanted_until: datetime | None
+    """While it has no role; ``None``: it is wanted with a role alone, or for good (``is_kept``)."""
+    is_kept: bool
+    pinned_digest: str | None
+    servers: Sequence[VersionAtServerRecord]
+
+
+class LoadingRegistry(Protocol):
+    """Every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
+
+    async def load(
+        self,
+        model_name: str,
+        version: str,
+        actor: Actor,
+        *,
+        group_name: str | None,
+        seconds: float | None,
+        dry_run: bool = False,
+    ) -> VersionLoadingRecord:
+        """Have agents load a version, for so many seconds (``None``: for good), and longer while it has a role.
+
+        A load that failed begins again.
+
+        Raises:
+            NotRegistered: There is no such version.
+            PolicyRefused: It has no group yet, and none is named; it is retired; or proxies call it by another name
+                than that under which agents load it.
+        """
+
+    async def unload(
+        self, model_name: str, version: str, actor: Actor, *, dry_run: bool = False
+    ) -> VersionLoadingRecord:
+        """Have agents unload a version.
+
+        Raises:
+            NotRegistered: There is no such version, or agents do not load it.
+            PolicyRefused: It has a role, or a part in a rollout, or is what a rollback brings back.
+        """
+
+    async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
+        """Return what there is of a version; ``None``: agents do not load it."""
+
+    async def list_servers(self) -> Sequence[ServerRecord]:
+        """Return the model servers with an agent, by group and name."""

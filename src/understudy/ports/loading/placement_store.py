@@ -1,0 +1,39 @@
+"""What the monitor that leads reads to decide which server has which version, and the decisions."""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Protocol
+
+from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements
+from understudy.ports.monitoring.lease import Epoch
+
+
+class LoadingFacts(NamedTuple):
+    """Versions that agents are to load, servers, and what was decided before."""
+
+    versions: Sequence[ManagedVersion]
+    servers: Sequence[GroupMember]
+    placed: Placements
+
+
+class PlacementStore(Protocol):
+    """Every call raises ``RegistryUnavailable`` when Postgres does not answer in time."""
+
+    async def read(self) -> LoadingFacts:
+        """Return all of it, of one moment."""
+
+    async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
+        """Write decisions that are new or have another reason, and delete those in ``gone``.
+
+        Raises:
+            LeadershipLost: Another monitor leads; nothing was written.
+        """
+
+    async def drop_silent_servers(self, epoch: Epoch) -> None:
+        """Take the endpoints of silent servers back where another endpoint serves the version.
+
+        Raises:
+            LeadershipLost: Another monitor leads; nothing was written.
+        """
+
+    async def close(self) -> None:
+        """Close the connection."""

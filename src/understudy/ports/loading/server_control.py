@@ -1,0 +1,35 @@
+"""Control of one model server: what it has loaded, and having it load and unload models."""
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+
+class ServerControl(Protocol):
+    """A model server's own management API. Every call has a deadline, and may be repeated.
+
+    Every call raises ``ServerNotManageable`` when the API does not answer, or is off.
+    """
+
+    async def describe(self) -> str:
+        """Return the server's build: its name and version."""
+
+    async def loaded(self) -> Collection[str]:
+        """Return the names of the models that are loaded and ready, as the server itself says."""
+
+    async def load(self, name: str, folder: Path) -> None:
+        """Have the server load the model in ``folder`` under ``name``; it is ready when this returns.
+
+        Raises:
+            LoadRefused: The server cannot load it; the message has the server's words.
+        """
+
+    async def unload(self, name: str) -> None:
+        """Have the server drop a model; one that it does not have is no error. It is gone when this returns.
+
+        Raises:
+            LoadRefused: The server keeps it.
+        """
+
+    async def close(self) -> None:
+        """Close the connection."""

@@ -1,0 +1,139 @@
+"""What every ``ServerControl`` does: the twin, and the control of our own model server over gRPC."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from understudy.adapters.dev_server.catalog import ModelCatalog
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.dev_server.repository import ModelRepository
+from understudy.adapters.dev_server.server import ControlServer
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.server_control import MemoryServerControl
+from understudy.adapters.model_servers.repository_control import RepositoryControl
+from understudy.core.loading.served_name import served_name
+from understudy.errors import LoadRefused, ServerNotManageable
+from understudy.ports.loading.server_control import ServerControl
+
+NAME, OTHER, BROKEN = served_name("visits", "1"), served_name("visits", "2"), served_name("visits", "3")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A control, models that its server can load and cannot, and what happens to the server."""
+
+    control: ServerControl
+    good: Path
+    broken: Path
+    restart: Callable[[], Awaitable[object]]
+    stop: Callable[[], Awaitable[object]]
+
+
+class RealServer:
+    """The control server in this process; started again it has forgotten its models, as a process has."""
+
+    def __init__(self, repository: Path, port: int) -> None:
+        self._repository = repository
+        self._port = port
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> None:
+        repository = ModelRepository(ModelCatalog([]), self._repository)
+        await self._stack.enter_async_context(ControlServer(repository, self._port))
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+
+@pytest.fixture(params=["twin", "own server"])
+async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
+    good, broken = tmp_path / "good", tmp_path / "broken"
+    good.mkdir()
+    (good / "model.onnx").write_bytes(example_version("visits", 1).read())
+    broken.mkdir()
+    (broken / "model.onnx").write_bytes(b"no model")
+    if request.param == "twin":
+        twin = MemoryServerControl()
+        twin.refuses.add(BROKEN)
+
+        async def restart() -> None:
+            twin.restart()
+
+        async def stop() -> None:
+            twin.available = False
+
+        yield Opened(twin, good, broken, restart, stop)
+        return
+    port = free_port()
+    server = RealServer(tmp_path / "repository", port)
+    await server.start()
+    control = RepositoryControl(f"127.0.0.1:{port}", tmp_path / "repository")
+    yield Opened(control, good, broken, server.restart, server.stop)
+    await control.close()
+    await server.stop()
+
+
+async def test_what_was_loaded_is_listed_and_what_was_unloaded_is_not(opened):
+    assert await opened.control.loaded() == frozenset()
+
+    await opened.control.load(NAME, opened.good)
+    await opened.control.load(OTHER, opened.good)
+    assert await opened.control.loaded() == {NAME, OTHER}
+    await opened.control.unload(NAME)
+
+    assert await opened.control.loaded() == {OTHER}
+
+
+async def test_loading_and_unloading_again_changes_nothing(opened):
+    for _ in range(2):
+        await opened.control.load(NAME, opened.good)
+    assert await opened.control.loaded() == {NAME}
+    for _ in range(2):
+        await opened.control.unload(NAME)
+
+    assert await opened.control.loaded() == frozenset()
+
+
+async def test_a_model_that_cannot_be_loaded_is_refused_with_the_servers_words_and_harms_no_other(opened):
+    await opened.control.load(NAME, opened.good)
+
+    with pytest.raises(LoadRefused, match="the model server says: ") as refused:
+        await opened.control.load(BROKEN, opened.broken)
+
+    assert refused.value.code == "E217"
+    assert await opened.control.loaded() == {NAME}
+
+
+async def test_a_server_that_was_started_again_has_nothing_loaded_and_loads_again(opened):
+    await opened.control.load(NAME, opened.good)
+
+    await opened.restart()
+    assert await opened.control.loaded() == frozenset()
+    await opened.control.load(NAME, opened.good)
+
+    assert await opened.control.loaded() == {NAME}
+
+
+async def test_a_server_that_is_away_is_said_to_be_so_by_every_call(opened):
+    await opened.stop()
+
+    for call in (
+        opened.control.describe,
+        opened.control.loaded,
+        lambda: opened.control.load(NAME, opened.good),
+        lambda: opened.control.unload(NAME),
+    ):
+        with pytest.raises(ServerNotManageable) as refused:
+            await call()
+        assert refused.value.code == "E215"
+
+
+async def test_a_build_has_a_name_and_a_number(opened):
+    assert len((await opened.control.describe()).split()) == 2

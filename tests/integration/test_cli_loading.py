@@ -1,0 +1,110 @@
+"""``version load``, ``version unload``, ``version show`` and ``server list``, with what agents have recorded."""
+
+import asyncio
+import time
+
+import asyncpg
+import pytest
+from command import CommandLine, Done
+
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.core.loading.served_name import served_name
+from understudy.lifecycle.registry import register_version
+from understudy.ports.registry.registry import Actor, NewVersion
+
+SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
+
+
+@pytest.fixture(autouse=True)
+async def _registered(database_url: str) -> None:
+    new = NewVersion("visits", "1", "visits/1", "onnx", SCHEMA, group_name="onnx")
+    await register_version(PostgresRegistry(database_url), new, Actor("dana", "cli"))
+
+
+async def record(database: asyncpg.Connection, state: str, code: str | None = None, error: str | None = None) -> None:
+    """Record what an agent would."""
+    await database.execute(
+        "INSERT INTO ModelServer (name, group_name, target, build) VALUES ('onnx-0', 'onnx', 'a:1', 'understudy 1')"
+        " ON CONFLICT DO NOTHING"
+    )
+    await database.execute(
+        "INSERT INTO Placement (model_version_id, server, why, epoch) SELECT id, 'onnx-0', 'asked for', 1"
+        " FROM ModelVersion ON CONFLICT DO NOTHING"
+    )
+    await database.execute(
+        "INSERT INTO LoadedVersion (model_version_id, server, state, error_code, error, attempt, epoch, updated_at)"
+        " SELECT id, 'onnx-0', $1, $2, $3, 5, 1, clock_timestamp() FROM ModelVersion"
+        " ON CONFLICT (model_version_id, server) DO UPDATE SET state = $1, error_code = $2, error = $3,"
+        " updated_at = clock_timestamp()",
+        state,
+        code,
+        error,
+    )
+
+
+async def loading_with_wait(understudy: CommandLine, database: asyncpg.Connection) -> "asyncio.Task[Done]":
+    """Begin ``version load --wait``, and return once it has asked."""
+    before = await database.fetchval("SELECT asked_at FROM VersionLoading")
+    running = asyncio.create_task(understudy.beside("version", "load", "visits", "1", "--wait", "--json"))
+    give_up = time.monotonic() + 60
+    while (await database.fetchval("SELECT asked_at FROM VersionLoading")) == before:
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.02)
+    return running
+
+
+async def test_a_version_is_registered_under_the_name_that_it_has_on_its_servers(database):
+    named = await database.fetchval("SELECT backend ->> 'model_name' FROM ModelVersion")
+
+    assert named == served_name("visits", "1")
+
+
+async def test_a_load_that_waits_ends_once_every_server_has_the_version(understudy: CommandLine, database):
+    await record(database, "LOADING")
+    running = await loading_with_wait(understudy, database)
+
+    await record(database, "AVAILABLE")
+    done = await running
+
+    assert done.code == 0, done
+    assert [server["state"] for server in done.document["loading"]["servers"]] == ["AVAILABLE"]
+
+
+async def test_a_load_that_waits_ends_with_1_once_a_server_gives_up(understudy: CommandLine, database):
+    await record(database, "LOADING")
+    running = await loading_with_wait(understudy, database)
+
+    await record(database, "ERROR", "E217", "the model server says: no model")
+    done = await running
+
+    assert done.code == 1, done
+    assert done.document["loading"]["servers"][0]["error_code"] == "E217"
+
+
+async def test_people_see_where_a_version_is_and_what_each_server_has(understudy: CommandLine, database):
+    before = await understudy.beside("server", "list")
+    nowhere = await understudy.beside("version", "show", "visits", "1")
+    await record(database, "ERROR", "E212", "another artifact")
+    shown = await understudy.beside("version", "show", "visits", "1")
+    listed = await understudy.beside("server", "list")
+
+    assert "No agent has reported: understudy serve agent runs one." in before.said
+    assert "No server of onnx has been given it yet." in nowhere.said
+    assert "onnx-0: E212 another artifact (attempt 5)" in shown.said
+    assert "onnx-0" in listed.said
+
+
+async def test_a_version_is_kept_for_a_time_or_for_good_and_unloaded(understudy: CommandLine, database):
+    kept = await understudy.beside("version", "load", "visits", "1", "--keep", "--json")
+    tried = await understudy.beside("version", "unload", "visits", "1", "--dry-run", "--json")
+    still = await understudy.beside("version", "show", "visits", "1", "--json")
+    unloaded = await understudy.beside("version", "unload", "visits", "1")
+    after = await understudy.beside("version", "show", "visits", "1", "--json")
+    wrong = await understudy.beside("version", "load", "visits", "1", "--for", "soon")
+
+    assert kept.document["loading"]["is_kept"]
+    assert (tried.code, still.document["loading"]["is_kept"]) == (0, True)
+    assert "visits 1 is wanted no more on the servers of onnx." in unloaded.said
+    assert after.document["loading"]["wanted_until"] is None
+    assert not after.document["loading"]["is_kept"]
+    assert wrong.code == 2

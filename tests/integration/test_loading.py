@@ -1,0 +1,391 @@
+"""Loading in Postgres: what is wanted by the tables, which proxies an unload waits for, and what people ask for."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
+from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
+from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
+from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.core.loading.served_name import served_name
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import GroupMember, Why
+from understudy.errors import LeadershipLost, LoginNotAllowed, NotRegistered, PolicyRefused
+from understudy.ports.loading.agent_store import ServerReport, VersionAtServer
+from understudy.ports.registry.registry import Actor, NewVersion
+
+ACTOR = Actor("dana", "cli")
+SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
+SERVER = ServerReport("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "")
+Login = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def login(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Login]:
+    """Makes a login that has these roles and nothing else, and returns its URL."""
+    made = []
+
+    async def make(*roles: str) -> str:
+        made.append(f"test_{uuid4().hex[:12]}")
+        await database.execute(f"CREATE ROLE {made[-1]} LOGIN PASSWORD 'secret' IN ROLE {', '.join(roles)}")
+        return f"postgresql://{made[-1]}:secret@{database_url.rpartition('@')[2]}"
+
+    yield make
+    for name in made:
+        await database.execute(f"DROP ROLE {name}")
+
+
+async def register(database_url: str, label: str, group_name: str | None = "onnx") -> int:
+    backend = {"model_name": served_name("visits", label)}
+    new = NewVersion("visits", label, f"visits/{label}", "onnx", SCHEMA, backend=backend, group_name=group_name)
+    return (await PostgresRegistry(database_url).add_version(new, ACTOR)).id
+
+
+async def leader(database_url: str) -> int:
+    lease = PostgresLease(database_url, timeout_seconds=10)
+    epoch = await lease.take_or_renew("a:1:x")
+    await lease.close()
+    assert epoch is not None
+    return epoch
+
+
+@pytest.fixture
+async def placements(database_url: str) -> AsyncIterator[PostgresPlacementStore]:
+    store = PostgresPlacementStore(database_url, timeout_seconds=10)
+    yield store
+    await store.close()
+
+
+class AtServer:
+    """The agent's records under a login, and its epoch."""
+
+    def __init__(self, store: PostgresAgentStore, epoch: int) -> None:
+        self.store = store
+        self.epoch = epoch
+
+    async def seen(self, server: ServerReport = SERVER) -> list[VersionAtServer]:
+        return list(await self.store.look(server, self.epoch))
+
+    async def make_available(self, version_id: int) -> None:
+        await self.seen()
+        await self.store.write(version_id, LoadingState.LOADING, self.epoch)
+        await self.store.announce(version_id, self.epoch)
+
+
+@pytest.fixture
+async def agent(database: asyncpg.Connection, login: Login) -> AsyncIterator[AtServer]:
+    """An agent under a login with its role and nothing else."""
+    url = await login("understudy_agent")
+    lease = PostgresLease(url, timeout_seconds=10, row=agent_of(SERVER.name))
+    epoch = await lease.take_or_renew("a:1:x")
+    await lease.close()
+    assert epoch is not None
+    store = PostgresAgentStore(url, SERVER.name, timeout_seconds=10)
+    yield AtServer(store, epoch)
+    await store.close()
+
+
+async def reasons(placements: PostgresPlacementStore, version_id: int) -> set[Why]:
+    return set(next(one.reasons for one in (await placements.read()).versions if one.version_id == version_id))
+
+
+async def test_every_way_of_being_needed_is_a_reason_to_be_loaded(database, database_url, placements):
+    ids = [await register(database_url, label) for label in "12345"]
+    await database.execute("UPDATE VersionLoading SET wanted_until = NULL")
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'a:1' FROM ModelVersion")
+    assert [await reasons(placements, one) for one in ids] == [set()] * 5
+
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", ids[0])
+    await database.execute(
+        "UPDATE ServingPolicy SET champion_version = $1, challenger_version = $2, challenger_weight = 5,"
+        " shadow_version = $3, arms = jsonb_build_array(jsonb_build_object('version_id', $4::bigint, 'first', 50,"
+        " 'last', 54))",
+        ids[1],
+        ids[2],
+        ids[3],
+        ids[4],
+    )
+    found = [await reasons(placements, one) for one in ids]
+
+    assert found[0] == {Why.PREVIOUS_CHAMPION}
+    # The split has a guard: both sides of it have a part in what the monitor judges.
+    assert Why.CHAMPION in found[1]
+    assert Why.CHALLENGER in found[2]
+    assert found[3] == {Why.SHADOW}
+    assert Why.ARM in found[4]
+
+
+async def test_a_registered_version_is_wanted_for_two_hours_and_a_retired_one_no_more(
+    database, database_url, placements
+):
+    version_id = await register(database_url, "1")
+    assert await reasons(placements, version_id) == {Why.ASKED}
+
+    await database.execute("UPDATE ModelVersion SET status = 'retired'")
+    assert await reasons(placements, version_id) == set()
+    await database.execute("UPDATE ModelVersion SET status = 'staging'")
+    await database.execute("UPDATE VersionLoading SET wanted_until = wanted_until - INTERVAL '2 hours 1 second'")
+
+    assert await reasons(placements, version_id) == set()
+
+
+async def test_a_decision_is_read_back_by_monitor_and_agent_and_a_late_leader_writes_none(
+    database_url, placements, agent
+):
+    version_id, unmanaged = await register(database_url, "1"), await register(database_url, "2", None)
+    await agent.seen()
+    epoch = await leader(database_url)
+
+    await placements.decide({(version_id, SERVER.name): Why.ASKED, (unmanaged, SERVER.name): Why.ASKED}, [], epoch)
+    facts = await placements.read()
+
+    assert facts.placed == {(version_id, SERVER.name): Why.ASKED}
+    assert facts.servers == [GroupMember("onnx-0", "onnx")]
+    assert [(one.version, one.why) for one in await agent.seen()] == [("1", Why.ASKED)]
+    with pytest.raises(LeadershipLost):
+        await placements.decide({}, facts.placed, epoch + 1)
+    await placements.decide({}, facts.placed, epoch)
+    assert await agent.seen() == []
+
+
+@pytest.mark.parametrize(
+    ("report", "unread"),
+    [
+        ("removed_at, NULL", 1),
+        ("removed_at, removed_xid", 1),
+        ("removed_at - INTERVAL '20 seconds', '1'", 1),
+        ("removed_at, (removed_xid::text::bigint + 1)::text::xid8", 0),
+        ("removed_at - INTERVAL '40 seconds', '1'", 0),
+    ],
+    ids=["older release", "not quite", "stale since", "read", "stale before"],
+)
+async def test_an_unload_waits_for_proxies_that_were_live_and_have_not_read_the_removal(
+    database, database_url, agent, report, unread
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    assert await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch)
+
+    await database.execute(
+        f"INSERT INTO ProxyInstance (instance, seen_at, read_xid) SELECT 'web-1:7', {report} FROM LoadedVersion"
+    )
+    (seen,) = await agent.seen()
+
+    assert seen.record is not None
+    assert seen.record.unread_proxies == unread
+
+
+async def test_while_a_session_keeps_the_reports_of_proxies_locked_no_version_is_taken_for_quiet_and_rounds_go_on(
+    database, database_url, agent
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch)
+
+    async with database.transaction():
+        await database.execute("LOCK TABLE ProxyInstance")
+        (seen,) = await agent.seen()
+
+    assert seen.record is not None
+    assert seen.record.unread_proxies == 1
+
+
+async def test_a_server_that_comes_back_under_another_address_has_its_endpoints_there_alone(
+    database, database_url, agent
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    moved = SERVER._replace(target="10.0.0.8:8500")
+
+    (seen,) = await agent.seen(moved)
+    assert not seen.has_endpoint
+    await agent.store.announce(version_id, agent.epoch)
+
+    rows = await database.fetch("SELECT target, source, server FROM ModelEndpoint")
+    assert [tuple(row) for row in rows] == [("10.0.0.8:8500", "agent", "onnx-0")]
+
+
+async def test_an_endpoint_that_people_registered_at_the_same_address_stays_theirs(database, database_url, agent):
+    version_id = await register(database_url, "1")
+    await database.execute(
+        "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", version_id, SERVER.target
+    )
+    await agent.make_available(version_id)
+
+    assert not await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch)
+
+    assert await database.fetchval("SELECT source FROM ModelEndpoint") == "manual"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'evil:1' FROM ModelVersion",
+        "DELETE FROM ModelEndpoint",
+        "UPDATE ModelEndpoint SET target = 'evil:1'",
+        "UPDATE ModelVersion SET artifact_path = '/etc/passwd'",
+        "UPDATE VersionLoading SET group_name = 'other'",
+        "INSERT INTO Placement (model_version_id, server, why, epoch) VALUES (1, 'onnx-0', 'champion', 1)",
+        "UPDATE ServingPolicy SET challenger_weight = 0",
+        "UPDATE MonitorLease SET epoch = epoch + 1",
+        "DELETE FROM ModelServer",
+        "SELECT * FROM PredictionLog",
+        "SELECT * FROM ApiKey",
+        "SELECT understudy_drop_silent_servers()",
+    ],
+)
+async def test_a_login_of_an_agent_may_do_nothing_else(database_url, login, agent, statement):
+    await register(database_url, "1")
+    connection = await asyncpg.connect(await login("understudy_agent"))
+
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute(statement)
+    await connection.close()
+
+
+async def test_a_digest_that_was_pinned_is_replaced_by_no_other(database, database_url, agent):
+    version_id = await register(database_url, "1")
+    await agent.seen()
+    await agent.store.pin(version_id, "sha256:" + "ab" * 32, agent.epoch)
+
+    with pytest.raises(asyncpg.CheckViolationError):
+        await database.execute("UPDATE VersionLoading SET pinned_digest = $1", "sha256:" + "cd" * 32)
+
+
+async def test_silent_servers_lose_the_endpoints_that_others_stand_in_for_and_keep_the_rest(
+    database, database_url, placements, agent
+):
+    ids = [await register(database_url, label) for label in "12"]
+    for version_id in ids:
+        await agent.make_available(version_id)
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'mine:1')", ids[0])
+    epoch = await leader(database_url)
+
+    await placements.drop_silent_servers(epoch)
+    assert await database.fetchval("SELECT count(*) FROM ModelEndpoint WHERE source = 'agent'") == 2
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '61 seconds'")
+    await placements.drop_silent_servers(epoch)
+
+    left = await database.fetch("SELECT model_version_id FROM ModelEndpoint WHERE source = 'agent'")
+    assert [row[0] for row in left] == [ids[1]]
+
+
+async def test_a_server_is_forgotten_a_day_after_it_was_seen_once_no_endpoint_is_its(
+    database, database_url, placements, agent
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    epoch = await leader(database_url)
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '25 hours'")
+    await database.execute("UPDATE AgentLease SET renewed_at = now() - INTERVAL '25 hours'")
+
+    await placements.drop_silent_servers(epoch)
+    assert await database.fetchval("SELECT count(*) FROM ModelServer") == 1
+    await database.execute("DELETE FROM ModelEndpoint")
+    await placements.drop_silent_servers(epoch)
+
+    for table in ("ModelServer", "AgentLease", "LoadedVersion"):
+        assert await database.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+# -- what people ask for -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def loading(login: Login) -> PostgresLoadingRegistry:
+    return PostgresLoadingRegistry(await login("understudy_engineer"), timeout_seconds=10)
+
+
+async def test_a_version_without_a_group_needs_one_and_then_keeps_it(database_url, loading):
+    await register(database_url, "1", None)
+
+    with pytest.raises(PolicyRefused, match="no group") as refused:
+        await loading.load("visits", "1", ACTOR, group_name=None, seconds=60)
+    assert "--group" in refused.value.next_step
+    await loading.load("visits", "1", ACTOR, group_name="onnx", seconds=60)
+    kept = await loading.load("visits", "1", ACTOR, group_name=None, seconds=None)
+
+    assert (kept.group_name, kept.is_kept, kept.wanted_until) == ("onnx", True, None)
+
+
+async def test_a_version_that_proxies_call_by_another_name_than_agents_load_it_under_is_refused(
+    database, database_url, loading
+):
+    await register(database_url, "1", None)
+    await database.execute("UPDATE ModelVersion SET backend = '{}'")
+
+    with pytest.raises(PolicyRefused, match="proxies call version 1 of visits as visits"):
+        await loading.load("visits", "1", ACTOR, group_name="onnx", seconds=60)
+
+
+async def test_a_dry_run_of_load_and_unload_writes_nothing(database, database_url, loading):
+    await register(database_url, "1")
+    before = await database.fetch("SELECT * FROM VersionLoading")
+
+    await loading.load("visits", "1", ACTOR, group_name="other", seconds=None, dry_run=True)
+    await loading.unload("visits", "1", ACTOR, dry_run=True)
+
+    assert await database.fetch("SELECT * FROM VersionLoading") == before
+
+
+async def test_a_version_with_a_role_is_not_unloaded_and_it_is_said_which(database, database_url, loading):
+    version_id = await register(database_url, "1")
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version_id)
+
+    with pytest.raises(PolicyRefused, match="wanted as champion"):
+        await loading.unload("visits", "1", ACTOR)
+
+    found = await loading.show("visits", "1")
+    assert found is not None
+    assert found.wanted_until is not None
+
+
+async def test_what_is_not_there_is_said_to_be_so(database_url, loading):
+    await register(database_url, "1", None)
+
+    assert await loading.show("visits", "1") is None
+    for call in (loading.unload("visits", "1", ACTOR), loading.show("visits", "9"), loading.show("churn", "1")):
+        with pytest.raises(NotRegistered):
+            await call
+
+
+async def test_people_see_where_a_version_is_what_failed_and_which_servers_there_are(
+    database, database_url, placements, agent, loading
+):
+    version_id = await register(database_url, "1")
+    await agent.seen()
+    await placements.decide({(version_id, SERVER.name): Why.ASKED}, [], await leader(database_url))
+    await agent.store.write(version_id, LoadingState.FETCHING, agent.epoch, attempt=1)
+    await agent.store.fail(version_id, "E217", "x" * 900, agent.epoch, attempt=1, retry_seconds=None)
+
+    record = await loading.show("visits", "1")
+    (server,) = await loading.list_servers()
+
+    assert record is not None
+    (there,) = record.servers
+    assert (there.server, there.why, there.state, there.attempt, there.error_code, there.will_retry) == (
+        "onnx-0",
+        "asked for",
+        "ERROR",
+        1,
+        "E217",
+        False,
+    )
+    assert len(there.error or "") == 500
+    assert (server.name, server.wanted, server.available, server.failed) == ("onnx-0", 1, 0, 1)
+    assert 0 <= server.seen_seconds < 60
+
+
+async def test_a_reader_asks_for_nothing(database_url, login):
+    await register(database_url, "1")
+    reader = PostgresLoadingRegistry(await login("understudy_reader"), timeout_seconds=10)
+
+    found = await reader.show("visits", "1")
+
+    assert found is not None
+    with pytest.raises(LoginNotAllowed):
+        await reader.unload("visits", "1", ACTOR)

@@ -1,0 +1,146 @@
+"""The stage on a real disk: what is copied, what is refused, and that nothing half-done is ever found there."""
+
+import os
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from understudy.adapters.artifacts import folder_stage
+from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.errors import ArtifactDiffers, ArtifactUnreachable
+
+WEIGHTS = b"weights" * 1000
+OTHER = "sha256:" + "0" * 64
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "artifacts/visits/7/1").mkdir(parents=True)
+    (tmp_path / "artifacts/visits/7/model.onnx").write_bytes(WEIGHTS)
+    (tmp_path / "artifacts/visits/7/1/labels.txt").write_text("yes\nno\n")
+    return tmp_path / "artifacts"
+
+
+@pytest.fixture
+def stage(root: Path, tmp_path: Path) -> FolderStage:
+    return FolderStage(tmp_path / "stage", root)
+
+
+def left_on(stage: Path) -> list[str]:
+    return sorted(path.name for path in stage.iterdir()) if stage.exists() else []
+
+
+async def test_a_file_is_staged_under_its_own_sha256(stage, root):
+    staged = await stage.fetch("visits/7/model.onnx", None)
+
+    assert staged.digest == f"sha256:{sha256(WEIGHTS).hexdigest()}"
+    assert (staged.folder / "model.onnx").read_bytes() == WEIGHTS
+    assert await stage.fetch(f"file://{root}/visits/7/model.onnx", staged.digest) == staged
+
+
+async def test_a_folder_is_staged_whole_and_its_digest_depends_on_every_file(stage, root):
+    staged = await stage.fetch(str(root / "visits/7"), None)
+    (root / "visits/7/1/labels.txt").write_text("no\nyes\n")
+    changed = await stage.fetch("visits/7", None)
+
+    assert (staged.folder / "1/labels.txt").read_text() == "yes\nno\n"
+    assert changed.digest != staged.digest
+
+
+async def test_another_content_than_the_expected_one_is_refused_and_nothing_of_it_stays(stage, tmp_path):
+    with pytest.raises(ArtifactDiffers, match=r"is sha256:[0-9a-f]{64}, not sha256:0{64}") as refused:
+        await stage.fetch("visits/7", OTHER)
+
+    assert refused.value.code == "E212"
+    assert left_on(tmp_path / "stage") == []
+
+
+@pytest.mark.parametrize("expected", ["", "md5:abc", "sha256:" + "A" * 64, "../artifacts/visits/7"])
+async def test_a_text_that_is_no_digest_is_no_name_of_a_folder(stage, expected):
+    with pytest.raises(ArtifactDiffers, match="64 hex digits"):
+        await stage.fetch("visits/7", expected)
+
+
+async def test_what_is_staged_is_served_when_its_source_has_gone(stage, root):
+    staged = await stage.fetch("visits/7/model.onnx", None)
+    (root / "visits/7/model.onnx").unlink()
+
+    assert await stage.fetch("visits/7/model.onnx", staged.digest) == staged
+
+
+async def test_a_damaged_copy_is_noticed_and_copied_again(stage):
+    staged = await stage.fetch("visits/7/model.onnx", None)
+    (staged.folder / "model.onnx").write_bytes(b"bit rot")
+
+    assert await stage.verified(staged.digest) is None
+    again = await stage.fetch("visits/7/model.onnx", staged.digest)
+
+    assert (again.folder / "model.onnx").read_bytes() == WEIGHTS
+
+
+@pytest.mark.parametrize("damage", ["truncated", "added", "renamed", "emptied"])
+async def test_every_kind_of_damage_is_noticed(stage, damage):
+    staged = await stage.fetch("visits/7", None)
+    file = staged.folder / "model.onnx"
+    match damage:
+        case "truncated":
+            file.write_bytes(WEIGHTS[:-1])
+        case "added":
+            (staged.folder / "more").touch()
+        case "renamed":
+            file.rename(staged.folder / "other.onnx")
+        case _:
+            file.unlink()
+            (staged.folder / "1/labels.txt").unlink()
+
+    assert await stage.verified(staged.digest) is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("visits/8", "No such file"),
+        ("../outside", "outside"),
+        ("out", "outside"),
+        ("file:///etc/hostname", "outside"),
+        ("file://host/visits/7", "neither a path"),
+        ("s3://bucket/visits/7", "neither a path"),
+    ],
+)
+async def test_what_is_not_below_the_root_is_not_read(stage, root, uri, said):
+    (root.parent / "outside").write_bytes(b"secret")
+    (root / "out").symlink_to(root.parent / "outside")
+
+    with pytest.raises(ArtifactUnreachable, match=said) as refused:
+        await stage.fetch(uri, None)
+
+    assert refused.value.code == "E213"
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+async def test_links_and_devices_inside_a_folder_are_refused(stage, root, tmp_path, kind):
+    odd = root / "visits/7/1/odd"
+    if kind == "link":
+        odd.symlink_to("/etc/hostname")
+    else:
+        os.mkfifo(odd)
+
+    with pytest.raises(ArtifactUnreachable, match="neither a file nor a folder"):
+        await stage.fetch("visits/7", None)
+
+    assert left_on(tmp_path / "stage") == []
+
+
+async def test_only_what_is_named_stays_and_half_copies_go(stage, tmp_path):
+    kept = await stage.fetch("visits/7/model.onnx", None)
+    await stage.fetch("visits/7", None)
+    (tmp_path / "stage/.part-of-a-killed-agent").mkdir()
+
+    await stage.keep_only(frozenset([kept.digest]))
+
+    assert left_on(tmp_path / "stage") == [kept.folder.name]
+
+
+def test_the_bounds_of_one_artifact_are_those_of_the_how_to():
+    assert (folder_stage.MAX_FILES, folder_stage.MAX_BYTES) == (100_000, 20 * 1024**3)

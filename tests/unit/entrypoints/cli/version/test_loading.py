@@ -1,0 +1,65 @@
+"""What ``version load`` and ``version show`` say of the servers of a version."""
+
+import io
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+
+from understudy.entrypoints.cli.version.loading import loading_document, servers_text
+from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def at_server(**changes: Any) -> VersionAtServerRecord:
+    values = {
+        "server": "onnx-0",
+        "why": "champion",
+        "state": "AVAILABLE",
+        "attempt": 0,
+        "error_code": None,
+        "error": None,
+        "digest": None,
+        "updated_at": NOON,
+        "will_retry": False,
+    }
+    return VersionAtServerRecord(**{**values, **changes})
+
+
+def a_record(*servers: VersionAtServerRecord) -> VersionLoadingRecord:
+    return VersionLoadingRecord("churn", "7", "onnx", None, is_kept=True, pinned_digest=None, servers=servers)
+
+
+def said(record: VersionLoadingRecord) -> str:
+    console = Console(file=io.StringIO(), width=100)
+    for part in servers_text(record):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_each_server_is_shown_with_its_state_and_why_it_has_the_version():
+    text = said(a_record(at_server(), at_server(server="onnx-1", state=None, updated_at=None)))
+
+    assert "onnx-0" in text
+    assert "champion" in text
+    assert "AVAILABLE" in text
+    assert "onnx-1" in text
+
+
+def test_a_failure_is_shown_with_its_code_the_servers_words_and_the_attempt():
+    failed = at_server(state="ERROR", error_code="E217", error="the model server says: no model", attempt=3)
+
+    assert "onnx-0: E217 the model server says: no model (attempt 3)" in said(a_record(failed))
+
+
+def test_without_a_server_it_is_said_which_group_has_none():
+    assert "No server of onnx has been given it yet." in said(a_record())
+
+
+def test_the_document_has_the_servers_as_objects():
+    document = loading_document(a_record(at_server()))
+
+    assert document["group_name"] == "onnx"
+    assert document["servers"][0]["state"] == "AVAILABLE"

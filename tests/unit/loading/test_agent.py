@@ -1,0 +1,334 @@
+"""An agent's rounds in virtual time, with the twins of the server, the stage and the records."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from virtual_time import run_in_virtual_time
+
+from understudy.adapters.memory.agent_store import MemoryAgentStore
+from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
+from understudy.adapters.memory.server_control import MemoryServerControl
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.core.loading.served_name import served_name
+from understudy.core.loading.state import MAX_ATTEMPTS, LoadingState
+from understudy.core.loading.wanted import Why
+from understudy.errors import LeadershipLost, RegistryUnavailable
+from understudy.loading.agent import LAST_CALLS_SECONDS, SILENT_SECONDS, Agent, AgentServer
+
+ROUND_SECONDS = 5.0
+NAME, NEXT = served_name("visits", "1"), served_name("visits", "2")
+
+
+class World:
+    """An agent with everything around it; version 1 and 2 of visits are registered, and their artifacts are there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = asyncio.get_running_loop().time
+        self.store = MemoryAgentStore(self.now)
+        self.control = MemoryServerControl()
+        self.stage = MemoryArtifactStage(folder)
+        self.telemetry = MemoryTelemetry()
+        self.woken = asyncio.Event()
+        for number in (1, 2):
+            self.store.register(number, "visits", str(number), f"visits/{number}")
+            self.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+        self.agent = self.new_agent()
+
+    def new_agent(self) -> Agent:
+        server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500")
+        return Agent(
+            server,
+            self.store,
+            self.control,
+            self.stage,
+            self.telemetry,
+            now=self.now,
+            on_progress=self.woken.set,
+        )
+
+    async def run_for(self, seconds: float) -> None:
+        """Let rounds follow each other as the worker runs them: at progress, and else every five seconds."""
+        end = self.now() + seconds
+        while self.now() < end:
+            await self.agent.tick(self.store.epoch)
+            try:
+                async with asyncio.timeout(min(ROUND_SECONDS, end - self.now())):
+                    await self.woken.wait()
+            except TimeoutError:
+                continue
+            self.woken.clear()
+
+    async def loaded(self) -> set[str]:
+        return set(await self.control.loaded())
+
+
+def in_a_world(folder: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+    async def run() -> None:
+        world = World(folder)
+        await scenario(world)
+        await world.agent.close()
+
+    run_in_virtual_time(run())
+
+
+def test_a_wanted_version_is_fetched_loaded_and_then_gets_its_endpoint(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(0.5)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_unwanted_version_loses_its_endpoint_first_and_is_unloaded_once_no_proxy_can_call_it(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.store.unread_proxies = 2
+
+        world.store.place(1, None)
+        await world.run_for(30)
+        assert not world.store.has_endpoint(1)
+        assert world.store.state_of(1) is LoadingState.QUIESCING
+        assert await world.loaded() == {NAME}
+
+        world.store.unread_proxies = 0
+        await world.run_for(1 + LAST_CALLS_SECONDS - 0.1)  # the version's own time-out is a second
+        assert await world.loaded() == {NAME}
+        await world.run_for(2)
+
+        assert await world.loaded() == set()
+        assert world.store.state_of(1) is LoadingState.END
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_proxy_that_never_says_that_it_has_read_the_removal_keeps_a_version_for_fifteen_minutes(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.store.unread_proxies = 1
+        world.store.place(1, None)
+
+        await world.run_for(SILENT_SECONDS)
+        assert await world.loaded() == {NAME}
+        await world.run_for(10)
+
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_was_restarted_gets_its_versions_again_and_proxies_do_not_call_it_meanwhile(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.control.restart()
+
+        await world.agent.tick(world.store.epoch)
+        assert not world.store.has_endpoint(1)
+        await world.run_for(1)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_the_last_endpoint_of_a_version_with_a_role_stays_while_its_server_is_restarted(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(1)
+        world.control.restart()
+
+        await world.agent.tick(world.store.epoch)
+        assert world.store.has_endpoint(1)
+        await world.run_for(1)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_while_the_server_is_away_nothing_is_concluded_and_it_is_said_which_server(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        world.control.available = False
+
+        await world.run_for(60)
+
+        assert world.store.has_endpoint(1)
+        assert world.store.reports[-1].problem.startswith("E215 ")
+        assert world.telemetry.gauges["model_server_unmanageable",] == 1
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_agent_that_is_killed_at_any_moment_leaves_what_the_next_one_finishes(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        for _ in range(6):
+            await world.agent.tick(world.store.epoch)
+            await world.agent.close()
+            world.store.epoch += 1
+            world.agent = world.new_agent()
+        await world.run_for(1)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_load_that_fails_is_tried_five_times_and_then_when_a_person_asks(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.refuses.add(NAME)
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(600)
+
+        assert world.telemetry.counts["load_failures_total", "E217"] == MAX_ATTEMPTS
+        assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, "E217")
+        assert not world.store.has_endpoint(1)
+        world.control.refuses.clear()
+        world.store.ask_again(1)
+        await world.run_for(10)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_artifact_that_is_another_one_than_at_first_is_not_loaded_and_not_tried_again(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.store.place(1, None)
+        await world.run_for(60)
+        await world.stage.keep_only(frozenset())
+        world.stage.artifacts["visits/1"] = b"other weights"
+
+        world.store.place(1, Why.ASKED)
+        await world.run_for(600)
+
+        assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, "E212")
+        assert world.telemetry.counts["load_failures_total", "E212"] == 1
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_address_that_no_model_server_may_have_is_recorded_as_the_reason(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.refuses_endpoints = True
+        world.store.place(1, Why.CHAMPION)
+        world.store.place(2, Why.CHALLENGER)
+        await world.run_for(600)
+
+        assert {world.store.error_of(1), world.store.error_of(2)} == {"E203"}
+        assert not world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_copy_of_which_nothing_is_recorded_is_not_announced_but_loaded_anew(tmp_path):
+    async def scenario(world: World) -> None:
+        await world.control.load(NAME, tmp_path)
+        world.store.place(1, Why.CHAMPION)
+        await world.agent.tick(world.store.epoch)
+        assert world.store.state_of(1) is LoadingState.UNLOADING
+
+        await world.run_for(1)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert world.stage.staged != set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_the_stage_keeps_what_is_recorded_and_nothing_else(tmp_path):
+    async def scenario(world: World) -> None:
+        world.stage.staged.add("sha256:" + "ab" * 32)
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(60)
+
+        assert len(world.stage.staged) == 1
+        assert "sha256:" + "ab" * 32 not in world.stage.staged
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_newcomer_that_cannot_be_loaded_does_not_touch_the_version_that_serves(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        world.control.refuses.add(NEXT)
+        world.store.place(2, Why.CHAMPION)
+        world.store.place(1, None)
+
+        await world.run_for(600)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_model_of_an_agent_that_nothing_is_known_of_is_unloaded_and_what_people_loaded_stays(tmp_path):
+    async def scenario(world: World) -> None:
+        stray = served_name("churn", "9")
+        for name in (stray, "resnet"):
+            await world.control.load(name, tmp_path)
+
+        await world.run_for(10)
+
+        assert await world.loaded() == {"resnet"}
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_agent_whose_lease_was_taken_writes_nothing_more(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.epoch = 2
+
+        with pytest.raises(LeadershipLost):
+            await world.agent.tick(1)
+
+        assert world.store.state_of(1) is None
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_without_postgres_nothing_is_unloaded(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.store.available = False
+        world.store.place(1, None)
+
+        with pytest.raises(RegistryUnavailable):
+            await world.agent.tick(world.store.epoch)
+
+        assert await world.loaded() == {NAME}
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_dashboards_see_how_many_versions_are_in_which_state_and_how_many_are_missing(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.refuses.add(NEXT)
+        world.store.place(1, Why.CHAMPION)
+        world.store.place(2, Why.CHALLENGER)
+        await world.run_for(600)
+
+        assert world.telemetry.gauges["loaded_versions", "AVAILABLE"] == 1
+        assert world.telemetry.gauges["loaded_versions", "ERROR"] == 1
+        assert world.telemetry.gauges["versions_not_available",] == 1
+
+    in_a_world(tmp_path, scenario)
