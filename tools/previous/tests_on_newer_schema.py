@@ -33,6 +33,7 @@ ABOUT_THE_SCHEMA = {
     "test_the_release_before_leaves_a_champion_that_was_set_by_hand": "goes down from the older head",
     "test_every_table_and_view_has_a_decision_for_every_role": "lists every table of the older schema",
     "test_every_role_has_in_the_catalogue_what_was_decided_and_nothing_more": "lists every right, and roles got more",
+    "test_every_check_constraint_of_the_registrys_tables_has_words": "lists each check; endpoints have a source now",
     "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried[understudy_proxy]": _MAY_MORE,
     "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried[understudy_retention]": _MAY_MORE,
     "test_a_champion_that_was_set_by_hand_stays_and_the_way_back_is_named": "a rollback now brings the one before back",
