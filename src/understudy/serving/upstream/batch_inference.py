@@ -11,8 +11,11 @@ from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.upstream.row_deadlines import WaitingRow
 
-MAX_HALVINGS = 16
-"""How often one batch may be cut in half: enough to find two spoilt rows among 256."""
+PARTS = 8
+"""A call that was refused is asked again in so many parts, each with an eighth of its rows: of 256 rows the one that
+spoils the call is alone after three such rounds."""
+MAX_PART_CALLS = 16
+"""Calls for such parts that a version is asked side by side, those of all its batches together."""
 INLINE_VALUES = 65_536
 """Of an answer that becomes predictions on the event loop, in some 10 ms; the millions that fit into a message take up
 to 0.3 s, in a thread (measured)."""
@@ -34,9 +37,17 @@ class BatchInference:
         self._batches = version.input_schema.batch
         self._backend = backend
         self._now = now
+        self._part_calls = asyncio.Semaphore(MAX_PART_CALLS)
 
-    async def answer(self, batch: list[WaitingRow], retries: "_Retries | None" = None) -> bool:
+    async def answer(self, batch: list[WaitingRow]) -> bool:
         """Answer each row, or give it its own error; return whether a model server answered for all of them."""
+        problem = await self._ask(batch)
+        if isinstance(problem, BadAnswer):
+            await self._ask_in_parts(batch, problem)
+        return problem is None
+
+    async def _ask(self, batch: list[WaitingRow]) -> ServingError | None:
+        """Answer rows by one call, or return its error, which the rows have then; a refusal may be one row's alone."""
         try:
             tensor = await self._infer([waiting.row for waiting in batch], max([waiting.deadline for waiting in batch]))
             about = (self._output_schema, tensor, len(batch))
@@ -45,27 +56,35 @@ class BatchInference:
             else:
                 predictions = await asyncio.to_thread(predictions_of, *about, batch=self._batches)
         except BadAnswer as problem:
-            await self._answer_halves(batch, retries or _Retries(), problem)
+            return problem
         except ServingError as problem:
             self.fail(batch, problem)
-        else:
-            now = self._now()
-            for waiting, prediction in zip(batch, predictions, strict=True):
-                waiting.end(prediction, now)
-            return True
-        return False
+            return problem
+        now = self._now()
+        for waiting, prediction in zip(batch, predictions, strict=True):
+            waiting.end(prediction, now)
+        return None
 
-    async def _answer_halves(self, batch: list[WaitingRow], retries: "_Retries", problem: BadAnswer) -> None:
-        """Find the row that spoilt a call by halving; a version that refuses everything is not asked for ever."""
-        waiting = [one for one in batch if one.take is not None]
-        if len(batch) == 1 or not retries.left:
-            self.fail(waiting, problem)
+    async def _ask_in_parts(self, refused: list[WaitingRow], problem: BadAnswer) -> None:
+        """Ask again in parts, side by side, until each row that spoils a call is alone: only such a row fails.
+
+        Each further call has fewer rows than the one it follows, so a batch of n rows costs fewer than 2 n calls,
+        however many of them are spoilt.
+        """
+        if len(refused) == 1:
+            self.fail(refused, problem)
             return
-        retries.left -= 1
-        middle = len(waiting) // 2
-        for half in (waiting[:middle], waiting[middle:]):
-            if half:
-                await self.answer(half, retries)
+        size = -(-len(refused) // PARTS)
+        async with asyncio.TaskGroup() as parts:
+            for start in range(0, len(refused), size):
+                parts.create_task(self._ask_part(refused[start : start + size]))
+
+    async def _ask_part(self, part: list[WaitingRow]) -> None:
+        async with self._part_calls:
+            waiting = [one for one in part if one.take is not None]  # a deadline may have come before the part's turn
+            problem = await self._ask(waiting) if waiting else None
+        if isinstance(problem, BadAnswer):
+            await self._ask_in_parts(waiting, problem)
 
     async def _infer(self, rows: Sequence[Row], deadline: float) -> Tensor:
         budget = deadline - self._now()
@@ -80,10 +99,3 @@ class BatchInference:
         now = self._now()
         for waiting in rows:
             waiting.end(problem, now)
-
-
-class _Retries:
-    """How often one batch may still be cut in half."""
-
-    def __init__(self) -> None:
-        self.left = MAX_HALVINGS

@@ -13,6 +13,7 @@ from virtual_time import run_in_virtual_time
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
+from understudy.serving.upstream.batch_inference import MAX_PART_CALLS, BatchInference
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.row_deadlines import WaitingRow
 
@@ -126,13 +127,74 @@ async def test_rows_left_over_from_a_full_batch_leave_without_waiting_for_a_call
     await asyncio.gather(*calls)
 
 
-async def test_a_version_that_refuses_everything_is_not_asked_for_ever():
+async def test_a_version_that_refuses_everything_is_asked_once_more_for_each_row_and_not_for_ever():
     backend = MemoryBackend(echo, error=BadAnswer("INVALID_ARGUMENT"))
 
     answers = await call_all(a_caller(backend, concurrency=1, batch_rows=256), [1.0] * 257)
 
     assert all(isinstance(answer, BadAnswer) for answer in answers)
-    assert len(backend.calls) <= 2 + 2 * 16
+    assert len(backend.calls) == (1 + 8 + 64 + 256) + 1
+
+
+def test_callers_beside_many_that_spoil_their_calls_are_answered_in_time():
+    async def scenario() -> list[object]:
+        clock = asyncio.get_running_loop().time
+        caller = a_caller(MemoryBackend(echo, delay_seconds=0.02), batch_rows=256, gap_seconds=0.002, now=clock)
+        answers: list[object] = []
+
+        async def calls_of(value: float) -> None:
+            while clock() < 5:
+                (answer,) = await asyncio.gather(caller.call(row_of(value), clock() + 1), return_exceptions=True)
+                if value != SPOILT:
+                    answers.append(answer)
+
+        await asyncio.gather(*(calls_of(SPOILT if n % 5 else float(n)) for n in range(80)))
+        return answers
+
+    answers = run_in_virtual_time(scenario())
+
+    assert len(answers) > 100
+    assert [answer for answer in answers if isinstance(answer, BaseException)] == []
+
+
+class CountedRow:
+    """A row, and what it was answered, which has to be one thing."""
+
+    def __init__(self, value: float, now: float, seconds: float) -> None:
+        self.value = value
+        self.found: list[object] = []
+        self.waiting = WaitingRow(row_of(value), now + seconds, now, self.found.append)
+
+
+@settings(deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=256), st.sets(st.integers(0, 255), max_size=20))
+def test_wherever_rows_spoil_a_call_each_other_row_has_its_answer_once_and_calls_are_bounded(spoilt, gone):
+    async def scenario() -> tuple[list[CountedRow], MemoryBackend, int]:
+        clock = asyncio.get_running_loop().time
+        backend, most = MemoryBackend(echo, delay_seconds=0.01), 0
+
+        def counting(rows: Sequence[Row]) -> Tensor:
+            nonlocal most
+            most = max(most, backend.in_flight)
+            return echo(rows)
+
+        backend.function = counting
+        rows = [CountedRow(SPOILT if is_spoilt else float(n), clock(), 5.0) for n, is_spoilt in enumerate(spoilt)]
+        for number, row in enumerate(rows):
+            if number in gone:
+                asyncio.get_running_loop().call_later(0.015, row.waiting.leave)
+        await BatchInference(a_version(), backend, clock).answer([row.waiting for row in rows])
+        return rows, backend, most
+
+    rows, backend, most = run_in_virtual_time(scenario())
+
+    for number, row in enumerate(rows):
+        assert len(row.found) == 1 or (number in gone and not row.found)
+        for found in row.found:
+            assert isinstance(found, BadAnswer) if row.value == SPOILT else found.score == row.value
+    assert len(backend.calls) == 1 or len(backend.calls) < 2 * len(rows)
+    assert most <= MAX_PART_CALLS
+    assert all(len(call) for call in backend.calls)
 
 
 async def test_a_value_that_is_not_finite_costs_its_row_and_no_second_call():
