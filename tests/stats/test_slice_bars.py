@@ -150,3 +150,54 @@ def test_a_routed_category_that_is_equal_is_hardly_ever_named(entities, volume):
 
     say(f"an equal routed category, {entities:,} entities, {volume}/min", f"a name in {false} of {len(EQUAL_RUNS)}")
     assert false <= 0.05 * len(EQUAL_RUNS)
+
+
+def with_made_up(windows: list[Window], numbers: range) -> list[Window]:
+    """Return windows of which the first has a call of each of so many categories that callers made up."""
+    one_call = no_counts()
+    one_call[0] = (1, 0, 0, round(np.log(10_000) * MICRO))
+    made_up = {Slice("category", f"a-{number}"): one_call for number in numbers}
+    first = windows[0]
+    return [replace(first, calls=first.calls + len(made_up), slices={**made_up, **first.slices}), *windows[1:]]
+
+
+def minute_of_slow_category(volume: int, seed: int, *, made_up: int, again: bool) -> float:
+    """Return the minute in which a slow category of 3 % is named, whatever else is found; infinity for never.
+
+    Args:
+        volume: Requests a minute.
+        seed: Of the run.
+        made_up: Categories that callers make up in the first two minutes.
+        again: Whether they make up as many others in all later stretches.
+    """
+    traffic, tally = Traffic(slow_category(volume), seed), SliceTally(len(STEPS), 30.0)
+    starts: list[float] = []
+    unit_windows, known = UNIT_SECONDS * PER_MINUTE // 60, 0
+    for number, step in enumerate(STEPS, 1):
+        starts.append(known / PER_MINUTE * 60)
+        for _ in range(int(step.dwell_minutes * PER_MINUTE) // unit_windows):
+            windows = traffic.windows(known, unit_windows, step.weight_percent, number)
+            if known == 0 or again:
+                windows = with_made_up(windows, range(known * made_up, (known + 1) * made_up))
+            known += unit_windows
+            for unit in slice_units(windows, ROLLOUT):
+                tally.add(unit, starts)
+            if any(found.counted.slice.value == "c0" for found in failing_slices(tally.counts())):
+                return known / PER_MINUTE
+    return np.inf
+
+
+@pytest.mark.parametrize("volume", [333, 3_000])
+@pytest.mark.parametrize("again", [False, True])
+def test_categories_that_callers_make_up_keep_no_slice_from_being_named(again, volume):
+    alone = [minute_of_slow_category(volume, seed, made_up=0, again=False) for seed in RUNS]
+    beside = [minute_of_slow_category(volume, seed, made_up=64, again=again) for seed in RUNS]
+
+    how = "in each stretch" if again else "once"
+    say(
+        f"a category of 3 % x5 beside 64 made-up ones, {how}, {volume}/min",
+        f"named in {sum(np.isfinite(beside))} of {len(RUNS)}, minute {np.median(beside):.0f}; "
+        f"{sum(np.isfinite(alone))} alone, minute {np.median(alone):.0f}",
+    )
+    assert np.isfinite(beside).all()
+    assert np.median(beside) <= np.median(alone) + 6

@@ -17,7 +17,8 @@ from understudy.core.canary.slices.failing_slices import (
     log_evidence,
 )
 from understudy.core.canary.slices.slice_figures import SliceFigures, SliceSide
-from understudy.core.prediction_log.call_slices import OTHER, ROUTED, Slice
+from understudy.core.canary.slices.slice_places import SlicePlaces
+from understudy.core.prediction_log.call_slices import ROUTED, Slice
 from understudy.core.routing.policy import Role
 from understudy.core.statistics.sequential_evidence import (
     FIRST_ALPHA_SHARE,
@@ -27,7 +28,7 @@ from understudy.core.statistics.sequential_evidence import (
     Rates,
     rate_gains,
 )
-from understudy.core.windows.slices import MAX_CELLS, MAX_VALUES, SLICE_BUCKETS, SliceColumn
+from understudy.core.windows.slices import SLICE_BUCKETS, SliceColumn
 from understudy.core.windows.slices import SliceCounts as Counted
 from understudy.core.windows.window import MICRO, Window
 
@@ -103,6 +104,12 @@ class _Process:
         self.units += found.is_compared
         self.failing += found.is_failing
 
+    def clear(self, cell: int) -> None:
+        """Begin anew with another slice in a place."""
+        for array in (self.gains, self.scores, self.figures, self.failing):
+            array[:, cell] = 0.0
+        self.units[cell] = 0.0
+
     def grow(self, cells: int) -> None:
         """Have room for so many slices."""
         more = cells - self.units.size
@@ -133,8 +140,7 @@ class SliceTally:
     def __init__(self, planned: int, warm_from: float) -> None:
         self._planned = max(1, planned)
         self._warm_from = warm_from
-        self._cells: dict[Slice, int] = {}
-        self._values: dict[str, int] = {}
+        self._places = SlicePlaces()
         self._room = 16
         self._steps: list[_Process] = []
         self._restarts: list[_Process] = []
@@ -142,13 +148,16 @@ class SliceTally:
         """How many restarts have begun."""
         self._rest = np.zeros((2, self._room, len(SliceColumn)))
         self._met = np.zeros(self._room, np.bool_)
+        self._gone = 0
+        """Slices that the challenger met and that lost their places: they are of those that a name was sought among."""
         self._is_routed = np.zeros(self._room, np.bool_)
         """Slices whose calls are none of the judged ones, because their category chose the version."""
 
     def add(self, unit: SliceUnit, step_starts: Sequence[float]) -> None:
         """Count one stretch; they come in their order."""
         self._begin(unit.start, step_starts)
-        places = [[(self._place(one), counts) for one, counts in side.items()] for side in unit.slices]
+        self._seat(unit.slices)
+        places = [[(self._places.place_of(one), counts) for one, counts in side.items()] for side in unit.slices]
         sides = np.stack([self._array_of(side) for side in places])
         found = self._found(unit, sides)
         for process in (*self._steps, *self._restarts):
@@ -157,7 +166,7 @@ class SliceTally:
 
     def counts(self) -> SliceCounts:
         """Return the slices that do worst."""
-        seen = int(self._met.sum())
+        seen = int(self._met.sum()) + self._gone
         processes = [one for one in (*self._steps, *self._restarts) if one.units.any()]
         if not processes or not seen:
             return SliceCounts(seen)
@@ -165,7 +174,7 @@ class SliceTally:
         best = evidence.reshape(-1, self._room).argmax(axis=0)
         most = evidence.reshape(-1, self._room).max(axis=0)
         worst = np.argsort(-most, kind="stable")[:MAX_WORST]
-        names = list(self._cells)
+        names = self._places.names
         return SliceCounts(
             seen,
             tuple(
@@ -176,13 +185,13 @@ class SliceTally:
         )
 
     def figures(self) -> list[SliceFigures]:
-        """Return what was compared of each slice that the challenger met, since the first step."""
+        """Return what was compared of each slice that the challenger met, since it has its place."""
         if not self._steps:
             return []
         first = self._steps[0]  # which is never let go, so it has all that was compared
         return [
             SliceFigures(one, float(first.units[cell]), *(SliceSide(*side) for side in first.figures[:, cell].tolist()))
-            for one, cell in self._cells.items()
+            for cell, one in enumerate(self._places.names)
             if self._met[cell]
         ]
 
@@ -211,25 +220,21 @@ class SliceTally:
         found[:, :, _LOG_LATENCY] /= MICRO
         return found
 
-    def _place(self, one: Slice) -> int | None:
-        place = self._cells.get(one)
-        if place is not None:
-            return place
-        if one.value != OTHER and self._values.get(one.feature, 0) >= MAX_VALUES:
-            return self._place(Slice(one.feature, OTHER))
-        if len(self._cells) >= MAX_CELLS:
-            return None
-        self._values[one.feature] = self._values.get(one.feature, 0) + (one.value != OTHER)
-        place = self._cells[one] = len(self._cells)
-        if place == self._room:
-            self._room *= 2
+    def _seat(self, slices: tuple[Counted, Counted]) -> None:
+        """Give the slices of a stretch their places; what was counted in those that change hands is let go."""
+        for cell in self._places.add(slices):
+            self._gone += int(self._met[cell])
+            self._met[cell] = False
+            for process in (*self._steps, *self._restarts):
+                process.clear(cell)
+        while len(self._places.names) > self._room:
+            more, self._room = self._room, 2 * self._room
             for process in (*self._steps, *self._restarts):
                 process.grow(self._room)
-            self._rest = np.pad(self._rest, ((0, 0), (0, place), (0, 0)))
-            self._met = np.pad(self._met, (0, place))
-            self._is_routed = np.pad(self._is_routed, (0, place))
-        self._is_routed[place] = one.feature == ROUTED
-        return place
+            self._rest = np.pad(self._rest, ((0, 0), (0, more), (0, 0)))
+            self._met = np.pad(self._met, (0, more))
+        names = self._places.names
+        self._is_routed = np.array([one.feature == ROUTED for one in names] + [False] * (self._room - len(names)))
 
     def _found(self, unit: SliceUnit, sides: FloatArray) -> _Found:
         sums = sides.sum(axis=2)

@@ -17,7 +17,7 @@ from understudy.core.canary.slices.failing_slices import (
 from understudy.core.canary.slices.slice_tally import SliceTally, SliceUnit, slice_units
 from understudy.core.prediction_log.call_slices import ROUTED, Slice
 from understudy.core.routing.policy import Role
-from understudy.core.windows.slices import MAX_CELLS, SLICE_BUCKETS, SliceColumn
+from understudy.core.windows.slices import MAX_CELLS, MAX_VALUES, SLICE_BUCKETS, SliceColumn
 from understudy.core.windows.window import MICRO, Window, WindowKey
 
 GOLD, SILVER = Slice("category", "gold"), Slice("category", "silver")
@@ -175,6 +175,23 @@ def test_more_slices_than_are_told_apart_are_other_and_memory_is_bounded():
     counts = tallied(many, many, units=1)
 
     assert counts.seen <= MAX_CELLS
+
+
+def test_what_was_counted_of_a_slice_that_lost_its_place_is_no_others():
+    made_up = {Slice("category", f"a-{number}"): counted(1, failing=1.0) for number in range(MAX_VALUES)}
+    silver_alone = {SILVER: counted(200)}, {SILVER: counted(20)}
+    tally = SliceTally(5, 0.0)
+    for number in range(3):
+        tally.add(a_unit(number, *({**made_up, **side} for side in silver_alone)), [0.0])
+    for number in range(3, 13):
+        tally.add(a_unit(number, EQUAL, FAILING), [0.0])
+
+    names = failing_slices(tally.counts())
+
+    assert tally.counts().seen == MAX_VALUES + 2  # "other" as well, and the one whose place gold has
+    (gold,) = (one for one in tally.figures() if one.slice == GOLD)
+    assert gold.units == 7  # it has more than twice the calls of a made-up one in its fourth stretch
+    assert names[0].counted.slice == GOLD
 
 
 def test_stretches_come_from_windows_by_generation_and_role():
