@@ -20,6 +20,7 @@ from understudy.client.calls import (
     receipt_call,
 )
 from understudy.client.connection import DEFAULT_SECONDS, Connection, lower_names, request_headers, with_part
+from understudy.client.deadlines import Deadline, bound_by
 from understudy.client.problems import Answer, ProxyAway, understood
 from understudy.client.retries import Attempts, Retries
 from understudy.errors import DeadlineExceeded, UnderstudyError
@@ -53,6 +54,8 @@ class Client:
         self._retries = retries or Retries()
         self._sleep = sleep
         self._http = httpx2.Client(timeout=timeout_seconds, **self._connection.options())
+        self._deadline = Deadline()
+        bound_by(self._http, self._deadline)
 
     def __repr__(self) -> str:
         return f"Client({self._connection.url!r})"
@@ -125,7 +128,10 @@ class Client:
         headers = request_headers(seconds, has_body=call.body is not None)
         url, body = f"{self._connection.url}{call.path}", bytearray()
         try:
-            with self._http.stream(call.method, url, content=call.body, headers=headers, timeout=seconds) as response:
+            with (
+                self._deadline.within(ends_at),
+                self._http.stream(call.method, url, content=call.body, headers=headers, timeout=seconds) as response,
+            ):
                 for part in response.iter_bytes():
                     body = with_part(body, part)
                     if time.monotonic() > ends_at:
