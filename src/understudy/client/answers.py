@@ -1,13 +1,31 @@
 """What the proxy answers, as values."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Self
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
-from understudy.client.problems import error_of
+from understudy.client.problems import ProxyAway, error_of
 from understudy.errors import InternalFault, UnderstudyError
 
 Label = str | int | float | bool
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _of_a_proxy(read: Callable[P, T]) -> Callable[P, T]:
+    """Let a function that reads answers raise ``ProxyAway`` for JSON that no proxy writes."""
+
+    @wraps(read)
+    def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return read(*arguments, **options)
+        except (AttributeError, LookupError, TypeError) as problem:
+            what = f"{type(problem).__name__}: {problem}"
+            detail = f"the server that answers is no proxy of this version: its answer has another form ({what:.200})"
+            raise ProxyAway(detail, is_passing=False) from None
+
+    return checked
 
 
 class Fallback(NamedTuple):
@@ -49,6 +67,7 @@ class Prediction(_Answered):
     labels: tuple[Label, ...] | None = None
 
     @classmethod
+    @_of_a_proxy
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return the prediction of an answer, or of a member of a batch."""
         said = document["prediction"]
@@ -69,6 +88,7 @@ class Member(NamedTuple):
     error: UnderstudyError | None
 
     @classmethod
+    @_of_a_proxy
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return a member of a batch."""
         problem = document.get("error")
@@ -99,6 +119,7 @@ class BatchAnswer(NamedTuple):
         return tuple(member.prediction for member in self.members if member.prediction is not None)
 
     @classmethod
+    @_of_a_proxy
     def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
         """Return the members of the answers to a batch's calls."""
         return cls(tuple(Member.read(member) for document in documents for member in document["predictions"]))
@@ -123,6 +144,7 @@ class Ranking(_Answered):
     """With ``top_k``."""
 
     @classmethod
+    @_of_a_proxy
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return the ranking of an answer."""
         said = document["prediction"]
@@ -152,9 +174,10 @@ class Receipt(NamedTuple):
     generation: int
 
     @classmethod
+    @_of_a_proxy
     def read(cls, document: Mapping[str, Any]) -> Self:
         """Return the receipt of an answer; what later releases add to it is left out."""
-        named: dict[str, Any] = {name: document.get(name) for name in cls._fields}
+        named: dict[str, Any] = {name: document[name] for name in cls._fields}
         return cls(**named)
 
 
@@ -166,6 +189,7 @@ class StoredOutcomes(NamedTuple):
     """From before: an event counts once."""
 
     @classmethod
+    @_of_a_proxy
     def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
         """Return the sums of the answers to several calls."""
         told = [(document["new"], document["known"]) for document in documents]
@@ -186,5 +210,7 @@ def _answered(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _tuple_or_none(values: Iterable[Any] | None) -> tuple[Any, ...] | None:
+def _tuple_or_none(values: Any) -> tuple[Any, ...] | None:
+    if values is not None and not isinstance(values, list):
+        raise TypeError(f"expected a list, got {values!r:.40}")
     return None if values is None else tuple(values)

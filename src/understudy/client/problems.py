@@ -84,9 +84,10 @@ def error_of(document: Mapping[str, Any]) -> UnderstudyError | None:
     error = kind.__new__(kind)
     UnderstudyError.__init__(error, str(document.get("detail") or ""), hint=str(document.get("next") or "") or None)
     if isinstance(error, RequestError):
+        places = document.get("errors")
         error.violations = tuple(
             Violation(str(place.get("pointer", "")), str(place.get("detail", "")))
-            for place in document.get("errors") or ()
+            for place in (places if isinstance(places, list) else ())
             if isinstance(place, Mapping)
         )
     return error

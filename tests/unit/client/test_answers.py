@@ -3,6 +3,7 @@
 import pytest
 
 from understudy.client.answers import BatchAnswer, BestTreatment, Fallback, Prediction, Ranking, Receipt, StoredOutcomes
+from understudy.client.problems import ProxyAway
 from understudy.errors import EntityIdInvalid
 
 ANSWERED = {"model": "visits", "version": "1", "role": "champion", "prediction_id": "01a1", "generation": 3}
@@ -67,3 +68,42 @@ def test_what_a_later_release_adds_to_a_receipt_is_left_out():
 
 def test_stored_outcomes_are_summed():
     assert StoredOutcomes.read([{"new": 2, "known": 1}, {"new": 3, "known": 0}]) == StoredOutcomes(5, 1)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"prediction": None},
+        {"prediction": "x"},
+        {"prediction": {"scores": 1}},
+        {"prediction": {"scores": "abc"}},
+        {"prediction": {"score": 1}, "fallback": "x"},
+        {"prediction": {"score": 1}, "defaulted": 5},
+    ],
+)
+def test_json_that_no_proxy_writes_is_another_servers(changed):
+    with pytest.raises(ProxyAway, match="no proxy of this version") as raised:
+        Prediction.read({**ANSWERED, **changed})
+
+    assert not raised.value.is_passing
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        (Prediction, {}),
+        (Ranking, {}),
+        (Ranking, {**ANSWERED, "prediction": {"treatments": 1, "best": [1]}}),
+        (Receipt, {}),
+        (BatchAnswer, [{}]),
+        (BatchAnswer, [{"predictions": 5}]),
+        (BatchAnswer, [{"predictions": ["x"]}]),
+        (BatchAnswer, [{"predictions": [{"error": "x"}]}]),
+        (StoredOutcomes, [{"new": "x", "known": 1}]),
+        (StoredOutcomes, [{}]),
+    ],
+)
+def test_rankings_receipts_batches_and_outcomes_of_another_form_are_another_servers(kind, document):
+    with pytest.raises(ProxyAway, match="no proxy of this version"):
+        kind.read(document)

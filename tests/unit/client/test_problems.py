@@ -57,6 +57,14 @@ def test_places_come_with_the_error():
     assert [tuple(place) for place in raised.value.violations] == [("/inputs/age", "missing")]
 
 
+@pytest.mark.parametrize("places", [5, "x", {"pointer": "/"}, True, None])
+def test_places_of_another_form_are_none(places):
+    with pytest.raises(InputInvalid) as raised:
+        understood(422, {}, orjson.dumps({"code": "E101", "detail": "1 problem", "errors": places}))
+
+    assert raised.value.violations == ()
+
+
 @pytest.mark.parametrize(
     ("status", "body", "is_passing"),
     [(503, b"<html>", True), (429, b"{}", True), (404, b"<html>", False), (200, b"[1]", False), (200, b"", False)],
