@@ -70,8 +70,9 @@ MOST_STRING_BYTES = 16_777_216
 """Most that a schema may permit of one string; bodies are limited besides."""
 MAX_SLICE_FEATURES = 4
 """Features of a version that are marked as slices: each call counts once for each of them."""
-NO_SLICES = frozenset({"category", "entity_id"})
-"""The call's own category is a slice without a mark; an entity is none, whatever its values are."""
+NO_SLICES = frozenset({"category", "category route", "entity_id"})
+"""The call's own category is a slice without a mark, and so is one that is routed; an entity is none, whatever its
+values are."""
 MAX_DIMENSIONS = 32
 """Half of what numpy takes; nested values are checked by recursion, which must end before Python's limit."""
 

@@ -7,6 +7,7 @@ from builders import an_input_schema
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.prediction_log.call_slices import ROUTED
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.compile import MAX_FEATURES, compile_input_schema, compile_output_schema
 from understudy.core.schema.schema import InputSchema, single_values
@@ -191,6 +192,7 @@ def test_tensors_of_one_row_do_not_run_into_each_other_in_the_hash():
         ({"features": [{"name": "x", "dtype": "string", "shape": [2], "slice": True}]}, "truth value"),
         ({"features": [{"name": "entity_id", "dtype": "string", "slice": True}]}, "the call's own"),
         ({"features": [{"name": "category", "dtype": "string", "slice": True}]}, "the call's own"),
+        ({"features": [{"name": ROUTED, "dtype": "string", "slice": True}]}, "the call's own"),
         ({"features": [{"name": f"x{n}", "dtype": "string", "slice": True} for n in range(5)]}, "at most 4"),
         ({"features": [{"name": "x", "dtype": "float32"}] * 2}, "one name"),
         (an_input_schema(tensors=[]), "input_schema.tensors"),
