@@ -9,7 +9,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from understudy.entrypoints.proxy.api.predict_route import Receive, Scope, Send, read_body
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.server.connection import Connection
 from understudy.entrypoints.proxy.server.request_state import State
@@ -117,8 +117,10 @@ class Watched(Connection):
 class Peer:
     """A caller's end of a connection."""
 
-    def __init__(self, fast_path: FakeFastPath | None = None, held: socket.socket | None = None) -> None:
-        config = uvicorn.Config(echo, log_config=None, lifespan="off", ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS)
+    def __init__(
+        self, fast_path: FakeFastPath | None = None, held: socket.socket | None = None, app: App = echo
+    ) -> None:
+        config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS)
         self.server, self.state = ServerState(), {FAST_PATH: fast_path or FakeFastPath()}
         self.transport = FakeTransport(held)
         self.connection = Watched(

@@ -15,6 +15,7 @@ from understudy.entrypoints.proxy.server.response_writer import (
     IS_LOST,
     WRITE_WHOLE,
     LastResponse,
+    is_lost,
     write_whole,
 )
 from understudy.entrypoints.proxy.server.timeouts import KeepAliveTimeout
@@ -141,5 +142,5 @@ class ParserCallbacks(HttpToolsProtocol):
         self.headers += headers  # the list that the scope has
         super().on_headers_complete()
         self.scope[WRITE_WHOLE] = partial(write_whole, self.cycle)  # type: ignore[literal-required]  # an addition
-        self.scope[IS_LOST] = self.transport.is_closing  # type: ignore[literal-required]  # another one
+        self.scope[IS_LOST] = partial(is_lost, self.cycle)  # type: ignore[literal-required]  # another one
         self.cycle.message_event.set()

@@ -112,6 +112,12 @@ def write_whole(cycle: RequestResponseCycle, status: int, headers: Iterable[Head
     return True
 
 
+def is_lost(cycle: RequestResponseCycle) -> bool:
+    """Whether a request's connection is closed; uvicorn is told then, which itself tells only the newest request."""
+    cycle.disconnected = cycle.disconnected or cycle.transport.is_closing()
+    return cycle.disconnected
+
+
 def last_text_answer(status: int, default_headers: list[Header], text: bytes) -> bytes:
     """Return the bytes of a plain-text response after which the connection is closed."""
     return last_answer(status, default_headers, b"content-type: text/plain; charset=utf-8\r\n", text)

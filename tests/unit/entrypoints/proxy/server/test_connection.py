@@ -19,6 +19,7 @@ from connection_world import (
 )
 from virtual_time import in_virtual_time
 
+from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES
 from understudy.entrypoints.proxy.server.connection import DRAINING, MAX_HEAD, Connection
 
@@ -231,6 +232,43 @@ async def test_requests_that_wait_for_a_turn_are_not_begun_once_their_connection
 
     assert len(peer.transport.bodies) == answered < 1_000
     assert problems == []
+
+
+class Untraced:
+    """A handler of predict calls, as far as a request without a defect needs one."""
+
+    tracer = None
+
+
+@in_virtual_time
+async def test_a_request_that_is_let_go_as_its_connection_is_lost_is_no_error_of_the_server(caplog):
+    lost, begun = asyncio.Event(), []
+
+    async def writes_late(scope: Any, _receive: Any, _send: Any) -> None:
+        begun.append(scope["path"])
+        await lost.wait()
+        raise RuntimeError("the handler is closed")  # as uvloop says of a connection that was reset
+
+    identified = RequestIdMiddleware(writes_late, Untraced, lambda: "a" * 32)  # type: ignore[arg-type]  # all it asks for
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await identified(scope, receive, send)
+
+    peer = Peer(app=app)
+    problems: list[Any] = []
+    peer.transport.loop.set_exception_handler(lambda _loop, context: problems.append(context))
+    peer.send(PLAIN % b"{}" + PLAIN % b"{}")
+    await peer.settle()
+
+    peer.transport.abort()
+    peer.connection.connection_lost(ConnectionResetError())
+    lost.set()
+    await peer.settle()
+
+    assert begun == ["/"]  # the second waits for the first one's answer
+    assert [record.getMessage() for record in caplog.records] == []
+    assert problems == []
+    assert peer.transport.written == b""
 
 
 @in_virtual_time
