@@ -2,6 +2,7 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ class CountedRow:
 
     def __init__(self, value: float, now: float, seconds: float) -> None:
         self.value = value
-        self.found: list[object] = []
+        self.found: list[Any] = []
         self.waiting = WaitingRow(row_of(value), now + seconds, now, self.found.append)
 
 
