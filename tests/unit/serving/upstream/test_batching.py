@@ -164,7 +164,9 @@ class CountedRow:
     def __init__(self, value: float, now: float, seconds: float) -> None:
         self.value = value
         self.found: list[Any] = []
-        self.waiting = WaitingRow(row_of(value), now + seconds, now, self.found.append)
+        self.waiting = WaitingRow(
+            row=row_of(value), deadline=now + seconds, since=now, take=lambda over: self.found.append(over.found)
+        )
 
 
 @settings(deadline=None)
