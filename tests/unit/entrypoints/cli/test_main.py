@@ -196,14 +196,17 @@ MODULE = sys.argv[1]
 sys.argv = ["understudy", "model", "list", MODULE]
 main()
 """
+NOT_IGNORED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""What a shell starts in the background, tests as well, ignores the signal."""
 IN_ORJSON = "json.decoder"
 """A module that orjson imports while it starts: an exception there crashes the process."""
 
 
 @pytest.mark.parametrize("module", ["typer", "orjson.orjson", IN_ORJSON, "understudy.entrypoints.cli.model.commands"])
 def test_the_signal_itself_ends_a_command_that_is_loading_with_130_and_without_a_word(module, tmp_path):
+    program = f"{NOT_IGNORED}\n{SIGNALLED_AT}"
     done = subprocess.run(
-        [sys.executable, "-c", SIGNALLED_AT, module], capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", program, module], capture_output=True, text=True, timeout=60, check=False,
         env={"PATH": "/usr/bin:/bin"}, cwd=tmp_path,
     )  # fmt: skip
 
