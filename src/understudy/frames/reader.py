@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from understudy.bootstrap.session import Session
 from understudy.core.durations import moment_seconds
 from understudy.entrypoints.demo.running import read_running
+from understudy.errors import NotRegistered
 from understudy.frames.evidence_rows import EVIDENCE_COLUMNS, evidence_rows
 from understudy.frames.experiment_rows import EXPERIMENT_COLUMNS, experiment_rows
 from understudy.frames.rows import Rows
@@ -101,6 +102,8 @@ class Reader:
             await session.registry.show_model(model)
             found = await session.rollouts.latest_id(model) if rollout_id is None else rollout_id
             view = await session.rollouts.view(found)
+            if view.record.state.model_name != model:
+                raise NotRegistered(f"{model} never had a rollout {found}")
             return Rows(EVIDENCE_COLUMNS, evidence_rows(view.record, await session.rollouts.events(found)))
 
         return self._read(read)
@@ -145,7 +148,7 @@ async def _asked(session: Session, sql: str, wanted: WantedRows, limit: int) -> 
             if len(rows) > limit:
                 break
     if unseen:
-        words = f"{unseen:,} rows of that time are in archived months, which only understudy log query reads"
+        words = f"up to {unseen:,} rows of that time are in archived months, which only understudy log query reads"
         warnings.warn(words, stacklevel=2)
     return Rows(columns, rows[:limit], is_complete=len(rows) <= limit, unseen_rows=unseen)
 

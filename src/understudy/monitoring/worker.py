@@ -81,7 +81,7 @@ class MonitorWorker:
         self._is_stopping = False
         self._is_hurried = False
         self._woken = asyncio.Event()
-        """Set by both."""
+        """Set when it is to stop, and when it is to hurry."""
         self._held_until = -inf
         """Until when no other monitor can have the lease; by the monotonic clock."""
         self._limit: asyncio.Timeout | None = None
@@ -178,7 +178,7 @@ class MonitorWorker:
                 pause_seconds = RETRY_SECONDS
                 continue
             if found != epoch:
-                raise LeadershipLost("another monitor has taken the lease")
+                raise LeadershipLost("another process has taken the lease")
             pause_seconds = RENEW_SECONDS
 
     def _seconds_left(self) -> float:

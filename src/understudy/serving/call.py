@@ -54,7 +54,7 @@ class Call(WaitingRow):
     asked: Asked
     """Takes the answer."""
     version: ModelVersion
-    """Who is asked."""
+    """The version that is asked."""
     role: Role
     """Whose answer it is: the route's, after a fallback the champion's."""
     budget_seconds: float

@@ -13,7 +13,7 @@ class LiveResult(NamedTuple):
     columns: tuple[str, ...]
     rows: AsyncIterator[Sequence[Any]]
     unseen_rows: int
-    """Rows of the time that was asked for which are in files of the archive, and so are not read."""
+    """Rows at most of the time that was asked for, by whole days, which are in files of the archive and so not read."""
 
 
 class NewestAsked(NamedTuple):

@@ -89,12 +89,14 @@ END $$;
 CREATE TRIGGER placement_tell AFTER INSERT OR UPDATE OR DELETE ON Placement
     FOR EACH ROW EXECUTE FUNCTION understudy_tell_placement();
 
--- The two things that an agent may do to endpoints. A target that people registered stays theirs; one that the server had
+-- The two things that an agent may do to endpoints; it adds only what the monitor placed there. A target that people registered stays theirs; one that the server had
 -- under an address of before goes.
 CREATE FUNCTION understudy_add_agent_endpoint(version_id BIGINT, server_name TEXT) RETURNS VOID
 LANGUAGE sql SECURITY DEFINER AS $$
     INSERT INTO ModelEndpoint (model_version_id, target, source, server)
-    SELECT version_id, target, 'agent', name FROM ModelServer WHERE name = server_name
+    SELECT version_id, target, 'agent', name FROM ModelServer
+    WHERE name = server_name AND EXISTS (
+        SELECT FROM Placement AS decided WHERE decided.model_version_id = version_id AND decided.server = server_name)
     ON CONFLICT DO NOTHING;
     DELETE FROM ModelEndpoint AS endpoint USING ModelServer AS its
     WHERE endpoint.model_version_id = version_id AND endpoint.server = server_name AND its.name = server_name
@@ -186,7 +188,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'SELECT', 'WarmUpRequest'),
     ('understudy_engineer', 'SELECT', 'WarmUpAnswer'),
     ('understudy_engineer', 'SELECT', 'ModelServer, Placement, LoadedVersion, AgentLease'),
-    ('understudy_engineer', 'SELECT, INSERT, UPDATE, DELETE', 'VersionLoading'),
+    ('understudy_engineer', 'SELECT, INSERT, UPDATE', 'VersionLoading'),
     ('understudy_engineer', 'USAGE', 'SEQUENCE modelversion_id_seq, modelendpoint_id_seq, rollout_id_seq, rolloutevent_id_seq, '
         'experiment_id_seq, warmuprequest_id_seq'),
     ('understudy_engineer', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ)'),

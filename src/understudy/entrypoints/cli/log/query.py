@@ -95,7 +95,9 @@ def _ask_postgres(settings: Settings, question: Question, advice: str) -> None:
 
     unseen = with_session(ask, settings)
     if unseen:
-        advise(f"! {unseen:,} rows of that time are in the archive, and were not seen", *([advice] if advice else []))
+        advise(
+            f"! up to {unseen:,} rows of that time are in the archive, and were not seen", *([advice] if advice else [])
+        )
 
 
 async def _first_rows(rows: AsyncIterator[Sequence[Any]], at_most: int) -> list[Sequence[Any]]:

@@ -16,7 +16,7 @@ MAX_CALLS = 1_000
 
 
 class Told(NamedTuple):
-    """Who is told of what."""
+    """What is done with calls, with a gap, and while Postgres is away."""
 
     calls: Callable[[Sequence[CallLine]], None]
     skipped: Callable[[], None]
@@ -42,7 +42,7 @@ async def follow(
     calls = await log.newest(asked._replace(at_most=max(asked.at_most, MAX_CALLS)))
     told.calls(calls[-asked.at_most :])
     seen = {call.id: call.predicted_at for call in calls}
-    newest = max(seen.values(), default=time.time())
+    newest = _past(max(seen.values(), default=time.time()))
     done = 0
     while turns is None or done < turns:
         done += 1
@@ -57,5 +57,10 @@ async def follow(
             told.skipped()
         told.calls(fresh)
         seen |= {call.id: call.predicted_at for call in fresh}
-        newest = max([newest, *(call.predicted_at for call in fresh)])
+        newest = _past(max([newest, *(call.predicted_at for call in fresh)]))
         seen = {number: at for number, at in seen.items() if at >= newest - LATE_SECONDS}
+
+
+def _past(moment: float) -> float:
+    """Return a moment that is not in the future: a proxy whose clock is ahead must not hide other proxies' calls."""
+    return min(moment, time.time())
