@@ -1,5 +1,6 @@
 """A challenger that is slow for one category: from rows of the spool, over a real Postgres, to an operator."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ from understudy.rollout.verdicts.replay import Replay, judged_again
 
 pytestmark = pytest.mark.timeout(180)
 PLAN = RolloutPlan((Step(10, 3_000, 1_000), Step(100, 0, 0)), canary_limits={"detectable_ratio": 3})
+SLOWER = "(typical latency|slow answers)"
+"""Where a stretch begins, so the clock, decides which of the two is proven first."""
 CALLS, GOLD = 1_000, 20
 """Calls a minute, of which each tenth is the challenger's; and every how many-th of both has the category."""
 
@@ -119,10 +122,10 @@ async def test_a_category_that_is_slower_holds_the_step_is_named_and_told_once(
     state = waits.record.state
 
     assert (state.phase, state.waiting_for) == (Phase.WAITING, WaitingFor.TIME)
-    assert state.reason.startswith("stops at 10 %: category=gold: typical latency ")
+    assert re.match(rf"stops at 10 %: category=gold: {SLOWER} ", state.reason)
     assert state.reason.endswith("no check takes the version back: an operator decides")
     assert shown.out.count("for example prediction") == 3
-    assert "slice category=gold: typical latency" in " ".join(shown.out.split())
+    assert re.search(f"slice category=gold: {SLOWER}", " ".join(shown.out.split()))
     assert [one["value"] for one in as_json["events"][-1]["slices"]] == ["gold"]
     again = [found for _, found in judged_again(await world.store.events(world.id)) if isinstance(found, Replay)]
     assert [found.agrees for found in again] == [True] * len(again)
@@ -145,7 +148,7 @@ async def test_a_category_that_is_routed_is_compared_with_the_entities_that_are_
 
     state = waits.record.state
     assert (state.phase, state.waiting_for) == (Phase.WAITING, WaitingFor.TIME)
-    assert state.reason.startswith("stops at 10 %: category route=gold: typical latency ")
+    assert re.match(rf"stops at 10 %: category route=gold: {SLOWER} ", state.reason)
     assert shown.out.count("for example prediction") == 3
     assert "category route=gold" in shown.out.partition("slices, champion → challenger:")[2]
     assert [found.agrees for found in again] == [True] * len(again)
@@ -187,4 +190,4 @@ async def test_a_guard_waits_as_well_and_doctor_says_why(category: SlowCategory,
     assert waits.record.state.kind is Kind.GUARD
     assert waits.record.state.phase is Phase.WAITING
     assert guard.failure is not None
-    assert "category=gold: typical latency" in guard.failure
+    assert re.search(f"category=gold: {SLOWER}", guard.failure)
