@@ -221,6 +221,47 @@ async def test_an_endpoint_that_people_registered_at_the_same_address_stays_thei
     assert await database.fetchval("SELECT source FROM ModelEndpoint") == "manual"
 
 
+async def test_a_server_that_was_renamed_sees_what_it_serves_and_takes_its_endpoints_over(
+    database, database_url, agent, login
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version_id)
+    renamed = SERVER._replace(name="onnx-a")
+    url = await login("understudy_agent")
+    lease = PostgresLease(url, timeout_seconds=10, row=agent_of(renamed.name))
+    epoch = await lease.take_or_renew("b:1:y")
+    await lease.close()
+    assert epoch is not None
+    successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch)
+
+    (seen,) = await successor.seen(renamed)
+    assert (seen.why, seen.record, seen.has_endpoint, seen.owns_endpoint) == (None, None, True, False)
+    await successor.store.write(version_id, LoadingState.LOADING, epoch)
+    await successor.store.announce(version_id, epoch)
+    (seen,) = await successor.seen(renamed)
+    await successor.store.close()
+
+    assert seen.owns_endpoint
+    rows = await database.fetch("SELECT target, source, server FROM ModelEndpoint")
+    assert [tuple(row) for row in rows] == [(SERVER.target, "agent", "onnx-a")]
+
+
+async def test_what_a_server_has_is_seen_after_the_migration_was_taken_back_and_made_again(
+    database, database_url, agent
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+
+    # What 0028_down.sql leaves of agents' endpoints, and of what was wanted.
+    await database.execute("UPDATE ModelEndpoint SET source = 'manual', server = NULL")
+    await database.execute("DELETE FROM VersionLoading")
+    await database.execute("DELETE FROM LoadedVersion")
+
+    (seen,) = await agent.seen()
+    assert (seen.version_id, seen.why, seen.has_endpoint, seen.owns_endpoint) == (version_id, None, True, False)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

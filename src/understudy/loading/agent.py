@@ -157,6 +157,7 @@ class Agent:
             None if record is None else record.state,
             is_served=is_served,
             has_endpoint=version.has_endpoint,
+            may_withdraw=version.owns_endpoint,
             may_retry=record is not None and record.may_retry,
             is_quiet=record is not None and self._is_quiet(version, record),
             is_over=record is not None and record.is_over,
@@ -201,13 +202,13 @@ class Agent:
                 self._start(action, name, partial(self._unload, name, version, unloading.attempt, epoch))
             case _:
                 try:
-                    await self._settle(action, version, record, epoch)
+                    if await self._settle(action, version, record, epoch):
+                        self._on_progress()
                 except PolicyRefused as problem:
                     _log.warning("agent.endpoint_refused", version_id=version.version_id, problem=problem.detail)
-                self._on_progress()
 
-    async def _settle(self, action: Action, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
-        """Do what takes one transaction."""
+    async def _settle(self, action: Action, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> bool:
+        """Do what takes one transaction; return whether that changed anything, and the next round need not wait."""
         match action:
             case Action.ANNOUNCE:
                 async with self._recorded("announce", version, record.attempt, epoch):
@@ -217,13 +218,15 @@ class Agent:
                 is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)
                 self._tell("agent.lost_by_server", version, endpoint_is_gone=is_gone)
             case Action.WITHDRAW:
-                if await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch):
-                    self._tell("agent.withdrawn", version)
+                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch):
+                    return False  # it may be gone at another round, once it is not the last one
+                self._tell("agent.withdrawn", version)
             case Action.FORGET:
                 await self._store.forget(version.version_id, epoch)
             case _:
                 await self._write(version, record._replace(state=LoadingState.END, attempt=0), epoch)
                 self._tell("agent.unloaded", version)
+        return True
 
     async def _write(self, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         await self._store.write(version.version_id, record.state, epoch, attempt=record.attempt, digest=record.digest)

@@ -292,6 +292,42 @@ def test_a_model_of_an_agent_that_nothing_is_known_of_is_unloaded_and_what_peopl
     in_a_world(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("why", [None, Why.CHAMPION])
+def test_a_served_version_whose_endpoint_people_registered_is_not_unloaded_whether_it_is_wanted_or_not(tmp_path, why):
+    async def scenario(world: World) -> None:
+        await world.control.load(NAME, tmp_path)
+        world.store.register_endpoint(1)
+        world.store.place(1, why, has_role=True)
+
+        for _ in range(6):
+            await world.run_for(5)
+            assert await world.loaded() == {NAME}
+
+        assert world.store.state_of(1) is (None if why is None else LoadingState.AVAILABLE)
+        assert world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_others", [False, True])
+def test_an_endpoint_that_cannot_be_taken_back_does_not_hurry_the_rounds(tmp_path, is_others):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        if is_others:
+            world.store.register_endpoint(1)
+        await world.run_for(1)
+        world.store.place(1, None, has_role=True)
+        before = len(world.store.reports)
+
+        async with asyncio.timeout(60):
+            await world.run_for(30)
+
+        assert len(world.store.reports) - before <= 30 / ROUND_SECONDS + 2
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_an_agent_whose_lease_was_taken_writes_nothing_more(tmp_path):
     async def scenario(world: World) -> None:
         world.store.place(1, Why.CHAMPION)

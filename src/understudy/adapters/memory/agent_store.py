@@ -21,6 +21,8 @@ class _Version:
     has_role: bool = False
     digest: str | None = None
     has_endpoint: bool = False
+    is_others: bool = False
+    """Whether people registered the endpoint."""
     record: LoadingRecord | None = None
     error: tuple[str, str] | None = None
     retry_at: float | None = None
@@ -57,6 +59,10 @@ class MemoryAgentStore:
         for tell in self._listeners:
             tell()
 
+    def register_endpoint(self, version_id: int) -> None:
+        """Register the server's address for a version, as people do."""
+        self._versions[version_id].has_endpoint = self._versions[version_id].is_others = True
+
     def ask_again(self, version_id: int) -> None:
         """Have a load that failed begin again."""
         record = self._versions[version_id].record
@@ -90,6 +96,7 @@ class MemoryAgentStore:
                 one.timeout_seconds,
                 one.why,
                 one.has_endpoint,
+                one.has_endpoint and not one.is_others,
                 self._record_of(number, one),
             )
             for number, one in sorted(self._versions.items())
@@ -133,7 +140,7 @@ class MemoryAgentStore:
     async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
         self._fence(epoch)
         one = self._versions[version_id]
-        if not one.has_role:
+        if not (one.has_role or one.is_others):
             one.has_endpoint = False
         if not one.has_endpoint or state is not LoadingState.QUIESCING:
             record = one.record or LoadingRecord(state, 0, may_retry=False, digest=None)

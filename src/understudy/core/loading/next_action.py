@@ -40,6 +40,8 @@ MAX_TASKS: Final[Mapping[Action, int]] = {Action.FETCH: 2, Action.LOAD: 1, Actio
 
 _MAY_SERVE: Final = (LoadingState.LOADING, LoadingState.AVAILABLE, LoadingState.QUIESCING)
 """States of a verified artifact that was given to the server."""
+_NOT_KNOWN: Final = (None, LoadingState.END, LoadingState.UNLOADING)
+"""States that say nothing of what a served copy was loaded from."""
 _IF_NOT_SERVED: Final[Mapping[LoadingState | None, Action]] = {
     LoadingState.LOADING: Action.LOAD,
     LoadingState.AVAILABLE: Action.RELOAD,
@@ -59,6 +61,8 @@ class VersionSeen:
     is_served: bool
     """Whether the server itself says that it is loaded and ready."""
     has_endpoint: bool
+    may_withdraw: bool = True
+    """Whether the endpoint is the agent's own: others' are not its to take back."""
     may_retry: bool = False
     """After an error: whether it is time for the next attempt."""
     is_quiet: bool = False
@@ -93,20 +97,23 @@ def next_actions(seen: Sequence[VersionSeen], busy: Mapping[int, Action]) -> Map
 def _if_wanted(version: VersionSeen) -> Action | None:
     if version.state is LoadingState.ERROR:
         return Action.FETCH if version.may_retry else None
+    if version.is_served and version.has_endpoint and version.state in _NOT_KNOWN:
+        # Proxies call it, by an endpoint that people or an agent of before left: that goes on while it is verified.
+        return Action.FETCH
     if version.state is LoadingState.UNLOADING:
         # The server may be dropping it: it is wanted again once that is over.
-        return _unload(version) if version.is_served else Action.END
+        return Action.UNLOAD if version.is_served else Action.END
     if version.is_served and version.state in _MAY_SERVE:
         return None if version.is_available else Action.ANNOUNCE
     if version.is_served and version.state in (None, LoadingState.END):
-        return _unload(version)  # what it was loaded from is not known
+        return Action.UNLOAD  # what it was loaded from is not known
     return _IF_NOT_SERVED.get(version.state, Action.FETCH)
 
 
 def _if_unwanted(version: VersionSeen, kept: Collection[int]) -> Action | None:
     state = version.state
     if state is LoadingState.AVAILABLE:
-        return None if version.version_id in kept else Action.WITHDRAW
+        return None if version.version_id in kept else _withdraw(version)
     if state is LoadingState.QUIESCING:
         return _unload(version) if version.is_quiet else None
     if version.is_served or version.has_endpoint or state is LoadingState.LOADING:  # which may be about to finish
@@ -117,9 +124,13 @@ def _if_unwanted(version: VersionSeen, kept: Collection[int]) -> Action | None:
     return None if state is None else Action.END
 
 
-def _unload(version: VersionSeen) -> Action:
+def _unload(version: VersionSeen) -> Action | None:
     """Nothing is unloaded that has an endpoint."""
-    return Action.WITHDRAW if version.has_endpoint else Action.UNLOAD
+    return _withdraw(version) if version.has_endpoint else Action.UNLOAD
+
+
+def _withdraw(version: VersionSeen) -> Action | None:
+    return None if version.has_endpoint and not version.may_withdraw else Action.WITHDRAW
 
 
 def _kept_for_their_model(seen: Sequence[VersionSeen]) -> frozenset[int]:

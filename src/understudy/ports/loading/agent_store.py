@@ -38,7 +38,7 @@ class LoadingRecord(NamedTuple):
 
 
 class VersionAtServer(NamedTuple):
-    """A version that the server is to have, or of which something is recorded."""
+    """A version that the server is to have, that proxies may call there, or of which something is recorded."""
 
     version_id: int
     model_name: str
@@ -50,7 +50,9 @@ class VersionAtServer(NamedTuple):
     why: Why | None
     """Why it is wanted; ``None``: it is not."""
     has_endpoint: bool
-    """Whether proxies may call the server for it."""
+    """Whether proxies may call the server for it; the endpoint is the agent's or not."""
+    owns_endpoint: bool
+    """Whether the agent may take it back."""
     record: LoadingRecord | None
 
 
@@ -83,6 +85,8 @@ class AgentStore(Protocol):
 
     async def announce(self, version_id: int, epoch: Epoch) -> None:
         """Add the endpoint and record that the version is available, in one transaction.
+
+        An endpoint at the address that an agent of another name added becomes this agent's; one of people stays theirs.
 
         Raises:
             PolicyRefused: No model server may have that address; nothing was written.

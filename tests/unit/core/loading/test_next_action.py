@@ -34,7 +34,10 @@ def action(seen: VersionSeen, *others: VersionSeen) -> Action | None:
         (replace(NEW, state=LoadingState.UNLOADING), Action.END),
         (replace(NEW, state=LoadingState.END), Action.FETCH),
         (replace(NEW, is_served=True), Action.UNLOAD),
-        (replace(NEW, is_served=True, has_endpoint=True), Action.WITHDRAW),
+        (replace(NEW, is_served=True, has_endpoint=True), Action.FETCH),
+        (replace(NEW, is_served=True, has_endpoint=True, may_withdraw=False), Action.FETCH),
+        (replace(NEW, state=LoadingState.UNLOADING, is_served=True, has_endpoint=True), Action.FETCH),
+        (replace(NEW, state=LoadingState.LOADING, is_served=True, has_endpoint=True), Action.ANNOUNCE),
         (replace(NEW, state=LoadingState.ERROR), None),
         (replace(NEW, state=LoadingState.ERROR, may_retry=True), Action.FETCH),
     ],
@@ -62,6 +65,10 @@ def test_what_a_wanted_version_needs(seen, expected):
         (replace(NEW, rank=None), None),
         (replace(NEW, rank=None, is_served=True), Action.UNLOAD),
         (replace(NEW, rank=None, has_endpoint=True), Action.WITHDRAW),
+        (replace(UNWANTED, may_withdraw=False), None),
+        (replace(UNWANTED, state=None, may_withdraw=False), None),
+        (replace(UNWANTED, state=LoadingState.QUIESCING, is_quiet=True, may_withdraw=False), None),
+        (replace(UNWANTED, has_endpoint=False, may_withdraw=False), Action.WITHDRAW),
     ],
 )
 def test_what_an_unwanted_version_needs(seen, expected):

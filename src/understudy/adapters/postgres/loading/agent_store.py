@@ -31,6 +31,7 @@ _LOOK = f"""
     SELECT version.id, version.model_name, version.version, version.artifact_path,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
         EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND target = $2) AS has_endpoint,
+        EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND server = $1) AS owns_endpoint,
         loaded.state, loaded.artifact_digest,
         CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
         coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
@@ -43,7 +44,7 @@ _LOOK = f"""
     WHERE version.id IN (
         SELECT model_version_id FROM Placement WHERE server = $1
         UNION SELECT model_version_id FROM LoadedVersion WHERE server = $1
-        UNION SELECT model_version_id FROM ModelEndpoint WHERE server = $1)
+        UNION SELECT model_version_id FROM ModelEndpoint WHERE server = $1 OR target = $2)
     ORDER BY version.id
 """  # noqa: S608 - constants
 # A proxy that was live when the endpoint was taken back, and has not said since that it has read that, may still call.
@@ -201,5 +202,6 @@ def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
         row["timeout_ms"] / 1_000,
         None if row["why"] is None else Why(row["why"]),
         row["has_endpoint"],
+        row["owns_endpoint"],
         record,
     )
