@@ -365,12 +365,39 @@ async def test_a_version_that_proxies_call_by_another_name_than_agents_load_it_u
 
 async def test_a_dry_run_of_load_and_unload_writes_nothing(database, database_url, loading):
     await register(database_url, "1")
+    await database.execute("INSERT INTO ModelServer (name, group_name, target) VALUES ('tf-0', 'other', 'a:1')")
     before = await database.fetch("SELECT * FROM VersionLoading")
 
     await loading.load("visits", "1", ACTOR, group_name="other", seconds=None, dry_run=True)
     await loading.unload("visits", "1", ACTOR, dry_run=True)
 
     assert await database.fetch("SELECT * FROM VersionLoading") == before
+
+
+async def test_a_version_that_is_wanted_is_not_moved_to_a_group_without_servers(
+    database, database_url, agent, placements, loading
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version_id)
+
+    with pytest.raises(PolicyRefused, match="wanted as champion, and no agent reports a server of the group onx"):
+        await loading.load("visits", "1", ACTOR, group_name="onx", seconds=60)
+
+    assert [one.group_name for one in (await placements.read()).versions] == ["onnx"]
+    await database.execute("INSERT INTO ModelServer (name, group_name, target) VALUES ('tf-0', 'tf', 'a:1')")
+    assert (await loading.load("visits", "1", ACTOR, group_name="tf", seconds=60)).group_name == "tf"
+
+
+async def test_the_monitor_reads_which_servers_have_a_version_unless_their_agent_is_silent(
+    database, database_url, agent, placements
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+
+    assert (await placements.read()).available == {(version_id, SERVER.name)}
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
+    assert (await placements.read()).available == set()
 
 
 async def test_a_version_with_a_role_is_not_unloaded_and_it_is_said_which(database, database_url, loading):

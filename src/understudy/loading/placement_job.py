@@ -14,7 +14,7 @@ class PlacementJob:
     async def tick(self, epoch: Epoch) -> None:
         """Write what has changed since the last decision; usually that is nothing."""
         facts = await self._store.read()
-        wanted = wanted_placements(facts.versions, facts.servers)
+        wanted = wanted_placements(facts.versions, facts.servers, facts.placed.keys(), facts.available)
         changed = {place: why for place, why in wanted.items() if facts.placed.get(place) is not why}
         gone = [place for place in facts.placed if place not in wanted]
         if changed or gone:

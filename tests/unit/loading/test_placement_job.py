@@ -12,7 +12,7 @@ class Store:
     """A store that keeps what it is told, and the writes."""
 
     def __init__(self, *versions: ManagedVersion) -> None:
-        self.facts = LoadingFacts(versions, [GroupMember("s1", "onnx"), GroupMember("s2", "onnx")], {})
+        self.facts = LoadingFacts(versions, [GroupMember("s1", "onnx"), GroupMember("s2", "onnx")], {}, set())
         self.writes: list[tuple[Placements, Collection[tuple[int, str]], Epoch]] = []
 
     async def read(self) -> LoadingFacts:
@@ -52,3 +52,17 @@ async def test_another_reason_and_a_version_that_is_wanted_no_more_are_written()
     await job.tick(4)
 
     assert store.writes[1:] == [({(2, "s1"): Why.CHAMPION, (2, "s2"): Why.CHAMPION}, [(1, "s1"), (1, "s2")], 4)]
+
+
+async def test_a_version_that_was_moved_keeps_its_servers_until_one_of_the_new_group_has_it():
+    store = Store(a_version(1, Why.CHAMPION))
+    job = PlacementJob(store)
+    await job.tick(4)
+    moved = ManagedVersion(1, "other", frozenset({Why.CHAMPION}))
+
+    store.facts = store.facts._replace(versions=[moved], servers=[*store.facts.servers, GroupMember("s3", "other")])
+    await job.tick(4)
+    store.facts = store.facts._replace(available={(1, "s3")})
+    await job.tick(4)
+
+    assert store.writes[1:] == [({(1, "s3"): Why.CHAMPION}, [], 4), ({}, [(1, "s1"), (1, "s2")], 4)]

@@ -1,6 +1,6 @@
 """Wanted versions (TF Serving: aspired): which versions the servers of a group are to have, and why."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -49,14 +49,29 @@ Placements = Mapping[tuple[int, str], Why]
 """Why a version is to be at a server, by the version's id and the server's name."""
 
 
-def wanted_placements(versions: Iterable[ManagedVersion], servers: Iterable[GroupMember]) -> Placements:
-    """Return what is wanted where: every server of a group is to have every wanted version of the group."""
+def wanted_placements(
+    versions: Iterable[ManagedVersion],
+    servers: Iterable[GroupMember],
+    placed: Collection[tuple[int, str]],
+    available: Collection[tuple[int, str]],
+) -> Placements:
+    """Return what is wanted where: every server of a group is to have every wanted version of the group.
+
+    A version that was moved to another group stays where it was ``placed`` until one server of that has it
+    (``available``): it is served all the while.
+    """
     members: dict[str, list[str]] = {}
     for server in servers:
         members.setdefault(server.group_name, []).append(server.name)
-    return {
-        (version.version_id, name): version.why
-        for version in versions
-        if version.why is not None
-        for name in members.get(version.group_name, ())
-    }
+    before: dict[int, list[str]] = {}
+    for version_id, name in placed:
+        before.setdefault(version_id, []).append(name)
+    wanted = {}
+    for version in versions:
+        if version.why is None:
+            continue
+        names = members.get(version.group_name, [])
+        is_there = any((version.version_id, name) in available for name in names)
+        for name in names if is_there else {*names, *before.get(version.version_id, [])}:
+            wanted[version.version_id, name] = version.why
+    return wanted

@@ -73,8 +73,9 @@ class LoadingRegistry(Protocol):
 
         Raises:
             NotRegistered: There is no such version.
-            PolicyRefused: It has no group yet, and none is named; it is retired; or proxies call it by another name
-                than that under which agents load it.
+            PolicyRefused: It has no group yet, and none is named; it is wanted, and another group is named of which
+                no agent reports a server; it is retired; or proxies call it by another name than that under which
+                agents load it.
         """
 
     async def unload(

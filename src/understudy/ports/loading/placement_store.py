@@ -8,11 +8,13 @@ from understudy.ports.monitoring.lease import Epoch
 
 
 class LoadingFacts(NamedTuple):
-    """Versions that agents are to load, servers, and what was decided before."""
+    """Versions that agents are to load, servers, what was decided before, and what has become of that."""
 
     versions: Sequence[ManagedVersion]
     servers: Sequence[GroupMember]
     placed: Placements
+    available: Collection[tuple[int, str]]
+    """Versions that servers have, with the servers' names; without servers whose agent is silent."""
 
 
 class PlacementStore(Protocol):

@@ -22,7 +22,7 @@ def test_every_server_of_a_group_is_to_have_every_wanted_version_of_it_and_nothi
         if version.reasons and version.group_name == server.group_name
     }
 
-    assert wanted_placements(versions, servers).keys() == expected
+    assert wanted_placements(versions, servers, (), ()).keys() == expected
 
 
 @given(st.frozensets(st.sampled_from(Why), min_size=1))
@@ -37,3 +37,27 @@ def test_of_several_reasons_the_most_urgent_one_is_told(reasons):
 def test_who_answers_now_is_loaded_before_what_a_person_asked_for():
     assert next(why for why in Why if RANK[why] < RANK[Why.PREVIOUS_CHAMPION]) is Why.CHAMPION
     assert RANK[Why.ASKED] == max(RANK.values())
+
+
+OLD, NEW = GroupMember("old", "a"), GroupMember("new", "b")
+
+
+def moved(*reasons: Why) -> ManagedVersion:
+    return ManagedVersion(1, "b", frozenset(reasons))
+
+
+def test_a_version_that_was_moved_stays_where_it_was_until_a_server_of_the_new_group_has_it():
+    placed = {(1, "old"): Why.CHAMPION}
+
+    before = wanted_placements([moved(Why.CHAMPION)], [OLD, NEW], placed, {(1, "old")})
+    after = wanted_placements([moved(Why.CHAMPION)], [OLD, NEW], placed, {(1, "old"), (1, "new")})
+
+    assert before == {(1, "old"): Why.CHAMPION, (1, "new"): Why.CHAMPION}
+    assert after == {(1, "new"): Why.CHAMPION}
+
+
+def test_a_version_that_was_moved_to_a_group_without_servers_stays_where_it_was_for_as_long_as_it_is_wanted():
+    placed = {(1, "old"): Why.CHAMPION}
+
+    assert wanted_placements([moved(Why.SHADOW)], [OLD], placed, {(1, "old")}) == {(1, "old"): Why.SHADOW}
+    assert wanted_placements([moved()], [OLD], placed, {(1, "old")}) == {}

@@ -32,6 +32,12 @@ _VERSIONS = f"""
 """  # noqa: S608 - a constant
 _SERVERS = "SELECT name, group_name FROM ModelServer"
 _PLACED = "SELECT model_version_id, server, why FROM Placement"
+SILENT_SECONDS = 30
+"""After so long without a report it is not known whether a server has what its agent recorded."""
+_AVAILABLE = f"""
+    SELECT model_version_id, server FROM LoadedVersion JOIN ModelServer ON ModelServer.name = server
+    WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
+"""  # noqa: S608 - a constant
 # A version or server that was deleted meanwhile is left out.
 _DECIDE = """
     INSERT INTO Placement (model_version_id, server, why, epoch)
@@ -56,7 +62,8 @@ class PostgresPlacementStore:
             placed = {(row[0], row[1]): Why(row[2]) for row in await connection.fetch(_PLACED)}
             versions = [_managed(row) for row in await connection.fetch(_VERSIONS)]
             servers = [GroupMember(*row) for row in await connection.fetch(_SERVERS)] if versions else []
-        return LoadingFacts(versions, servers, placed)
+            available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
+        return LoadingFacts(versions, servers, placed, available)
 
     async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
         async with self._kept.use() as connection, fenced(connection, epoch):

@@ -46,6 +46,7 @@ _WHY = f"""
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
     WHERE version.id = $1
 """  # noqa: S608 - a constant
+_HAS_SERVERS = "SELECT EXISTS (SELECT FROM ModelServer WHERE group_name = $1)"
 _SERVERS = """
     SELECT name, group_name, target, build, problem, extract(epoch FROM now() - seen_at)::float8 AS seen_seconds,
            (SELECT count(*) FROM Placement WHERE server = name) AS wanted,
@@ -89,6 +90,8 @@ class PostgresLoadingRegistry(SessionPerCall):
                     f"version {version} of {model_name} is retired",
                     hint=f"understudy version restore {quote(model_name)} {quote(version)} makes it staging again.",
                 )
+            if before is not None and before["group_name"] != group:
+                await _check_move(connection, model_name, version, version_id, group)
             await connection.execute(_LOAD, version_id, group, seconds)
             return await _record(connection, model_name, version, version_id)
 
@@ -103,8 +106,7 @@ class PostgresLoadingRegistry(SessionPerCall):
                     hint="The servers that people registered for it: understudy version show.",
                 )
             await connection.execute(_UNLOAD, version_id)
-            reasons = await connection.fetchval(_WHY, version_id)
-            why = ManagedVersion(version_id, "", frozenset(map(Why, reasons))).why
+            why = await _why(connection, version_id)
             if why is not None:
                 raise PolicyRefused(
                     f"version {version} of {model_name} is wanted as {why.value}, and stays loaded",
@@ -145,6 +147,25 @@ async def _version(connection: asyncpg.Connection, model_name: str, version: str
     if row is None:
         raise NotRegistered(f"{model_name} has no version {version!r}")
     return row["id"], row["status"], row["named"]
+
+
+async def _why(connection: asyncpg.Connection, version_id: int) -> Why | None:
+    """Return why a version that agents load is wanted."""
+    reasons = await connection.fetchval(_WHY, version_id)
+    return ManagedVersion(version_id, "", frozenset(map(Why, reasons))).why
+
+
+async def _check_move(
+    connection: asyncpg.Connection, model_name: str, version: str, version_id: int, group: str
+) -> None:
+    """Refuse to move a version that is wanted to a group without servers: it may be misspelt."""
+    why = await _why(connection, version_id)
+    if why is not None and not await connection.fetchval(_HAS_SERVERS, group):
+        raise PolicyRefused(
+            f"version {version} of {model_name} is wanted as {why.value}, and no agent reports a server of the group"
+            f" {group}",
+            hint="understudy server list shows the groups there are; start an agent in the new one first.",
+        )
 
 
 async def _record(
