@@ -435,6 +435,7 @@ async def test_people_see_where_a_version_is_what_failed_and_which_servers_there
 
     assert record is not None
     (there,) = record.servers
+    assert there.group_name == "onnx"
     assert (there.server, there.why, there.state, there.attempt, there.error_code, there.will_retry) == (
         "onnx-0",
         "asked for",

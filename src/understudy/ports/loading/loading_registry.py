@@ -39,6 +39,8 @@ class VersionAtServerRecord(NamedTuple):
     updated_at: datetime | None
     will_retry: bool
     """After an error: whether the next attempt comes by itself."""
+    group_name: str
+    """Of the server; of a version that was moved, servers of the group before have it for a while."""
 
 
 class VersionLoadingRecord(NamedTuple):

@@ -28,9 +28,11 @@ _SERVERS_OF = """
     SELECT coalesce(placement.server, loaded.server) AS server, placement.why, loaded.state,
            coalesce(loaded.attempt, 0), loaded.error_code, loaded.error, loaded.artifact_digest, loaded.updated_at,
            loaded.next_attempt_at IS NOT NULL
-             OR EXISTS (SELECT FROM VersionLoading WHERE model_version_id = $1 AND asked_at > loaded.updated_at)
+             OR EXISTS (SELECT FROM VersionLoading WHERE model_version_id = $1 AND asked_at > loaded.updated_at),
+           ModelServer.group_name
     FROM (SELECT * FROM Placement WHERE model_version_id = $1) AS placement
     FULL JOIN (SELECT * FROM LoadedVersion WHERE model_version_id = $1) AS loaded ON loaded.server = placement.server
+    JOIN ModelServer ON ModelServer.name = coalesce(placement.server, loaded.server)
     ORDER BY 1
 """
 _LOAD = """

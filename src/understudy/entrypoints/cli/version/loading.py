@@ -58,7 +58,7 @@ def load(
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
     show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
-    if wait and not dry_run and not _is_loaded(record):
+    if wait and not dry_run and not is_loaded(record):
         raise typer.Exit(ExitCode.PROBLEM)
 
 
@@ -100,7 +100,7 @@ async def _until_loaded(session: Session, record: VersionLoadingRecord) -> Versi
     """Look again until every server has the version, or one will not try again; for five minutes at most."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
-            while not _is_loaded(record) and not any(_has_given_up(server) for server in record.servers):
+            while not is_loaded(record) and not has_given_up(record):
                 await asyncio.sleep(LOOK_SECONDS)
                 record = await session.loading.show(record.model_name, record.version) or record
     except TimeoutError:
@@ -112,10 +112,17 @@ async def _until_loaded(session: Session, record: VersionLoadingRecord) -> Versi
     return record
 
 
-def _is_loaded(record: VersionLoadingRecord) -> bool:
-    wanted = [server for server in record.servers if server.why is not None]
-    return bool(wanted) and all(server.state == LoadingState.AVAILABLE for server in wanted)
+def is_loaded(record: VersionLoadingRecord) -> bool:
+    """Whether every server of the group that is to have a version has it, and at least one is."""
+    servers = _waited_for(record)
+    return bool(servers) and all(server.state == LoadingState.AVAILABLE for server in servers)
 
 
-def _has_given_up(server: VersionAtServerRecord) -> bool:
-    return server.state == LoadingState.ERROR and not server.will_retry
+def has_given_up(record: VersionLoadingRecord) -> bool:
+    """Whether a server of the group that is to have a version will not try again by itself."""
+    return any(server.state == LoadingState.ERROR and not server.will_retry for server in _waited_for(record))
+
+
+def _waited_for(record: VersionLoadingRecord) -> Sequence[VersionAtServerRecord]:
+    """Return the servers that are to have a version, without those that it is moved away from."""
+    return [one for one in record.servers if one.why is not None and one.group_name == record.group_name]

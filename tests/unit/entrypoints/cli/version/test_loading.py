@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from understudy.entrypoints.cli.version.loading import loading_document, servers_text
+from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, loading_document, servers_text
 from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -23,6 +23,7 @@ def at_server(**changes: Any) -> VersionAtServerRecord:
         "digest": None,
         "updated_at": NOON,
         "will_retry": False,
+        "group_name": "onnx",
     }
     return VersionAtServerRecord(**{**values, **changes})
 
@@ -63,3 +64,26 @@ def test_the_document_has_the_servers_as_objects():
 
     assert document["group_name"] == "onnx"
     assert document["servers"][0]["state"] == "AVAILABLE"
+
+
+def test_a_version_is_loaded_once_every_server_of_its_group_that_is_to_have_it_has_it():
+    assert not is_loaded(a_record())
+    assert is_loaded(a_record(at_server(), at_server(server="onnx-1", why=None, state="END")))
+    assert not is_loaded(a_record(at_server(), at_server(server="onnx-1", state="LOADING")))
+
+
+def test_servers_of_the_group_that_a_version_is_moved_away_from_are_not_waited_for():
+    before = at_server(server="old-0", group_name="old")
+
+    assert not is_loaded(a_record(before))
+    assert not is_loaded(a_record(before, at_server(state="FETCHING")))
+    assert is_loaded(a_record(before._replace(state="FETCHING"), at_server()))
+
+
+def test_only_a_server_of_the_group_that_is_to_have_a_version_can_give_up():
+    failed = at_server(state="ERROR")
+
+    assert has_given_up(a_record(failed))
+    assert not has_given_up(a_record(failed._replace(will_retry=True)))
+    assert not has_given_up(a_record(failed._replace(why=None)))
+    assert not has_given_up(a_record(failed._replace(group_name="old")))
