@@ -135,5 +135,23 @@ async def test_a_server_that_is_away_is_said_to_be_so_by_every_call(opened):
         assert refused.value.code == "E215"
 
 
+async def test_what_an_agent_that_was_cut_off_left_of_a_model_goes_and_other_models_parts_stay(tmp_path):
+    folder, repository = tmp_path / "good", tmp_path / "repository"
+    folder.mkdir()
+    (folder / "model.onnx").write_bytes(example_version("visits", 1).read())
+    for name in (NAME, OTHER):
+        (repository / f".{name}~left.part" / "1").mkdir(parents=True)
+    port = free_port()
+    server = RealServer(repository, port)
+    await server.start()
+    control = RepositoryControl(f"127.0.0.1:{port}", repository)
+
+    await control.load(NAME, folder)
+    await control.close()
+    await server.stop()
+
+    assert sorted(path.name for path in repository.iterdir()) == sorted([f".{OTHER}~left.part", NAME])
+
+
 async def test_a_build_has_a_name_and_a_number(opened):
     assert len((await opened.control.describe()).split()) == 2

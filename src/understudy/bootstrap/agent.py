@@ -67,5 +67,6 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             now=time.monotonic,
             unix=time.time,
             kind="agent",
+            stand_down=agent.close,
         )
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))

@@ -114,13 +114,17 @@ class Agent:
                 self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
     async def close(self) -> None:
-        """Break off what is under way; the next agent goes on with it."""
+        """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
         if self._again is not None:
             self._again.cancel()
+            self._again = None
+        self._quiet_since.clear()
+        self._staged = None
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self._tasks.clear()  # one that had not begun does not do that itself
 
     # -- what a round reads --------------------------------------------------------------------------------------------
 

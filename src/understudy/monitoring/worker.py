@@ -56,6 +56,7 @@ class MonitorWorker:
         now: The monotonic clock, in seconds.
         unix: The wall clock, in seconds since the epoch.
         kind: What metrics and log events begin with: ``monitor`` or ``agent``.
+        stand_down: Breaks off what jobs began beside themselves; called whenever leadership ends.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class MonitorWorker:
         now: Callable[[], float],
         unix: Callable[[], float],
         kind: Literal["monitor", "agent"] = "monitor",
+        stand_down: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._lease = lease
         self._jobs = tuple(jobs)
@@ -78,6 +80,7 @@ class MonitorWorker:
         self._now = now
         self._unix = unix
         self._kind = kind
+        self._stand_down = stand_down
         self._is_stopping = False
         self._is_hurried = False
         self._woken = asyncio.Event()
@@ -148,6 +151,8 @@ class MonitorWorker:
             _log.warning(f"{self._kind}.leadership_lost", epoch=epoch, why=[str(reason) for reason in lost.exceptions])
         finally:
             self._telemetry.set(f"{self._kind}_leader", 0)
+            if self._stand_down is not None:
+                await self._stand_down()
 
     def _begin_counting(self) -> None:
         """Give jobs a last success to be measured from, or one that never succeeds would never be missed.

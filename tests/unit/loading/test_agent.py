@@ -328,6 +328,25 @@ def test_an_endpoint_that_cannot_be_taken_back_does_not_hurry_the_rounds(tmp_pat
     in_a_world(tmp_path, scenario)
 
 
+def test_an_agent_that_stands_down_breaks_off_its_tasks_and_waits_anew_when_it_leads_again(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.agent.tick(world.store.epoch)  # begins to fetch
+        await world.agent.close()
+        world.store.epoch += 1
+        await world.run_for(1)
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        world.store.place(1, None)
+        await world.run_for(1 + LAST_CALLS_SECONDS - 0.1)
+        await world.agent.close()
+        await world.run_for(1 + LAST_CALLS_SECONDS - 0.1)
+        assert await world.loaded() == {NAME}
+        await world.run_for(2)
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_an_agent_whose_lease_was_taken_writes_nothing_more(tmp_path):
     async def scenario(world: World) -> None:
         world.store.place(1, Why.CHAMPION)

@@ -101,6 +101,7 @@ def a_worker(
     *,
     holder: str = "a:1:x",
     clock: Callable[[], float] = now,
+    stand_down: Callable[[], Awaitable[None]] | None = None,
 ) -> MonitorWorker:
     return MonitorWorker(
         lease,
@@ -110,6 +111,7 @@ def a_worker(
         finish_seconds=FINISH_SECONDS,
         now=clock,
         unix=lambda: WALL_SECONDS + now(),
+        stand_down=stand_down,
     )
 
 
@@ -361,6 +363,27 @@ def test_a_leader_whose_lease_was_given_to_another_stops_at_its_next_renewal():
     run_in_virtual_time(scenario())
     assert [(run.epoch, run.is_whole) for run in diary.runs] == [(1, False)]
     assert 20.5 < diary.runs[0].end <= 20.5 + RENEW_SECONDS
+
+
+def test_what_jobs_began_beside_themselves_is_broken_off_whenever_leadership_ends():
+    ends: list[float] = []
+
+    async def stand_down() -> None:
+        ends.append(now())
+
+    async def scenario() -> None:
+        lease = MemoryLease(now)
+        ending = asyncio.create_task(run_for(26, a_worker(lease, [Diary().job()], stand_down=stand_down)))
+        await asyncio.sleep(10.5)
+        await lease.release("a:1:x")
+        await lease.take_or_renew("b:2:y")
+        await asyncio.sleep(RENEW_SECONDS)
+        assert len(ends) == 1
+        await ending
+
+    run_in_virtual_time(scenario())
+    assert ends[-1] == pytest.approx(26)
+    assert len(ends) == 2  # it led again once the other one was silent
 
 
 def test_a_fence_that_refuses_ends_leadership_and_is_no_failure_of_the_job():

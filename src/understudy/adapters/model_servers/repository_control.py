@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import grpc
 
@@ -100,10 +101,13 @@ class RepositoryControl:
 def _put(folder: Path, repository: Path, name: str) -> None:
     """Put a staged folder's files into the repository, as hard links where the file system is the same.
 
-    The server sees all of it or nothing: it gets its name at the end.
+    The server sees all of it or nothing: it gets its name at the end. What an agent left that was cut off goes; one that
+    has lost its lease, and copies still, fails by that.
     """
-    part, place = repository / f".{name}.part", repository / name
-    shutil.rmtree(part, ignore_errors=True)
+    # No name of a model has a ~: the parts of another one are not taken for this one's.
+    for left in repository.glob(f".{name}~*.part"):
+        shutil.rmtree(left, ignore_errors=True)
+    part, place = repository / f".{name}~{uuid4().hex}.part", repository / name
     part.mkdir(parents=True)
     shutil.copytree(folder, part / SERVED_VERSION, copy_function=_link_or_copy)
     shutil.rmtree(place, ignore_errors=True)
