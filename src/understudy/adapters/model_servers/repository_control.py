@@ -101,8 +101,8 @@ class RepositoryControl:
 def _put(folder: Path, repository: Path, name: str) -> None:
     """Put a staged folder's files into the repository, as hard links where the file system is the same.
 
-    The server sees all of it or nothing: it gets its name at the end. What an agent left that was cut off goes; one that
-    has lost its lease, and copies still, fails by that.
+    The server sees all of it or nothing: it gets its name at the end. What an agent left that was cut off goes; an
+    agent that has lost its lease, and copies still, fails by that.
     """
     # No name of a model has a ~: the parts of another one are not taken for this one's.
     for left in repository.glob(f".{name}~*.part"):

@@ -72,6 +72,6 @@ def wanted_placements(
             continue
         names = members.get(version.group_name, [])
         is_there = any((version.version_id, name) in available for name in names)
-        for name in names if is_there else {*names, *before.get(version.version_id, [])}:
+        for name in names if is_there else dict.fromkeys([*names, *before.get(version.version_id, [])]):
             wanted[version.version_id, name] = version.why
     return wanted

@@ -74,7 +74,8 @@ class PostgresLoadingRegistry(SessionPerCall):
         async with self._signed(actor, dry_run=dry_run) as connection:
             version_id, status, named = await _version(connection, model_name, version)
             before = await connection.fetchrow(_LOADING, version_id)
-            group = group_name or (before and before["group_name"])
+            group_before = None if before is None else before["group_name"]
+            group = group_name or group_before
             if group is None:
                 raise PolicyRefused(
                     f"version {version} of {model_name} has no group of servers to be loaded onto",
@@ -92,7 +93,7 @@ class PostgresLoadingRegistry(SessionPerCall):
                     f"version {version} of {model_name} is retired",
                     hint=f"understudy version restore {quote(model_name)} {quote(version)} makes it staging again.",
                 )
-            if before is not None and before["group_name"] != group:
+            if group_before not in (None, group):
                 await _check_move(connection, model_name, version, version_id, group)
             await connection.execute(_LOAD, version_id, group, seconds)
             return await _record(connection, model_name, version, version_id)
