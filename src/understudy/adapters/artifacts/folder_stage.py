@@ -48,7 +48,7 @@ class FolderStage:
         try:
             return await asyncio.to_thread(self._fetch, uri, expected)
         except OSError as problem:
-            raise ArtifactUnreachable(f"{uri} cannot be copied: {problem.strerror or problem}") from None
+            raise ArtifactUnreachable(f"{uri} cannot be copied: {_said(problem)}") from None
 
     async def verified(self, digest: str) -> Path | None:
         folder = self._place_of(digest)
@@ -109,7 +109,8 @@ def _copy(source: Path, part: Path, uri: str) -> str:
         digest = PREFIX + _copy_file(source, part / source.name, uri, deadline, MAX_BYTES)[0]
         _sync(part)
         return digest
-    left, digests = MAX_BYTES, []
+    left = MAX_BYTES
+    digests: list[tuple[str, str]] = []
     for number, path in enumerate(_files_of(source, uri)):
         if number == MAX_FILES:
             raise ArtifactUnreachable(f"{uri} has more than {MAX_FILES:,} files")
@@ -118,18 +119,31 @@ def _copy(source: Path, part: Path, uri: str) -> str:
         hexed, size = _copy_file(path, part / name, uri, deadline, left)
         digests.append((name.as_posix(), hexed))
         left -= size
+    if not digests:
+        raise ArtifactUnreachable(f"{uri} holds no file")
     for folder, _, _ in os.walk(part):
         _sync(Path(folder))
     return folder_digest(digests)
 
 
+def _said(problem: OSError) -> str:
+    """Return the system's words and, where it names one, the file that they are about."""
+    said = problem.strerror or str(problem)
+    return said if problem.filename is None else f"{said}: {problem.filename}"
+
+
 def _files_of(folder: Path, uri: str) -> Iterator[Path]:
-    for place, folders, names in os.walk(folder):
+    for place, folders, names in os.walk(folder, onerror=_refuse):
         for name in (*folders, *names):
             mode = (Path(place) / name).lstat().st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
                 raise ArtifactUnreachable(f"{uri} holds {name}, which is neither a file nor a folder")
         yield from (Path(place) / name for name in names)
+
+
+def _refuse(problem: OSError) -> None:
+    """End a walk at a folder that cannot be listed: what is left out silently would be pinned as the whole."""
+    raise problem
 
 
 def _copy_file(source: Path, target: Path, uri: str, deadline: float, most_bytes: int) -> tuple[str, int]:

@@ -1,5 +1,6 @@
 """The stage on a real disk: what is copied, what is refused, and that nothing half-done is ever found there."""
 
+import errno
 import os
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +30,18 @@ def stage(root: Path, tmp_path: Path) -> FolderStage:
 
 def left_on(stage: Path) -> list[str]:
     return sorted(path.name for path in stage.iterdir()) if stage.exists() else []
+
+
+def refuse_listing(unreadable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the system refuse to list a folder, as it does to any user but root, who may be the one that runs tests."""
+    list_folder = os.scandir
+
+    def list_or_refuse(folder: str) -> object:
+        if Path(folder) == unreadable:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return list_folder(folder)
+
+    monkeypatch.setattr(os, "scandir", list_or_refuse)
 
 
 async def test_a_file_is_staged_under_its_own_sha256(stage, root):
@@ -128,6 +141,37 @@ async def test_links_and_devices_inside_a_folder_are_refused(stage, root, tmp_pa
 
     with pytest.raises(ArtifactUnreachable, match="neither a file nor a folder"):
         await stage.fetch("visits/7", None)
+
+    assert left_on(tmp_path / "stage") == []
+
+
+async def test_a_subfolder_that_cannot_be_listed_is_not_left_out_of_the_artifact(stage, root, tmp_path, monkeypatch):
+    unreadable = root / "visits/7/1"
+    refuse_listing(unreadable, monkeypatch)
+    with pytest.raises(ArtifactUnreachable, match=f"Permission denied: {unreadable}"):
+        await stage.fetch("visits/7", None)
+
+    monkeypatch.undo()
+    assert left_on(tmp_path / "stage") == []
+
+
+async def test_a_copy_of_which_a_subfolder_cannot_be_listed_is_not_verified(stage, monkeypatch):
+    staged = await stage.fetch("visits/7/model.onnx", None)
+    (staged.folder / "more").mkdir()
+    refuse_listing(staged.folder / "more", monkeypatch)
+
+    assert await stage.verified(staged.digest) is None
+
+
+@pytest.mark.parametrize("kind", ["an empty folder", "a folder of empty folders", "a pipe"])
+async def test_what_holds_no_file_is_no_artifact(stage, root, tmp_path, kind):
+    if kind == "a pipe":
+        os.mkfifo(root / "odd")
+    else:
+        (root / "odd" / ("1/more" if "of" in kind else ".")).mkdir(parents=True)
+
+    with pytest.raises(ArtifactUnreachable, match="holds no file|Not a directory"):
+        await stage.fetch("odd", None)
 
     assert left_on(tmp_path / "stage") == []
 
