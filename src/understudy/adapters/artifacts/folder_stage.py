@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
@@ -35,6 +36,8 @@ class FolderStage:
     def __init__(self, stage: Path, root: Path) -> None:
         self._stage = stage
         self._root = root
+        self._putting = Lock()
+        """Two versions may have the same artifact, and be fetched at once."""
 
     async def fetch(self, uri: str, expected: str | None) -> Staged:
         if expected is not None:
@@ -75,13 +78,19 @@ class FolderStage:
             digest = _copy(source, part, uri)
             if expected is not None and digest != expected:
                 raise ArtifactDiffers(f"{uri} is {digest}, not {expected}: not loaded")
-            place = self._place_of(digest)
-            shutil.rmtree(place, ignore_errors=True)  # it is damaged: see fetch
-            part.rename(place)
-            _sync(self._stage)
+            return Staged(self._put(part, digest), digest)
         finally:
             shutil.rmtree(part, ignore_errors=True)
-        return Staged(place, digest)
+
+    def _put(self, part: Path, digest: str) -> Path:
+        """Give a whole copy its place, unless a sound one of another version is there: a server may be loading it."""
+        place = self._place_of(digest)
+        with self._putting:
+            if not _has_digest(place, digest):
+                shutil.rmtree(place, ignore_errors=True)
+                part.rename(place)
+                _sync(self._stage)
+        return place
 
     def _source_of(self, uri: str) -> Path:
         """Return the file or folder that a URI or path names, with every link on the way resolved.

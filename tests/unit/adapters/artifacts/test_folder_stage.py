@@ -1,5 +1,6 @@
 """The stage on a real disk: what is copied, what is refused, and that nothing half-done is ever found there."""
 
+import asyncio
 import errno
 import os
 from hashlib import sha256
@@ -90,6 +91,25 @@ async def test_a_damaged_copy_is_noticed_and_copied_again(stage):
     again = await stage.fetch("visits/7/model.onnx", staged.digest)
 
     assert (again.folder / "model.onnx").read_bytes() == WEIGHTS
+
+
+async def test_a_second_version_with_the_same_artifact_leaves_the_copy_of_the_first_where_it_is(stage, root, tmp_path):
+    (root / "visits/8").mkdir()
+    (root / "visits/8/model.onnx").write_bytes(WEIGHTS)
+    first = await stage.fetch("visits/7/model.onnx", None)
+    folder = first.folder.stat().st_ino
+
+    second = await stage.fetch("visits/8/model.onnx", None)
+
+    assert (second, second.folder.stat().st_ino) == (first, folder)
+    assert left_on(tmp_path / "stage") == [first.folder.name]
+
+
+async def test_versions_with_the_same_artifact_can_be_fetched_at_once(stage, tmp_path):
+    staged = await asyncio.gather(*(stage.fetch("visits/7", None) for _ in range(20)))
+
+    assert len(set(staged)) == 1
+    assert left_on(tmp_path / "stage") == [staged[0].folder.name]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "added", "renamed", "emptied"])
