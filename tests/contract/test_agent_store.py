@@ -11,7 +11,7 @@ import pytest
 from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
-from understudy.core.loading.state import LoadingState
+from understudy.core.loading.state import MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused
 from understudy.ports.loading.agent_store import AgentStore, ServerReport, VersionAtServer
@@ -202,6 +202,18 @@ async def test_a_failure_is_tried_again_when_its_time_has_come_and_never_without
 
     record = await world.record()
     assert (record.attempt, record.may_retry) == (2, False)
+
+
+async def test_a_failure_may_name_a_file_whose_name_is_no_text(world):
+    await world.place(Why.ASKED)
+    await world.seen()
+    await world.store.write(world.version_id, LoadingState.FETCHING, world.epoch, attempt=MAX_COUNTED)
+
+    await world.store.fail(
+        world.version_id, "E213", "a\0b holds \udcff", world.epoch, attempt=MAX_COUNTED, retry_seconds=None
+    )
+
+    assert (await world.record()).state is LoadingState.ERROR
 
 
 async def test_a_person_who_asks_again_begins_with_the_first_attempt(world):

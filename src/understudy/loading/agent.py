@@ -15,10 +15,11 @@ import structlog
 
 from understudy.core.loading.next_action import Action, VersionSeen, next_actions
 from understudy.core.loading.served_name import is_served_name, served_name
-from understudy.core.loading.state import LoadingState, retry_seconds
+from understudy.core.loading.state import LoadingState, next_attempt, retry_seconds
 from understudy.core.loading.wanted import RANK
 from understudy.errors import (
     ArtifactDiffers,
+    InternalFault,
     LeadershipLost,
     PolicyRefused,
     RegistryUnavailable,
@@ -195,13 +196,13 @@ class Agent:
         record = version.record or _NOTHING_YET
         match action:
             case Action.FETCH:
-                attempt = record.attempt + 1
+                attempt = next_attempt(record.attempt)
                 await self._store.write(version.version_id, LoadingState.FETCHING, epoch, attempt=attempt)
                 self._start(action, name, partial(self._fetch, version, attempt, epoch))
             case Action.LOAD:
                 self._start(action, name, partial(self._load, name, version, record, epoch))
             case Action.UNLOAD:
-                unloading = record._replace(state=LoadingState.UNLOADING, attempt=record.attempt + 1)
+                unloading = record._replace(state=LoadingState.UNLOADING, attempt=next_attempt(record.attempt))
                 await self._write(version, unloading, epoch)
                 self._start(action, name, partial(self._unload, name, version, unloading.attempt, epoch))
             case _:
@@ -277,11 +278,12 @@ class Agent:
             yield
         except (LeadershipLost, RegistryUnavailable, ServerNotManageable):
             raise
-        except UnderstudyError as problem:
-            self._telemetry.count("load_failures_total", problem.code)
+        except Exception as problem:  # a defect too is a failure that people see, and that ends after five attempts
+            known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
+            self._telemetry.count("load_failures_total", known.code)
             pause = None if isinstance(problem, ArtifactDiffers) else retry_seconds(max(attempt, 1))
-            said = problem.detail
-            await self._store.fail(version.version_id, problem.code, said, epoch, attempt=attempt, retry_seconds=pause)
+            said = known.detail
+            await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             raise
         self._telemetry.observe("load_duration_seconds", self._now() - began_at, step)
 

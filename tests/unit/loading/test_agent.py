@@ -12,10 +12,11 @@ from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.served_name import served_name
-from understudy.core.loading.state import MAX_ATTEMPTS, LoadingState
+from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.loading.agent import LAST_CALLS_SECONDS, SILENT_SECONDS, Agent, AgentServer
+from understudy.ports.loading.artifact_stage import Staged
 
 ROUND_SECONDS = 5.0
 NAME, NEXT = served_name("visits", "1"), served_name("visits", "2")
@@ -200,6 +201,41 @@ def test_a_load_that_fails_is_tried_five_times_and_then_when_a_person_asks(tmp_p
         await world.run_for(10)
 
         assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_defect_in_a_task_is_recorded_and_tried_as_often_as_any_failure(tmp_path):
+    class DefectiveStage(MemoryArtifactStage):
+        async def fetch(self, uri: str, expected: str | None) -> Staged:
+            raise ValueError("Invalid IPv6 URL")
+
+    async def scenario(world: World) -> None:
+        world.stage = DefectiveStage(tmp_path)
+        world.agent = world.new_agent()
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(600)
+
+        assert world.telemetry.counts["load_failures_total", "E500"] == MAX_ATTEMPTS
+        assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, "E500")
+
+    in_a_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("state", [LoadingState.FETCHING, LoadingState.UNLOADING])
+def test_an_attempt_that_ends_without_a_failure_is_begun_again_and_again_and_counted_as_far_as_a_record_goes(
+    tmp_path, state
+):
+    async def scenario(world: World) -> None:
+        await world.control.load(NAME, tmp_path)
+        world.store.place(1, Why.CHAMPION)
+        await world.store.write(1, state, world.store.epoch, attempt=MAX_COUNTED)
+
+        await world.agent.tick(world.store.epoch)
+
+        (seen,) = await world.store.look(world.store.reports[-1], world.store.epoch)
+        assert seen.record is not None
+        assert (seen.record.state, seen.record.attempt) == (state, MAX_COUNTED)
 
     in_a_world(tmp_path, scenario)
 

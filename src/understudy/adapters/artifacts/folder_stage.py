@@ -50,7 +50,7 @@ class FolderStage:
                 return Staged(folder, expected)
         try:
             return await asyncio.to_thread(self._fetch, uri, expected)
-        except OSError as problem:
+        except (OSError, ValueError) as problem:
             raise ArtifactUnreachable(f"{uri} cannot be copied: {_said(problem)}") from None
 
     async def verified(self, digest: str) -> Path | None:
@@ -98,14 +98,16 @@ class FolderStage:
         Raises:
             ArtifactUnreachable: There is none, or it lies outside the root.
         """
-        parts = urlsplit(uri)
-        if parts.scheme not in ("", "file") or parts.netloc:
-            raise ArtifactUnreachable(f"{uri} is neither a path nor file:///…, and this agent reads no other artifacts")
         try:
+            parts = urlsplit(uri)
+            if parts.scheme not in ("", "file") or parts.netloc:
+                raise ArtifactUnreachable(
+                    f"{uri} is neither a path nor file:///…, and this agent reads no other artifacts"
+                )
             root = self._root.resolve(strict=True)
             source = (root / (unquote(parts.path) if parts.scheme else uri)).resolve(strict=True)
-        except OSError as problem:
-            raise ArtifactUnreachable(f"{uri} cannot be read: {problem.strerror}") from None
+        except (OSError, ValueError) as problem:
+            raise ArtifactUnreachable(f"{uri} cannot be read: {_said(problem)}") from None
         if not source.is_relative_to(root):
             raise ArtifactUnreachable(f"{uri} lies outside {root}")
         return source
@@ -135,10 +137,11 @@ def _copy(source: Path, part: Path, uri: str) -> str:
     return folder_digest(digests)
 
 
-def _said(problem: OSError) -> str:
+def _said(problem: OSError | ValueError) -> str:
     """Return the system's words and, where it names one, the file that they are about."""
-    said = problem.strerror or str(problem)
-    return said if problem.filename is None else f"{said}: {problem.filename}"
+    if not isinstance(problem, OSError) or problem.strerror is None:
+        return str(problem)
+    return problem.strerror if problem.filename is None else f"{problem.strerror}: {problem.filename}"
 
 
 def _files_of(folder: Path, uri: str) -> Iterator[Path]:

@@ -4,6 +4,8 @@ from enum import StrEnum
 from typing import Final
 
 MAX_ATTEMPTS: Final = 5
+MAX_COUNTED: Final = 1_000
+"""The most attempts that a record can hold."""
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
@@ -24,6 +26,11 @@ class LoadingState(StrEnum):
     """The server does not have it any more."""
     ERROR = "ERROR"
     """An attempt failed; ``error`` says why."""
+
+
+def next_attempt(attempt: int) -> int:
+    """Return the number of the attempt after this one; beyond ``MAX_COUNTED`` they are not counted."""
+    return min(attempt + 1, MAX_COUNTED)
 
 
 def retry_seconds(attempt: int) -> float | None:

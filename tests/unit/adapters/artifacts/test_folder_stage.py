@@ -139,6 +139,10 @@ async def test_every_kind_of_damage_is_noticed(stage, damage):
         ("file:///etc/hostname", "outside"),
         ("file://host/visits/7", "neither a path"),
         ("s3://bucket/visits/7", "neither a path"),
+        ("file://[x", "Invalid IPv6 URL"),
+        ("file:///visits%00", "null"),
+        ("visits\0", "null"),
+        ("visits/" + "7" * 300, "File name too long"),
     ],
 )
 async def test_what_is_not_below_the_root_is_not_read(stage, root, uri, said):

@@ -120,7 +120,8 @@ class PostgresAgentStore:
     async def fail(
         self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
     ) -> None:
-        said = error.replace("\0", "")[:MAX_ERROR]
+        # A file's name may be any bytes, and Postgres' text may not.
+        said = error.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_ERROR]
         async with self._fenced(epoch) as connection:
             await connection.execute(_FAIL, version_id, self._server, code, said, attempt, retry_seconds, epoch)
 
