@@ -284,6 +284,8 @@ class Agent:
             pause = None if isinstance(problem, ArtifactDiffers) else retry_seconds(max(attempt, 1))
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
+            if pause is not None:
+                asyncio.get_running_loop().call_later(pause, self._on_progress)
             raise
         self._telemetry.observe("load_duration_seconds", self._now() - began_at, step)
 

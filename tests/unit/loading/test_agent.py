@@ -205,6 +205,20 @@ def test_a_load_that_fails_is_tried_five_times_and_then_when_a_person_asks(tmp_p
     in_a_world(tmp_path, scenario)
 
 
+def test_attempts_follow_after_one_two_four_and_eight_seconds(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.refuses.add(NAME)
+        world.store.place(1, Why.CHAMPION)
+        attempts = []
+        for seconds in (0.5, 1, 2, 4, 8):
+            await world.run_for(seconds)
+            attempts.append(world.telemetry.counts["load_failures_total", "E217"])
+
+        assert attempts == [1, 2, 3, 4, 5]
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_a_defect_in_a_task_is_recorded_and_tried_as_often_as_any_failure(tmp_path):
     class DefectiveStage(MemoryArtifactStage):
         async def fetch(self, uri: str, expected: str | None) -> Staged:

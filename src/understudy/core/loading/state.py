@@ -6,7 +6,6 @@ from typing import Final
 MAX_ATTEMPTS: Final = 5
 MAX_COUNTED: Final = 1_000
 """The most attempts that a record can hold."""
-_LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 class LoadingState(StrEnum):
@@ -35,4 +34,4 @@ def next_attempt(attempt: int) -> int:
 
 def retry_seconds(attempt: int) -> float | None:
     """Return the pause after the failure of an attempt, the first being 1; ``None``: not tried again by itself."""
-    return None if attempt >= MAX_ATTEMPTS else min(2.0 ** (attempt - 1), _LONGEST_PAUSE_SECONDS)
+    return None if attempt >= MAX_ATTEMPTS else 2.0 ** (attempt - 1)
