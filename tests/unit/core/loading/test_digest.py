@@ -22,11 +22,12 @@ def test_the_order_in_which_files_are_found_changes_nothing(files, random):
 
 
 def test_it_is_the_figure_that_people_get_with_sha256sum(tmp_path):
-    files = {"1/model.onnx": b"weights", "B": b"", "a.txt": b"words"}
+    names = ("1/model.onnx", "B", "a.txt", ".config", "1/.more/x", "class names.txt", "-n", "é")
+    files = {name: name.encode() for name in names}
     for path, content in files.items():
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).write_bytes(content)
-    by_hand = "find * -type f | LC_ALL=C sort | xargs sha256sum | sha256sum"
+    by_hand = r"find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- | sha256sum"
     told = subprocess.run(by_hand, shell=True, cwd=tmp_path, capture_output=True, check=True).stdout.split()[0]
 
     assert folder_digest((path, hexed(content)) for path, content in files.items()) == f"sha256:{told.decode()}"
