@@ -15,10 +15,10 @@ def is_digest(text: str) -> bool:
 
 
 def folder_digest(files: Iterable[tuple[str, str]]) -> str:
-    """Return the digest of a folder from each file's path in it and SHA-256 in hex.
+    r"""Return the digest of a folder from each file's path in it and SHA-256 in hex.
 
-    The same figure as ``find . -type f -printf '%P\\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- | sha256sum`` within the
-    folder, where no name has a backslash or a line break, which ``sha256sum`` writes in another way.
+    Within the folder, ``find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum -- | sha256sum`` prints
+    the same figure, where no name has a backslash or a line break, which ``sha256sum`` writes in another way.
     """
     lines = sorted((path.encode("utf-8", "surrogateescape"), digest) for path, digest in files)
     content = b"".join(digest.encode() + b"  " + path + b"\n" for path, digest in lines)

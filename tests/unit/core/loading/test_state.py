@@ -6,4 +6,6 @@ def test_pauses_double_and_after_the_last_attempt_a_person_has_to_ask():
 
 
 def test_attempts_are_counted_as_far_as_a_record_can_hold_them():
-    assert [next_attempt(attempt) for attempt in (0, 1, MAX_COUNTED - 1, MAX_COUNTED)] == [1, 2, MAX_COUNTED, MAX_COUNTED]
+    after = {0: 1, 1: 2, MAX_COUNTED - 1: MAX_COUNTED, MAX_COUNTED: MAX_COUNTED}
+
+    assert {attempt: next_attempt(attempt) for attempt in after} == after
