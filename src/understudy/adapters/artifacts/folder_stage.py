@@ -1,18 +1,18 @@
 """``ArtifactStage`` of files and folders of this machine: copied, verified and kept under their digest."""
 
-import asyncio
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Final
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
+from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
 from understudy.core.loading.digest import PREFIX, folder_digest, is_digest
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 from understudy.ports.loading.artifact_stage import Staged
@@ -23,6 +23,10 @@ MAX_BYTES: Final = 20 * 1024**3
 _BLOCK_BYTES: Final = 1_048_576
 _PART: Final = ".part-"
 """Prefix of what is not complete."""
+
+
+class _GivenUp(Exception):
+    """The result is wanted no more."""
 
 
 class FolderStage:
@@ -49,44 +53,48 @@ class FolderStage:
             if folder is not None:
                 return Staged(folder, expected)
         try:
-            return await asyncio.to_thread(self._fetch, uri, expected)
+            return await in_bounded_thread(partial(self._fetch, uri, expected), FETCH_SECONDS)
         except (OSError, ValueError) as problem:
             raise ArtifactUnreachable(f"{uri} cannot be copied: {_said(problem)}") from None
 
     async def verified(self, digest: str) -> Path | None:
         folder = self._place_of(digest)
-        return folder if await asyncio.to_thread(_has_digest, folder, digest) else None
+        try:
+            is_sound = await in_bounded_thread(partial(_has_digest, folder, digest), FETCH_SECONDS)
+        except OSError as problem:
+            raise ArtifactUnreachable(f"{folder} cannot be verified: {_said(problem)}") from None
+        return folder if is_sound else None
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         kept = {self._place_of(digest).name for digest in digests}
 
-        def delete() -> None:
+        def delete(given_up: Event) -> None:
             for folder in self._stage.iterdir() if self._stage.is_dir() else ():
-                if folder.name not in kept:
+                if folder.name not in kept and not given_up.is_set():
                     shutil.rmtree(folder, ignore_errors=True)
 
-        await asyncio.to_thread(delete)
+        await in_bounded_thread(delete, FETCH_SECONDS)
 
     def _place_of(self, digest: str) -> Path:
         return self._stage / digest.removeprefix(PREFIX)
 
-    def _fetch(self, uri: str, expected: str | None) -> Staged:
+    def _fetch(self, uri: str, expected: str | None, given_up: Event) -> Staged:
         source = self._source_of(uri)
         part = self._stage / f"{_PART}{uuid4().hex}"
         part.mkdir(parents=True)
         try:
-            digest = _copy(source, part, uri)
+            digest = _copy(source, part, uri, given_up)
             if expected is not None and digest != expected:
                 raise ArtifactDiffers(f"{uri} is {digest}, not {expected}: not loaded")
-            return Staged(self._put(part, digest), digest)
+            return Staged(self._put(part, digest, given_up), digest)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
-    def _put(self, part: Path, digest: str) -> Path:
+    def _put(self, part: Path, digest: str, given_up: Event) -> Path:
         """Give a whole copy its place, unless a sound one of another version is there: a server may be loading it."""
         place = self._place_of(digest)
         with self._putting:
-            if not _has_digest(place, digest):
+            if not _has_digest(place, digest, given_up):
                 shutil.rmtree(place, ignore_errors=True)
                 part.rename(place)
                 _sync(self._stage)
@@ -113,11 +121,10 @@ class FolderStage:
         return source
 
 
-def _copy(source: Path, part: Path, uri: str) -> str:
+def _copy(source: Path, part: Path, uri: str, given_up: Event) -> str:
     """Copy a file, or all files of a folder, and return the artifact's digest; all of it is on the disk then."""
-    deadline = time.monotonic() + FETCH_SECONDS
     if source.is_file():
-        digest = PREFIX + _copy_file(source, part / source.name, uri, deadline, MAX_BYTES)[0]
+        digest = PREFIX + _copy_file(source, part / source.name, uri, given_up, MAX_BYTES)[0]
         _sync(part)
         return digest
     left = MAX_BYTES
@@ -127,7 +134,7 @@ def _copy(source: Path, part: Path, uri: str) -> str:
             raise ArtifactUnreachable(f"{uri} has more than {MAX_FILES:,} files")
         name = path.relative_to(source)
         (part / name).parent.mkdir(parents=True, exist_ok=True)
-        hexed, size = _copy_file(path, part / name, uri, deadline, left)
+        hexed, size = _copy_file(path, part / name, uri, given_up, left)
         digests.append((name.as_posix(), hexed))
         left -= size
     if not digests:
@@ -158,16 +165,15 @@ def _refuse(problem: OSError) -> None:
     raise problem
 
 
-def _copy_file(source: Path, target: Path, uri: str, deadline: float, most_bytes: int) -> tuple[str, int]:
+def _copy_file(source: Path, target: Path, uri: str, given_up: Event, most_bytes: int) -> tuple[str, int]:
     """Copy a file to the disk itself; return its SHA-256 in hex, and its size."""
     hashed, size = sha256(), 0
     with source.open("rb") as reader, target.open("xb") as writer:
         while block := reader.read(_BLOCK_BYTES):
+            _go_on_unless(given_up)
             size += len(block)
             if size > most_bytes:
                 raise ArtifactUnreachable(f"{uri} has more than {MAX_BYTES:,} bytes")
-            if time.monotonic() > deadline:
-                raise ArtifactUnreachable(f"{uri} was not copied within {FETCH_SECONDS:g} s")
             hashed.update(block)
             writer.write(block)
         writer.flush()
@@ -175,19 +181,27 @@ def _copy_file(source: Path, target: Path, uri: str, deadline: float, most_bytes
     return hashed.hexdigest(), size
 
 
-def _has_digest(folder: Path, digest: str) -> bool:
+def _go_on_unless(given_up: Event) -> None:
+    """End a thread's work at its next block once its result is wanted no more."""
+    if given_up.is_set():
+        raise _GivenUp
+
+
+def _has_digest(folder: Path, digest: str, given_up: Event) -> bool:
     """Whether a staged folder is there and, read from end to end, has the digest: of its one file, or of all of it."""
     try:
-        found = [(path.relative_to(folder).as_posix(), _digest_of(path)) for path in _files_of(folder, folder.name)]
+        files = list(_files_of(folder, folder.name))
+        found = [(path.relative_to(folder).as_posix(), _digest_of(path, given_up)) for path in files]
     except (OSError, ArtifactUnreachable):
         return False
     return [PREFIX + hexed for _, hexed in found] == [digest] or (bool(found) and folder_digest(found) == digest)
 
 
-def _digest_of(path: Path) -> str:
+def _digest_of(path: Path, given_up: Event) -> str:
     hashed = sha256()
     with path.open("rb") as reader:
         while block := reader.read(_BLOCK_BYTES):
+            _go_on_unless(given_up)
             hashed.update(block)
     return hashed.hexdigest()
 

@@ -13,7 +13,7 @@ class Staged(NamedTuple):
 
 
 class ArtifactStage(Protocol):
-    """Copies artifacts from where they were registered."""
+    """Copies artifacts from where they were registered. Every call has a deadline; what is cancelled ends soon."""
 
     async def fetch(self, uri: str, expected: str | None) -> Staged:
         """Return the artifact, copied and verified; what is on the stage already is verified and copied no more.
@@ -24,11 +24,15 @@ class ArtifactStage(Protocol):
 
         Raises:
             ArtifactDiffers: It has another digest; nothing of it stays on the stage.
-            ArtifactUnreachable: It cannot be read, or is none that may be.
+            ArtifactUnreachable: It cannot be read, or not in time, or is none that may be.
         """
 
     async def verified(self, digest: str) -> Path | None:
-        """Return the folder of a staged artifact after all of it was read; ``None``: it is not there, or damaged."""
+        """Return the folder of a staged artifact after all of it was read; ``None``: it is not there, or damaged.
+
+        Raises:
+            ArtifactUnreachable: It was not read in time.
+        """
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         """Delete every other artifact."""

@@ -3,12 +3,15 @@
 import asyncio
 import errno
 import os
+import threading
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from understudy.adapters.artifacts import folder_stage
+from understudy.adapters.artifacts.bounded_thread import NAME
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 
@@ -37,9 +40,9 @@ def refuse_listing(unreadable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the system refuse to list a folder, as it does to any user but root, who may be the one that runs tests."""
     list_folder = os.scandir
 
-    def list_or_refuse(folder: str) -> object:
-        if Path(folder) == unreadable:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    def list_or_refuse(folder: str | int) -> object:
+        if folder == str(unreadable):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
         return list_folder(folder)
 
     monkeypatch.setattr(os, "scandir", list_or_refuse)
@@ -110,6 +113,76 @@ async def test_versions_with_the_same_artifact_can_be_fetched_at_once(stage, tmp
 
     assert len(set(staged)) == 1
     assert left_on(tmp_path / "stage") == [staged[0].folder.name]
+
+
+class HangingDisk:
+    """A file system that hangs in the first block that is read, until it is let go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hangs, self.goes_on = threading.Event(), threading.Event()
+        self.blocks = 0
+        monkeypatch.setattr(folder_stage, "_BLOCK_BYTES", 1_000)
+        monkeypatch.setattr(folder_stage, "sha256", self._sha256)
+
+    def _sha256(self) -> "HangingDisk":
+        return self
+
+    def update(self, block: bytes) -> None:
+        self.blocks += 1
+        self.hangs.set()
+        self.goes_on.wait()
+
+    def hexdigest(self) -> str:
+        return "ab" * 32
+
+    async def let_go_on(self) -> None:
+        """Return when no thread works on an artifact any more."""
+        self.goes_on.set()
+        for thread in threading.enumerate():
+            if thread.name == NAME:
+                await asyncio.to_thread(thread.join)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[HangingDisk]:
+    disk = HangingDisk(monkeypatch)
+    yield disk
+    disk.goes_on.set()
+
+
+async def test_a_copy_that_is_broken_off_ends_at_its_next_block_and_leaves_nothing(stage, disk, tmp_path):
+    copying = asyncio.create_task(stage.fetch("visits/7/model.onnx", None))
+    await asyncio.to_thread(disk.hangs.wait)
+
+    copying.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await copying
+    await disk.let_go_on()
+
+    assert disk.blocks == 1
+    assert left_on(tmp_path / "stage") == []
+
+
+async def test_a_read_that_hangs_ends_with_its_time(stage, disk, tmp_path, monkeypatch):
+    monkeypatch.setattr(folder_stage, "FETCH_SECONDS", 0.01)
+
+    with pytest.raises(ArtifactUnreachable, match=r"cannot be copied: it takes longer than 0\.01 s"):
+        await stage.fetch("visits/7/model.onnx", None)
+    await disk.let_go_on()
+
+    assert left_on(tmp_path / "stage") == []
+
+
+async def test_a_staged_copy_that_cannot_be_read_in_time_is_said_to_be_so(stage, disk, tmp_path, monkeypatch):
+    (tmp_path / "stage" / ("ab" * 32)).mkdir(parents=True)
+    (tmp_path / "stage" / ("ab" * 32) / "model.onnx").write_bytes(WEIGHTS)
+    monkeypatch.setattr(folder_stage, "FETCH_SECONDS", 0.01)
+
+    with pytest.raises(ArtifactUnreachable, match=r"cannot be verified: it takes longer than 0\.01 s"):
+        await stage.verified("sha256:" + "ab" * 32)
+    await disk.let_go_on()
+
+    assert disk.blocks <= 1
 
 
 @pytest.mark.parametrize("damage", ["truncated", "added", "renamed", "emptied"])
@@ -194,7 +267,7 @@ async def test_what_holds_no_file_is_no_artifact(stage, root, tmp_path, kind):
     else:
         (root / "odd" / ("1/more" if "of" in kind else ".")).mkdir(parents=True)
 
-    with pytest.raises(ArtifactUnreachable, match="holds no file|Not a directory"):
+    with pytest.raises(ArtifactUnreachable, match=r"holds no file|Not a directory"):
         await stage.fetch("odd", None)
 
     assert left_on(tmp_path / "stage") == []
