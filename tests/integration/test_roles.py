@@ -58,7 +58,7 @@ DECISIONS = {
     "understudy_arms": ("", "s", "s", "", "s", "", ""),
     "understudy_split": ("", "s", "s", "", "s", "", ""),
     "understudy_status": ("", "s", "s", "", "s", "", ""),
-    "versionloading": ("", "s", "siud", "", "s", "", "s(u)"),
+    "versionloading": ("", "s", "siu", "", "s", "", "s(u)"),
     "warmupanswer": ("(si)", "s", "s", "", "s", "", ""),
     "warmuprequest": ("s", "s(i)", "s(i)", "d(s)", "s", "", ""),
 }
