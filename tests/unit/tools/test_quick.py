@@ -4,6 +4,8 @@ import pytest
 
 from tools.quick import mirrors_of
 
+OF_DRIFT = ["core/drift/test_hours.py", "core/drift/test_hours_kept.py", "core/drift/test_report.py"]
+
 
 @pytest.fixture
 def checkout(tmp_path):
@@ -23,8 +25,8 @@ def checkout(tmp_path):
     ("changed", "tests"),
     [
         ("src/understudy/core/drift/hours.py", ["core/drift/test_hours.py", "core/drift/test_hours_kept.py"]),
-        ("src/understudy/core/drift/limits.py", ["core/drift"]),
-        ("src/understudy/core/drift/hourly/sums.py", ["core/drift"]),
+        ("src/understudy/core/drift/limits.py", OF_DRIFT),
+        ("src/understudy/core/drift/hourly/sums.py", OF_DRIFT),
         ("src/understudy/core/schema/codec.py", []),
         ("src/understudy/settings.py", ["test_settings.py"]),
         ("src/understudy/errors.py", []),
@@ -43,4 +45,4 @@ def test_a_module_is_tested_by_its_mirror_or_else_by_its_packages_tests(checkout
 def test_two_modules_without_mirrors_run_their_packages_tests_once(checkout):
     changed = ["src/understudy/core/drift/limits.py", "src/understudy/core/drift/measures.py"]
 
-    assert mirrors_of(changed, checkout) == ["tests/unit/core/drift"]
+    assert mirrors_of(changed, checkout) == [f"tests/unit/{test}" for test in OF_DRIFT]
