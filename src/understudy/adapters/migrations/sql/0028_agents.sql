@@ -89,15 +89,12 @@ END $$;
 CREATE TRIGGER placement_tell AFTER INSERT OR UPDATE OR DELETE ON Placement
     FOR EACH ROW EXECUTE FUNCTION understudy_tell_placement();
 
--- The two things that an agent may do to endpoints; it adds only what the monitor placed there. A target that people
--- registered stays theirs; one that the server had under a name of before becomes its own, and one under an address of before
--- goes.
+-- The two things that an agent may do to endpoints. A target that people registered stays theirs; one that the server had
+-- under a name of before becomes its own, and one under an address of before goes.
 CREATE FUNCTION understudy_add_agent_endpoint(version_id BIGINT, server_name TEXT) RETURNS VOID
 LANGUAGE sql SECURITY DEFINER AS $$
     INSERT INTO ModelEndpoint (model_version_id, target, source, server)
-    SELECT version_id, target, 'agent', name FROM ModelServer
-    WHERE name = server_name AND EXISTS (
-        SELECT FROM Placement AS decided WHERE decided.model_version_id = version_id AND decided.server = server_name)
+    SELECT version_id, target, 'agent', name FROM ModelServer WHERE name = server_name
     ON CONFLICT (model_version_id, target) DO UPDATE SET server = excluded.server
         WHERE ModelEndpoint.source = 'agent' AND ModelEndpoint.server <> excluded.server;
     DELETE FROM ModelEndpoint AS endpoint USING ModelServer AS its
