@@ -64,7 +64,7 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 
 .PHONY: gate
 gate: $(VENV)/.dev
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
+	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes some seconds.
 ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration tests/faults)
@@ -79,7 +79,7 @@ compiled: $(VENV)/.dev
 .PHONY: test
 test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
 	@$(MAKE) --no-print-directory -j 2 lint compiled
-	@$(BIN)/pytest -q -n auto --maxprocesses 4 -m "not slow and not timed and not alone and not followed" $(EXAMPLES) $(PURE)
+	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed" $(EXAMPLES) $(PURE)
 	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
 	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) $(BEYOND)
 	@$(BIN)/pytest -q -m "alone and not slow" $(ALONE)

@@ -128,6 +128,7 @@ ready on 8080
     assert (left, marked_processes(reader.mark)) == ([], [])
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="this system does not tell whose a process is")
 def test_what_no_page_stops_is_named_and_ended(reader: Reader, tmp_path: Path):
     follow(reader, tmp_path, "```sh\n(trap '' INT TERM HUP; exec sleep 1000) > /dev/null 2>&1 &\n```\n")

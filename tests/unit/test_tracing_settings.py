@@ -148,6 +148,7 @@ def test_the_library_says_nothing_of_a_header_that_it_cannot_read_itself(monkeyp
     assert "canary" not in done.stdout + done.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("sampler", SAMPLERS)
 async def test_every_sampler_that_is_taken_makes_a_tracer(sampler):
     tracer = open_tracer(

@@ -43,6 +43,7 @@ def dripping(first: bytes, piece: bytes) -> Iterator[str]:
             thread.join()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("first", "piece"),
     [
@@ -68,6 +69,7 @@ def test_a_host_of_several_addresses_is_reached_at_the_one_that_answers():
         assert client.receipt("visits", "e").version is None
 
 
+@pytest.mark.deep
 def test_a_server_that_takes_no_body_holds_a_call_no_longer_than_its_deadline():
     with socket.create_server(("127.0.0.1", 0)) as server:  # it accepts nothing, and the system a few MB at most
         url = f"http://127.0.0.1:{server.getsockname()[1]}"

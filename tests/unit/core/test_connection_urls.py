@@ -65,6 +65,7 @@ def test_a_redis_url_that_is_not_refused_is_read_by_the_client_as_it_was_meant()
     assert 150 < refused < 500
 
 
+@pytest.mark.deep
 def test_a_password_among_the_parameters_that_is_not_refused_is_read_by_the_client_as_it_was_meant():
     refused = 0
     for password in passwords():
@@ -79,6 +80,7 @@ def test_a_password_among_the_parameters_that_is_not_refused_is_read_by_the_clie
     assert 300 < refused < 1_000
 
 
+@pytest.mark.deep
 def test_a_password_that_is_encoded_as_the_error_says_is_taken_and_read_back():
     for password in passwords():
         encoded = quote(password, safe="")

@@ -30,6 +30,7 @@ def test_a_pandas_frame_has_the_columns_moments_in_utc_and_nothing_for_nothing()
     assert frame["error_code"].isna().tolist() == [True, False, True]
 
 
+@pytest.mark.deep
 def test_a_polars_frame_has_them_too_whatever_the_first_rows_hold():
     late = Rows(("score", "error_code"), [(None, None)] * 200 + [(0.5, "E504")])
 
@@ -42,12 +43,14 @@ def test_a_polars_frame_has_them_too_whatever_the_first_rows_hold():
     assert late.to_polars()["score"].sum() == 0.5
 
 
+@pytest.mark.deep
 def test_no_rows_are_an_empty_frame_with_its_columns():
     empty = Rows(("id", "score"), [])
 
     assert list(empty.to_pandas().columns) == empty.to_polars().columns == ["id", "score"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("package", ["pandas", "polars"])
 def test_without_the_package_the_error_says_what_installs_it(package):
     program = f"""
@@ -65,6 +68,7 @@ except ModuleNotFoundError as problem:
     assert done.stdout == f"{package} is not installed: pip install {package}, or 'understudy-serving[frames]'\n"
 
 
+@pytest.mark.deep
 def test_reading_loads_neither_of_them_nor_what_serves_and_judges():
     program = "import sys, understudy.frames; print(*{name.partition('.')[0] for name in sys.modules})"
 

@@ -288,6 +288,7 @@ async def test_an_answer_that_no_cache_takes_is_not_stored_and_does_not_say_that
     assert (await stage.ask()).cache is CacheResult.HIT
 
 
+@pytest.mark.deep
 async def test_an_answer_that_is_too_long_for_a_row_is_given_whole_and_logged_shortened():
     stage = Stage(a_policy(champion=a_version("1", timeout_ms=30_000)))
     stage.backends["1"].function = lists(800_000)
@@ -445,6 +446,7 @@ async def test_a_challengers_late_answer_is_not_taken_for_the_champions():
     assert [(row.status, row.model_version_id) for row in stage.rows] == [(Status.FALLBACK, 1)]
 
 
+@pytest.mark.deep
 @in_virtual_time
 async def test_an_equal_challenger_is_not_taken_back_for_deadlines_that_leave_it_no_time():
     policy = a_policy(challenger_weight=50, rollout_id=7)

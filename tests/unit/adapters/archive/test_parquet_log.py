@@ -72,6 +72,7 @@ def test_no_rows_are_no_file(tmp_path):
     assert written(tmp_path, []) == []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("place", [100, -20])
 def test_a_file_with_a_byte_that_turned_is_another_one_or_not_readable(tmp_path, place):
     (file,) = written(tmp_path, [a_line(n) for n in range(500)])

@@ -43,6 +43,7 @@ def auc_by_version() -> dict[int, float]:
     return {version: auc_of(scores[:, 1], labels) for version, (scores, labels) in answers.items()}
 
 
+@pytest.mark.deep
 def test_on_held_out_rows_the_challenger_is_better_than_the_champion_and_the_bad_one_worse():
     auc = auc_by_version()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pytest
 from builders import a_version_row, policy_rows
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
@@ -58,6 +59,7 @@ def test_the_file_is_its_owners_alone_also_where_an_older_one_was_everybodys(tmp
     assert not left.exists()
 
 
+@pytest.mark.deep
 def test_many_models_are_written_with_pauses_for_whoever_else_computes(tmp_path):
     file = JsonSnapshotFile(tmp_path / "policy.json")
     models = {f"model-{number}": MappingProxyType(policy_rows()) for number in range(1_000)}

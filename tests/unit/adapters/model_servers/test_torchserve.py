@@ -42,6 +42,7 @@ def test_lists_are_read_to_their_greatest_depth_and_no_deeper():
         _flattened([value], None)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("element", "marks"), [(b"1", 1), (b"[]", 2), (b"{}", 2)])
 def test_json_of_too_many_values_is_refused_before_it_is_parsed(element, marks):
     most = MAX_ANSWER_VALUES // marks

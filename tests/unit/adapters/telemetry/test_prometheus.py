@@ -68,6 +68,7 @@ def test_a_forgotten_gauge_leaves_the_page_and_others_stay():
     assert "never seen" not in page
 
 
+@pytest.mark.deep
 def test_with_several_workers_a_forgotten_gauge_is_0(tmp_path: Path):
     page = a_worker(IN_ONE_WORKER, tmp_path)
 

@@ -181,6 +181,7 @@ def test_in_its_first_seconds_a_challenger_that_fails_one_busy_entity_stays():
     assert of_second(windows, 15.0).verdict is Verdict.HOLD
 
 
+@pytest.mark.deep
 def test_a_challenger_that_served_well_in_its_first_window_has_the_time_of_an_incident():
     well = [window for window in first_seconds(BUSY) if window.key.start == 0]
     failing = Traffic(replace(BUSY, error_factor=1e6), 1).windows(1, 4, FIRST_WEIGHT)
@@ -314,6 +315,7 @@ def test_other_rollouts_and_shadows_are_left_out():
     assert decision == evaluate(windows, POLICY, STAGE, LATER)
 
 
+@pytest.mark.deep
 @settings(max_examples=5, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, COUNT - 1))
 def test_the_order_of_windows_and_how_they_are_joined_change_nothing(random, middle):

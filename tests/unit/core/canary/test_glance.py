@@ -20,6 +20,7 @@ def an_hour(world: World, seed: int = 1) -> Strata:
     return stratify(Traffic(world, seed).windows(0, HOUR, 10.0), ROLLOUT)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "world", [plain(VOLUME), diurnal(VOLUME), wandering_pods(VOLUME, 0.2)], ids=lambda one: one.name
 )

@@ -61,6 +61,7 @@ def test_a_challenger_whose_scores_are_higher_on_the_same_hours_is_found_with_bo
     assert beside_from_json(found.to_json()) == found
 
 
+@pytest.mark.deep
 def test_a_drift_that_begins_late_is_found_from_its_hour_on():
     def broken(random: np.random.Generator, hour: int, rows: int) -> np.ndarray:
         return steady(random, hour, rows) + 0.2 * (hour >= 90)

@@ -82,6 +82,7 @@ def test_a_wider_spread_around_the_same_mean_is_a_drift_without_a_direction():
     assert mean.distance < mean.limit
 
 
+@pytest.mark.deep
 def test_one_entity_that_sends_half_of_the_traffic_is_no_drift():
     loud = Hour(np.full(2_000, MEAN + 2 * DEVIATION), np.full(2_000, 17))
     mixed = [Hour(np.append(hour.values, loud.values), np.append(hour.buckets, loud.buckets)) for hour in hours(100)]

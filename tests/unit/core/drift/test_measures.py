@@ -52,6 +52,7 @@ def test_psi_of_a_shifted_normal_is_what_the_tenths_give():
     assert effect.distance[0] == pytest.approx(by_hand, rel=0.03)
 
 
+@pytest.mark.deep
 def test_the_same_distribution_is_at_no_distance_whatever_the_size_of_the_sample():
     generator, before = np.random.default_rng(6), numeric_baseline(NORMAL)
 
@@ -70,6 +71,7 @@ def test_the_error_of_psi_is_never_below_the_one_at_the_limit():
     assert effect.error[0] >= (4 * effect.limit * 2 / COUNTS.size) ** 0.5
 
 
+@pytest.mark.deep
 def test_a_small_baseline_has_chance_of_its_own():
     generator = np.random.default_rng(8)
 

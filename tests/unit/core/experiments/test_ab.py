@@ -50,6 +50,7 @@ def reach_of(verdict: AbVerdict) -> float:
     return (verdict.interval.high - verdict.interval.low) / 2
 
 
+@pytest.mark.deep
 @settings(max_examples=40)
 @given(values, values)
 def test_for_a_metric_per_entity_the_comparison_is_the_wider_of_welchs_and_students(a, b):

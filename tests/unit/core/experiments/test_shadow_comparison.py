@@ -96,6 +96,7 @@ def test_latencies_are_of_the_pairs_that_have_both():
     assert report.latency.p99_change_percent == pytest.approx(100 * (0.02387 / 0.0199 - 1))
 
 
+@pytest.mark.deep
 @settings(max_examples=40)
 @given(some_pairs, scores)
 def test_agreement_ranks_and_distance_are_the_textbooks(pairs, threshold):
@@ -225,6 +226,7 @@ def test_scores_that_are_no_probabilities_are_compared_as_numbers_unless_a_thres
     assert with_threshold.sentence.startswith("The same decision at 21 in 66.7 % of 3 pairs")
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(raw_pairs)
 def test_no_mixture_of_fates_and_missing_values_is_an_exception(rows):

@@ -105,6 +105,7 @@ WINDOWS = st.lists(
 )
 
 
+@pytest.mark.deep
 @given(windows=WINDOWS, since=st.integers(1_700_000_000, 1_800_000_000), hours=st.integers(0, 400))
 def test_the_time_outside_of_windows_is_what_asking_each_half_hour_adds_up_to(windows, since, hours):
     since = since // 1_800 * 1_800

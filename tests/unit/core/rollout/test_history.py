@@ -59,6 +59,7 @@ def test_the_latest_moments_are_ends_of_windows_and_now(now, since):
     assert set(ends[-28:]) <= set(latest_moments(now + 1, 30, since))
 
 
+@pytest.mark.deep
 def test_each_look_of_the_past_is_what_was_seen_then():
     moments = moments_between(20.0, 605.0, 10)
 

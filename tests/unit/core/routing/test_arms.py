@@ -142,6 +142,7 @@ def a_split(steps: Iterable[Sequence[int]]) -> Split:
     return split
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(splits)
 def test_beside_further_arms_the_challenger_has_the_buckets_below_its_weight(steps):
@@ -151,6 +152,7 @@ def test_beside_further_arms_the_challenger_has_the_buckets_below_its_weight(ste
     assert [arm == "b" for arm in owners(found.ranges)] == [bucket < steps[-1][0] for bucket in range(BUCKETS)]
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(splits, st.sampled_from(["c", "d"]), st.integers(0, 100))
 def test_no_other_ranges_of_further_arms_could_move_fewer_entities(steps, arm, share):

@@ -146,6 +146,7 @@ def test_a_predict_call_to_a_nested_version_has_one_treatment():
     assert [specs[name].shape for name in ("user", "numbers", "treatment_counts")] == [(3,), (1, 6), ()]
 
 
+@pytest.mark.deep
 @given(
     st.sampled_from([PLAIN, MIXED]),
     some("entity", broken=True),

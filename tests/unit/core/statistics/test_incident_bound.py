@@ -40,6 +40,7 @@ gains_arrays = st.integers(0, 60).flatmap(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(gains_arrays)
 def test_no_window_gains_by_the_bound_and_no_run_of_windows_where_it_holds_adds_more_than_it_may(gains):
@@ -55,6 +56,7 @@ def test_no_window_gains_by_the_bound_and_no_run_of_windows_where_it_holds_adds_
                 assert (bounded[end - length : end].sum(axis=0) <= MAX_RUN_GAIN + 1e-9).all()
 
 
+@pytest.mark.deep
 @settings(max_examples=60)
 @given(gains_arrays, st.integers(1, 30))
 def test_a_window_is_cut_by_what_came_before_it_alone(gains, count):

@@ -45,6 +45,7 @@ def test_an_incident_of_two_minutes_is_not_seen_and_one_of_five_is():
         assert (units_until_seen(values, DAY) < np.inf) == is_seen
 
 
+@pytest.mark.deep
 def test_pods_that_wander_say_nothing_and_ten_times_the_latency_on_them_is_still_seen():
     calm = units(DAY, wander=0.2)
     slow = np.append(units(DAY, wander=0.2), units(20, wander=0.2, seed=1) + np.log(10))

@@ -21,6 +21,7 @@ def blocks(means: FloatArray, number: int = 1_000, spread: float = 0.5, seed: in
     return Blocks(np.full(len(means), float(number)), values.sum(axis=1), (values**2).sum(axis=1))
 
 
+@pytest.mark.deep
 def test_means_that_wander_are_told_from_single_values_that_scatter():
     rng = np.random.default_rng(1)
     calm = [pod_noise(blocks(np.full(12, 9.0), seed=seed)).variance for seed in range(200)]

@@ -13,6 +13,7 @@ scores = arrays(np.float64, st.integers(MIN_VALUES, 80), elements=st.floats(0, 1
 samples = st.one_of(stars, scores)
 
 
+@pytest.mark.deep
 @few
 @given(samples, samples)
 def test_the_win_ratio_is_over_all_pairs_with_ties_half(a, b):
@@ -38,6 +39,7 @@ def test_the_p_value_is_scipys(a, b):
         assert found.p_value == 1.0
 
 
+@pytest.mark.deep
 @few
 @given(samples, samples)
 def test_exchanging_the_arms_exchanges_the_result(a, b):

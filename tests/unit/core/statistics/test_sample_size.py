@@ -165,6 +165,7 @@ def test_one_look_has_the_fixed_boundary_and_needs_no_larger_sample(alpha):
     assert sample_inflation_ratio((1.0,), alpha) == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.deep
 @settings(max_examples=20, deadline=None)
 @given(look_plans)
 def test_looking_more_often_widens_the_last_boundary_and_never_below_the_fixed_one(looks):

@@ -249,6 +249,7 @@ def spread(rng, rates: Rates) -> BucketSums:
     return BucketSums(*scattered)
 
 
+@pytest.mark.deep
 def test_across_entities_equal_rates_come_to_a_standard_normal():
     rng = np.random.default_rng(3)
 

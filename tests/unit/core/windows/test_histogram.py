@@ -41,6 +41,7 @@ def test_every_quantile_is_within_the_promised_two_percent(values, share_ratio):
     assert found == pytest.approx(exact, rel=0.02)
 
 
+@pytest.mark.deep
 @settings(max_examples=50)
 @given(st.lists(st.lists(finite, max_size=8), max_size=5), st.randoms(use_true_random=False))
 def test_merging_in_any_order_is_adding_all_values(parts, random):

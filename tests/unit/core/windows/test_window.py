@@ -96,6 +96,7 @@ calls = st.builds(
 )
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(st.lists(calls, max_size=30))
 def test_windows_hold_what_counting_the_rows_one_by_one_gives(rows):
@@ -139,6 +140,7 @@ def test_the_buckets_of_a_window_add_up_to_the_window(rows):
         assert sums == {column: getattr(window, column.name.lower()) for column in BucketColumn}
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(st.lists(calls, max_size=30), st.lists(st.integers(0, 30), max_size=4))
 def test_batches_of_any_size_come_to_the_same_windows(rows, cuts):
@@ -262,6 +264,7 @@ def test_a_batch_staged_before_another_was_committed_is_refused():
         builder.commit(second)
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(st.lists(calls, max_size=40), st.randoms(use_true_random=False))
 def test_merging_windows_in_any_order_is_identical_to_the_last_bit(rows, random):
@@ -276,6 +279,7 @@ def test_merging_windows_in_any_order_is_identical_to_the_last_bit(rows, random)
     assert window_to_json(merge_windows(key, halves)) == window_to_json(merge_windows(key, windows))
 
 
+@pytest.mark.deep
 @settings(max_examples=25)
 @given(st.lists(calls, max_size=30))
 def test_a_window_is_read_back_from_its_json(rows):
@@ -486,6 +490,7 @@ def test_with_too_many_entities_in_all_new_ones_are_not_told_apart_until_the_old
     assert (told_apart.key.epoch, told_apart.calls, told_apart.entities) == (0, 11, 10)
 
 
+@pytest.mark.deep
 def test_entities_past_the_bound_are_no_longer_told_apart():
     rows = [a_call(f"customer-{n}") for n in range(MAX_WINDOW_ENTITIES)]
 

@@ -213,6 +213,7 @@ def test_the_signal_itself_ends_a_command_that_is_loading_with_130_and_without_a
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+@pytest.mark.deep
 def test_a_process_that_was_started_with_the_signal_ignored_goes_on_ignoring_it(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", f"import signal; signal.signal(2, signal.SIG_IGN)\n{SIGNALLED_AT}", "typer"],

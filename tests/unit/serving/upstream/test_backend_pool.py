@@ -58,6 +58,7 @@ async def test_a_version_keeps_its_caller():
     await backends.close()
 
 
+@pytest.mark.deep
 async def test_a_swap_under_load_fails_no_row_that_waits_or_is_in_flight():
     made = Made(delay_seconds=0.02)
     backends, old, new = BackendPool(made), a_version(), a_version(endpoints=["127.0.0.1:9001"])

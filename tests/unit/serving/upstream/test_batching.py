@@ -137,6 +137,7 @@ async def test_a_version_that_refuses_everything_is_asked_once_more_for_each_row
     assert len(backend.calls) == (1 + 8 + 64 + 256) + 1
 
 
+@pytest.mark.deep
 def test_callers_beside_many_that_spoil_their_calls_are_answered_in_time():
     async def scenario() -> list[object]:
         clock = asyncio.get_running_loop().time
@@ -222,6 +223,7 @@ async def test_a_defect_of_the_proxy_is_not_the_models_bad_answer():
     assert isinstance(answer, InternalFault)
 
 
+@pytest.mark.deep
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.sampled_from([SPOILT, *map(float, range(100))]), min_size=1, max_size=40), st.integers(1, 9))
 def test_each_caller_gets_its_own_row_and_a_spoilt_row_fails_only_its_caller(values, batch_rows):

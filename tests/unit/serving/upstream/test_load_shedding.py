@@ -134,6 +134,7 @@ def test_rows_that_come_one_after_the_other_each_wait_for_their_own_bound():
     assert all(abs(call.seconds - WAIT_SECONDS) < A_MOMENT for call in refused)
 
 
+@pytest.mark.deep
 def test_under_overload_the_newest_row_is_served_first_and_soon():
     backend = MemoryBackend(echo, delay_seconds=0.02)  # two calls at once: 100 a second
 
@@ -381,6 +382,7 @@ def test_each_caller_gets_its_own_row_whichever_others_go_away_are_late_or_spoil
             assert abs(call.seconds - min(WAIT_SECONDS, deadline_seconds)) < A_MOMENT
 
 
+@pytest.mark.deep
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 9), st.integers(1, 3))
 def test_rows_leave_in_the_order_in_which_they_came_and_once_and_those_of_callers_who_have_gone_not_at_all(

@@ -88,6 +88,7 @@ def test_an_entity_that_fails_one_call_in_ten_is_not_named():
     assert failing_entities(counted(*[tenth] * 50), 0.005) == ()
 
 
+@pytest.mark.deep
 def test_the_number_of_entities_is_bounded_and_those_that_come_later_are_not_counted():
     tally = EntityTally()
     tally.add([EntityCalls(str(place), 1, 0, 1, 0) for place in range(MAX_ENTITIES)])

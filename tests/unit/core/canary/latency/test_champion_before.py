@@ -36,11 +36,13 @@ def test_windows_of_other_roles_are_left_out():
     assert champion_before(shadows, None) == ChampionBefore()
 
 
+@pytest.mark.deep
 def test_its_percentiles_are_steps_of_twenty_percent_beyond_the_threshold():
     # 1.41 and 2.06 times the 95th percentile, which is 1.2 to the power of 1.9 and 4.
     assert champion_before(an_hour(), SLOW_US).tail_steps == (2, 4)
 
 
+@pytest.mark.deep
 def test_too_few_answers_do_not_say_which_latency_a_percentile_is():
     windows = an_hour()
 
@@ -49,6 +51,7 @@ def test_too_few_answers_do_not_say_which_latency_a_percentile_is():
     assert champion_before(windows, None).tail_steps == ()
 
 
+@pytest.mark.deep
 def test_two_percentiles_at_the_same_step_are_one_test_and_one_beyond_the_last_step_is_none():
     windows = an_hour()
 

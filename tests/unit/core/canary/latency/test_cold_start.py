@@ -27,6 +27,7 @@ def state_of(decision: Decision) -> CheckState:
     return next(row.state for row in decision.evidence if row.check is TYPICAL_LATENCY)
 
 
+@pytest.mark.deep
 def test_a_cold_server_is_held_in_these_words_where_earlier_rules_took_it_back():
     strata = traffic(cold_server(3_000, 3.0))
 
@@ -41,6 +42,7 @@ def test_a_cold_server_is_held_in_these_words_where_earlier_rules_took_it_back()
     assert (earlier.verdict, state_of(earlier)) == (Verdict.ROLL_BACK, CheckState.FAIL)
 
 
+@pytest.mark.deep
 def test_when_it_is_warm_its_cold_minutes_count_no_more_and_the_step_ends():
     strata = traffic(cold_server(3_000, 3.0))
 
@@ -76,6 +78,7 @@ def test_the_time_for_it_begins_with_the_first_calls_and_is_over_after_half_an_h
     assert "; held until 00:50 UTC at the longest" in decision.reason
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("factor", "minutes"), [(1.5, 6.0), (2.0, 12.0), (3.0, 10.0), (10.0, 3.0)])
 def test_a_slow_version_that_does_not_fall_is_taken_back_in_its_first_minutes(factor, minutes):
     strata = traffic(World("slow", 3_000, latency_factor=factor))

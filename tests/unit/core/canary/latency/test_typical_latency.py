@@ -31,9 +31,11 @@ def test_a_difference_that_the_champions_pods_make_by_themselves_fails_no_challe
     assert (on_wandering_pods.change_low or 0) < 1 < (on_calm_pods.change_low or 0)
 
 
+@pytest.mark.deep
 def test_earlier_rules_did_not_know_the_pods():
     assert row_at(5, 1.45, 0.2, replace(STAGE, rules=Rules.INCIDENTS)).state is CheckState.FAIL
 
 
+@pytest.mark.deep
 def test_on_such_pods_ten_times_the_latency_still_fails():
     assert row_at(5, 10.0, 0.2).state is CheckState.FAIL

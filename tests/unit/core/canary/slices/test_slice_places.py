@@ -2,6 +2,7 @@
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_a_value_with_calls_of_both_versions_takes_the_place_of_one_that_came_on
     assert places.names[both[0]] == GOLD
 
 
+@pytest.mark.deep
 def test_made_up_values_of_each_stretch_take_no_place_of_one_that_is_used():
     places = SlicePlaces()
     places.add([calls_of(gold=20), calls_of(gold=1)])
@@ -76,6 +78,7 @@ def test_a_value_that_waits_is_not_forgotten_beside_many_that_come_once():
     assert places.names[places.place_of(GOLD) or 0] == GOLD
 
 
+@pytest.mark.deep
 def test_equal_values_do_not_take_turns():
     places = SlicePlaces()
     values = [f"v{number}" for number in range(200)]
@@ -91,6 +94,7 @@ def test_equal_values_do_not_take_turns():
 STRETCH = st.tuples(*[st.dictionaries(st.integers(0, 300), st.integers(1, 40), max_size=200)] * 2)
 
 
+@pytest.mark.deep
 @settings(max_examples=30, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_places_are_bounded_and_the_same_in_whatever_order_values_come(stretches, draw):

@@ -141,6 +141,7 @@ def test_slices_that_an_operator_knows_of_are_not_named_again():
     assert failing_slices(tallied(EQUAL, FAILING).without({"category=gold"})) == ()
 
 
+@pytest.mark.deep
 def test_a_slice_that_gets_worse_after_hours_is_named_by_evidence_that_began_anew():
     usual, worse = ({GOLD: counted(20, failing=ratio), SILVER: counted(200)} for ratio in (0.05, 0.15))
     tally = SliceTally(5, 0.0)

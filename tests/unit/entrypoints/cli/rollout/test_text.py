@@ -428,6 +428,7 @@ def a_history(windows: Sequence[Window], state: RolloutState = FAILED) -> tuple[
     return status, history_of(status.view, windows, status.events)
 
 
+@pytest.mark.deep
 def test_the_past_is_judged_again_at_few_moments_and_ends_with_the_verdict():
     status, history = a_history(WINDOWS)
 
@@ -441,6 +442,7 @@ def test_the_past_is_judged_again_at_few_moments_and_ends_with_the_verdict():
     assert sum(history.requests) == sum(w.calls for w in judged)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("left", [[], WINDOWS[20:]], ids=["all", "some"])
 def test_a_past_whose_windows_were_deleted_is_the_one_that_the_last_verdict_stored(left):
     whole, again = a_history(WINDOWS)[1], a_history(left)[1]
@@ -451,6 +453,7 @@ def test_a_past_whose_windows_were_deleted_is_the_one_that_the_last_verdict_stor
     assert again.scores is None
 
 
+@pytest.mark.deep
 def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidence():
     document = rollout_page(*a_history(WINDOWS))
 
@@ -468,6 +471,7 @@ def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidenc
     assert "the challenger met 3 of 100 entities" in document
 
 
+@pytest.mark.deep
 def test_the_page_says_when_windows_are_gone_and_when_there_is_nothing_to_draw():
     gone = rollout_page(*a_history([]))
     seeds = replace(FAILED, plan=replace(PLAN, canary_policy="seed"))

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import orjson
+import pytest
 from proxy_world import Running
 
 from understudy.core.routing.rate_limits import BURST_SECONDS
@@ -88,6 +89,7 @@ async def test_each_call_of_a_turn_is_charged(start: Any):
     assert answers.statuses["another key"] == 200
 
 
+@pytest.mark.deep
 async def test_each_call_of_a_turn_is_answered_with_its_own_score(start: Any):
     proxy, answers = await start(auth=True), Answers()
     bodies = [orjson.dumps({"entity_id": "u", "inputs": {"age": number, "income": 1.5}}) for number in range(12)]

@@ -105,6 +105,7 @@ async def test_the_limit_of_a_ranks_body_is_its_own(start):
     assert (refused.status, orjson.loads(refused.body)["code"]) == (413, "E103")
 
 
+@pytest.mark.deep
 async def test_what_fails_behind_it_is_told_as_for_predict(start):
     proxy = await start(offers=True)
     proxy.backends["9"].error = BadAnswer("the model server refused the call")

@@ -90,6 +90,7 @@ def test_anything_unusual_is_left_to_the_parser(data):
     assert read_whole(data) is None
 
 
+@pytest.mark.deep
 def test_the_reader_and_the_parser_read_twenty_thousand_heads_alike():
     assert_all_are_read_alike(20_000, seed=1)
 
