@@ -13,7 +13,7 @@ from understudy.adapters.migrations.script_directory import script_directory
 from understudy.errors import DataWouldBeLost
 
 REVISIONS = migrations.revisions()
-STARTS = REVISIONS if IS_RANDOM else (REVISIONS[0], "0007", *REVISIONS[-3:])
+STARTS = REVISIONS if IS_RANDOM else (REVISIONS[0], "0007", *REVISIONS[-2:])
 """Nightly runs begin at each one: of those that have landed only the way on is new, which the first one goes whole."""
 ALEMBICS_OWN = ("alembic_version", "schema")
 
