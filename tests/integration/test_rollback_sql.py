@@ -1,5 +1,6 @@
 """``understudy_rollback``: it undoes the newest move of traffic, and reaches no further back."""
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -7,9 +8,12 @@ import orjson
 import pytest
 
 from understudy.adapters import migrations
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.ports.registry.registry import Actor
 
 NOTHING = "nothing: no challenger has weight, and there is no change of champion to take back"
 BACK = "previous champion back"
+WAITS_FOR_A_LOCK = "SELECT bool_or(wait_event_type = 'Lock') FROM pg_stat_activity WHERE datname = current_database()"
 
 
 @pytest.fixture
@@ -59,6 +63,25 @@ async def test_a_rollback_without_a_reason_is_called_one_in_the_audit(database, 
         await database.fetchval("SELECT reason FROM PolicyAudit ORDER BY id DESC LIMIT 1")
         == "rollback to the champion before"
     )
+
+
+async def test_a_champion_before_that_is_retired_meanwhile_leaves_the_share_to_be_taken_back(
+    database, database_url, versions
+):
+    await set_policy(
+        database, "champion_version = $1, challenger_version = $2, challenger_weight = 10", versions["2"], versions["3"]
+    )
+    store = PostgresRolloutStore(database_url, timeout_seconds=10)
+    retiring = await asyncpg.connect(database_url, timeout=10, command_timeout=10)
+    async with asyncio.timeout(30), retiring.transaction():
+        await retiring.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '1'")
+        rollback = asyncio.create_task(store.roll_back("churn", Actor("dana", "test", "it burns")))
+        while not await database.fetchval(WAITS_FOR_A_LOCK):  # noqa: ASYNC110 - Postgres has no event for it
+            await asyncio.sleep(0.01)
+    done = await rollback
+    await retiring.close()
+
+    assert (done.did, done.champion) == ("weight 0", "2")
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,14 @@ class PostgresRolloutStore(SessionPerCall):
                 await add_alert(connection, alert)
 
     async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
+        try:
+            return await self._roll_back(model_name, actor, dry_run=dry_run)
+        except PolicyRefused:
+            # The champion before may have been retired between the look at it and the change. The next look finds that,
+            # and takes back what else there is; what was refused for another reason is refused again.
+            return await self._roll_back(model_name, actor, dry_run=dry_run)
+
+    async def _roll_back(self, model_name: str, actor: Actor, *, dry_run: bool) -> RollbackRecord:
         async with self._connection() as connection, _refusals(model_name):
             transaction = connection.transaction()
             await transaction.start()
