@@ -352,6 +352,32 @@ async def test_functions_that_act_as_the_owner_look_names_up_in_our_schema_alone
     assert loose == []
 
 
+OF_PUBLIC = {"understudy_newest_move"}
+"""Said to every login: which change of champion was the last one."""
+
+
+async def test_functions_that_act_as_the_owner_are_no_logins_to_hang_on_a_table_of_its_own(database, login):
+    definers = await database.fetch(
+        """SELECT proname, prorettype = 'trigger'::regtype AS is_of_trigger,
+                  EXISTS (SELECT FROM aclexplode(coalesce(proacl, acldefault('f', proowner))) AS given
+                          WHERE given.grantee = 0 AND given.privilege_type = 'EXECUTE') AS is_of_public
+           FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef"""
+    )
+    of_triggers = [row["proname"] for row in definers if row["is_of_trigger"]]
+    refused = []
+    async with session_of(await login(READER)) as session:
+        await session.execute("CREATE TEMP TABLE mine (id TEXT)")
+        for function in of_triggers:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await session.execute(
+                    f"CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION public.{function}()"
+                )
+            refused.append(function)
+
+    assert {row["proname"] for row in definers if row["is_of_public"]} <= OF_PUBLIC
+    assert "understudy_record_key" in refused
+
+
 async def test_granting_again_heals_what_somebody_changed(database, database_url):
     await database.execute(
         "GRANT DELETE ON PolicyAudit TO understudy_reader; REVOKE SELECT ON ServingPolicy FROM understudy_proxy"
