@@ -1,15 +1,30 @@
 -- A trigger runs its function without the right of a login to execute it. A login that has the right can hang a function of
 -- ours on a temporary table with columns of its choice, and write an audit or a change with the owner's rights.
-DO $$
-DECLARE
-    definer REGPROCEDURE;
-BEGIN
-    FOR definer IN
-        SELECT oid FROM pg_proc
-        WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'understudy\_%'
-          AND prosecdef AND prorettype = 'trigger'::regtype
-    LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', definer);
-    END LOOP;
-END
-$$;
+REVOKE EXECUTE ON FUNCTION
+    understudy_erase_late_rows(),
+    understudy_guard_arms(),
+    understudy_guard_deletion(),
+    understudy_guard_endpoint(),
+    understudy_guard_last_endpoint(),
+    understudy_guard_new_rollout(),
+    understudy_guard_policy(),
+    understudy_guard_rollout(),
+    understudy_guard_version(),
+    understudy_guard_warm(),
+    understudy_leave_guard(),
+    understudy_lock_version(),
+    understudy_record_endpoint(),
+    understudy_record_key(),
+    understudy_record_policy(),
+    understudy_record_version(),
+    understudy_refuse_late_letter(),
+    understudy_refuse_late_outcome(),
+    understudy_scope_outcome(),
+    understudy_take_over_guard(),
+    understudy_tell_warm_up(),
+    understudy_touch_endpoint(),
+    understudy_touch_keys(),
+    understudy_touch_rollout(),
+    understudy_touch_version(),
+    understudy_watch_split()
+FROM PUBLIC;
