@@ -166,6 +166,19 @@ async def test_a_version_at_an_address_that_no_server_may_have_does_not_become_a
     assert (await world.record()).state is LoadingState.LOADING
 
 
+async def test_a_version_that_is_wanted_no_more_does_not_become_available_and_is_no_failure(world):
+    await world.place(Why.ASKED)
+    await world.seen()
+    await world.store.write(world.version_id, LoadingState.LOADING, world.epoch, attempt=1, digest=DIGEST)
+    await world.place(None)
+
+    assert not await world.store.announce(world.version_id, world.epoch)
+
+    seen = await world.seen()
+    assert not seen.has_endpoint
+    assert seen.record.state is LoadingState.LOADING
+
+
 async def test_a_withdrawn_version_has_no_endpoint_and_its_record_stays_without_a_placement(world):
     await world.make_available()
     await world.place(None)

@@ -108,3 +108,18 @@ async def test_a_version_is_kept_for_a_time_or_for_good_and_unloaded(understudy:
     assert after.document["loading"]["wanted_until"] is None
     assert not after.document["loading"]["is_kept"]
     assert wrong.code == 2
+
+
+async def test_a_version_that_no_server_has_is_made_champion_by_no_command_and_it_is_said_how(
+    understudy: CommandLine, database
+):
+    await record(database, "ERROR", "E217", "the model server says: no model")
+    change = ("model", "set", "visits", "--champion", "1", "--reason", "the first", "--yes")
+    refused = await understudy.beside(*change)
+    await database.execute("SELECT understudy_add_agent_endpoint((SELECT id FROM ModelVersion), 'onnx-0')")
+    done = await understudy.beside(*change)
+
+    assert refused.code == 7, refused
+    assert "version 1 of visits is loaded on no server (onnx-0: ERROR E217), and cannot be champion" in refused.said
+    assert "understudy version load visits 1 --wait" in refused.said
+    assert done.code == 0, done

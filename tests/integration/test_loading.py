@@ -61,19 +61,28 @@ async def placements(database_url: str) -> AsyncIterator[PostgresPlacementStore]
 
 
 class AtServer:
-    """The agent's records under a login, and its epoch."""
+    """The agent's records under a login, its epoch, and the owner's connection for what the monitor decides."""
 
-    def __init__(self, store: PostgresAgentStore, epoch: int) -> None:
+    def __init__(self, store: PostgresAgentStore, epoch: int, database: asyncpg.Connection) -> None:
         self.store = store
         self.epoch = epoch
+        self._database = database
 
     async def seen(self, server: ServerReport = SERVER) -> list[VersionAtServer]:
         return list(await self.store.look(server, self.epoch))
 
+    async def place(self, version_id: int, server: str = SERVER.name) -> None:
+        await self._database.execute(
+            "INSERT INTO Placement (model_version_id, server, why, epoch) VALUES ($1, $2, 'asked for', 1)",
+            version_id,
+            server,
+        )
+
     async def make_available(self, version_id: int) -> None:
         await self.seen()
+        await self.place(version_id)
         await self.store.write(version_id, LoadingState.LOADING, self.epoch)
-        await self.store.announce(version_id, self.epoch)
+        assert await self.store.announce(version_id, self.epoch)
 
 
 @pytest.fixture
@@ -85,7 +94,7 @@ async def agent(database: asyncpg.Connection, login: Login) -> AsyncIterator[AtS
     await lease.close()
     assert epoch is not None
     store = PostgresAgentStore(url, SERVER.name, timeout_seconds=10)
-    yield AtServer(store, epoch)
+    yield AtServer(store, epoch, database)
     await store.close()
 
 
@@ -233,10 +242,11 @@ async def test_a_server_that_was_renamed_sees_what_it_serves_and_takes_its_endpo
     epoch = await lease.take_or_renew("b:1:y")
     await lease.close()
     assert epoch is not None
-    successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch)
+    successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch, database)
 
     (seen,) = await successor.seen(renamed)
     assert (seen.why, seen.record, seen.has_endpoint, seen.owns_endpoint) == (None, None, True, False)
+    await successor.place(version_id, renamed.name)
     await successor.store.write(version_id, LoadingState.LOADING, epoch)
     await successor.store.announce(version_id, epoch)
     (seen,) = await successor.seen(renamed)
@@ -245,6 +255,32 @@ async def test_a_server_that_was_renamed_sees_what_it_serves_and_takes_its_endpo
     assert seen.owns_endpoint
     rows = await database.fetch("SELECT target, source, server FROM ModelEndpoint")
     assert [tuple(row) for row in rows] == [(SERVER.target, "agent", "onnx-a")]
+
+
+@pytest.mark.parametrize("left", ["nothing", "its agent reports", "it is to have the version"])
+async def test_what_a_server_is_left_with_of_a_former_name_is_unloaded_once_that_is_silent_and_wants_nothing(
+    database, database_url, agent, login, left
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    renamed = SERVER._replace(name="onnx-a")
+    url = await login("understudy_agent")
+    lease = PostgresLease(url, timeout_seconds=10, row=agent_of(renamed.name))
+    epoch = await lease.take_or_renew("b:1:y")
+    await lease.close()
+    assert epoch is not None
+    successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch, database)
+    if left != "its agent reports":
+        await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
+    if left != "it is to have the version":
+        await database.execute("DELETE FROM Placement")
+
+    (seen,) = await successor.seen(renamed)
+    is_gone = await successor.store.withdraw(version_id, LoadingState.QUIESCING, epoch)
+    await successor.store.close()
+
+    assert seen.has_endpoint
+    assert (seen.owns_endpoint, is_gone) == ((True, True) if left == "nothing" else (False, False))
 
 
 async def test_what_a_server_has_is_seen_after_the_migration_was_taken_back_and_made_again(
@@ -260,6 +296,27 @@ async def test_what_a_server_has_is_seen_after_the_migration_was_taken_back_and_
 
     (seen,) = await agent.seen()
     assert (seen.version_id, seen.why, seen.has_endpoint, seen.owns_endpoint) == (version_id, None, True, False)
+
+
+async def test_an_agent_adds_no_endpoint_for_a_version_that_is_not_placed_on_its_server(
+    database, database_url, login, agent
+):
+    placed, other = await register(database_url, "1"), await register(database_url, "2")
+    await agent.seen()
+    await agent.place(placed)
+    await agent.store.write(other, LoadingState.LOADING, agent.epoch)
+    connection = await asyncpg.connect(await login("understudy_agent"))
+
+    for version_id, server in ((other, SERVER.name), (placed, "onnx-9"), (None, SERVER.name)):
+        with pytest.raises(asyncpg.CheckViolationError, match="is not placed on server"):
+            await connection.execute("SELECT understudy_add_agent_endpoint($1, $2)", version_id, server)
+    assert not await agent.store.announce(other, agent.epoch)
+    await connection.execute("SELECT understudy_add_agent_endpoint($1, $2)", placed, SERVER.name)
+    await connection.close()
+
+    states = {one.version_id: one.record and one.record.state for one in await agent.seen()}
+    assert states == {placed: None, other: LoadingState.LOADING}
+    assert [row[0] for row in await database.fetch("SELECT model_version_id FROM ModelEndpoint")] == [placed]
 
 
 @pytest.mark.parametrize(
@@ -402,6 +459,7 @@ async def test_the_monitor_reads_which_servers_have_a_version_unless_their_agent
 
 async def test_a_version_with_a_role_is_not_unloaded_and_it_is_said_which(database, database_url, loading):
     version_id = await register(database_url, "1")
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'a:1')", version_id)
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version_id)
 
     with pytest.raises(PolicyRefused, match="wanted as champion"):

@@ -217,7 +217,9 @@ class Agent:
         match action:
             case Action.ANNOUNCE:
                 async with self._recorded("announce", version, record.attempt, epoch):
-                    await self._store.announce(version.version_id, epoch)
+                    is_wanted = await self._store.announce(version.version_id, epoch)
+                if not is_wanted:
+                    return True  # it was until just now, and the next round has it unloaded
                 self._tell("agent.available", version)
             case Action.RELOAD:
                 is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)

@@ -128,14 +128,17 @@ class MemoryAgentStore:
                 f"the artifact is {digest}, and was {one.digest} when it was fetched first: not loaded"
             )
 
-    async def announce(self, version_id: int, epoch: Epoch) -> None:
+    async def announce(self, version_id: int, epoch: Epoch) -> bool:
         self._fence(epoch)
+        one = self._versions[version_id]
+        if one.why is None:
+            return False
         if self.refuses_endpoints:
             raise PolicyRefused("the endpoint is the machine of the process that calls it")
-        one = self._versions[version_id]
         if one.record is not None:
             one.has_endpoint = True
             self._set(version_id, one.record._replace(state=LoadingState.AVAILABLE, attempt=0, may_retry=False))
+        return True
 
     async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
         self._fence(epoch)

@@ -83,9 +83,10 @@ class AgentStore(Protocol):
             ArtifactDiffers: Another agent has fetched something else meanwhile.
         """
 
-    async def announce(self, version_id: int, epoch: Epoch) -> None:
+    async def announce(self, version_id: int, epoch: Epoch) -> bool:
         """Add the endpoint and record that the version is available, in one transaction.
 
+        Returns whether it is; a version that is wanted no more is not, and nothing was written.
         An endpoint at the address that an agent of another name added becomes this agent's; one of people stays theirs.
 
         Raises:
@@ -95,6 +96,7 @@ class AgentStore(Protocol):
     async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
         """Take the endpoint back and record ``state``, in one transaction; return whether the endpoint is gone.
 
+        An endpoint at the address goes too that is left of a server under another name: one whose agent is silent.
         The last endpoint of a version with a role stays, and so does one that people registered. Then ``QUIESCING`` is
         not recorded: the version goes on as it is.
         """

@@ -31,7 +31,8 @@ _LOOK = f"""
     SELECT version.id, version.model_name, version.version, version.artifact_path,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
         EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND target = $2) AS has_endpoint,
-        EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND server = $1) AS owns_endpoint,
+        EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND server = $1)
+          OR version.id IN (SELECT version_id FROM understudy_left_endpoints($1)) AS owns_endpoint,
         loaded.state, loaded.artifact_digest,
         CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
         coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
@@ -83,6 +84,7 @@ _REMOVED = """
         updated_at = now(), removed_xid = excluded.removed_xid, removed_at = excluded.removed_at
 """
 _FORGET = "DELETE FROM LoadedVersion WHERE model_version_id = $1 AND server = $2"
+_IS_PLACED = "SELECT EXISTS (SELECT FROM Placement WHERE model_version_id = $1 AND server = $2)"
 _ADD_ENDPOINT = "SELECT understudy_add_agent_endpoint($1, $2)"
 _REMOVE_ENDPOINT = "SELECT understudy_remove_agent_endpoint($1, $2)"
 _HAS_ENDPOINT = """
@@ -131,13 +133,16 @@ class PostgresAgentStore:
         if pinned not in (None, digest):
             raise ArtifactDiffers(f"the artifact is {digest}, and was {pinned} when it was fetched first: not loaded")
 
-    async def announce(self, version_id: int, epoch: Epoch) -> None:
+    async def announce(self, version_id: int, epoch: Epoch) -> bool:
         async with self._fenced(epoch) as connection:
+            if not await connection.fetchval(_IS_PLACED, version_id, self._server):
+                return False
             try:
                 await connection.execute(_ADD_ENDPOINT, version_id, self._server)
             except asyncpg.CheckViolationError as refused:
                 raise PolicyRefused(str(refused), hint=refused.hint) from None
             await connection.execute(_STATE, version_id, self._server, LoadingState.AVAILABLE, epoch)
+        return True
 
     async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
         async with self._fenced(epoch) as connection:

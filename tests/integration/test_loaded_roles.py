@@ -1,0 +1,124 @@
+"""A version that agents load gets a role, or a larger share, once a server has it; nothing is in a rollback's way."""
+
+import asyncpg
+import pytest
+
+HERE = " WHERE model_name = 'visits'"
+ROLES = {
+    "champion": "champion_version = {}",
+    "challenger": "challenger_version = {}",
+    "challenger with a share": "challenger_version = {}, challenger_weight = 5",
+    "shadow": "shadow_version = {}",
+    "arm": """arms = '[{{"version_id": {}, "first": 90, "last": 94}}]'""",
+}
+Ids = dict[str, int]
+
+
+@pytest.fixture
+async def ids(database: asyncpg.Connection) -> Ids:
+    """Versions 1 to 3 of a model whose champion is 1; agents load all of them, and a server has 1 alone."""
+    found = {}
+    for label in "123":
+        found[label] = await database.fetchval(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+            " VALUES ('visits', $1, 'a', 'onnx', '{}') RETURNING id",
+            label,
+        )
+        await database.execute(
+            "INSERT INTO VersionLoading (model_version_id, group_name) VALUES ($1, 'onnx')", found[label]
+        )
+    await database.execute(
+        "INSERT INTO ModelServer (name, group_name, target) VALUES ('onnx-0', 'onnx', '10.0.0.7:8500')"
+    )
+    await load(database, found["1"])
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", found["1"])
+    return found
+
+
+async def load(database: asyncpg.Connection, version_id: int) -> None:
+    """What the agent writes when its server has a version."""
+    await database.execute("INSERT INTO Placement VALUES ($1, 'onnx-0', 'asked for', now(), 1)", version_id)
+    await database.execute("SELECT understudy_add_agent_endpoint($1, 'onnx-0')", version_id)
+
+
+async def unload(database: asyncpg.Connection, version_id: int) -> None:
+    """Take the endpoint away, and with it what says that a server has the version, past every guard."""
+    await database.execute("SET session_replication_role = replica")
+    await database.execute("DELETE FROM ModelEndpoint WHERE model_version_id = $1", version_id)
+    await database.execute("SET session_replication_role = origin")
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_version_that_no_server_has_gets_no_role_until_one_has_it(database, ids, role):
+    update = f"UPDATE ServingPolicy SET {ROLES[role].format(ids['2'])}{HERE}"
+    await database.execute(
+        "INSERT INTO LoadedVersion (model_version_id, server, state, error_code, epoch) VALUES ($1, 'onnx-0', 'ERROR',"
+        " 'E217', 1)",
+        ids["2"],
+    )
+
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await database.execute(update)
+    said = "version 2 of visits is loaded on no server (onnx-0: ERROR E217), and cannot be "
+    assert refused.value.args[0] == said + role.removesuffix(" with a share").replace("arm", "an arm")
+    assert refused.value.hint == "Have agents load it first: understudy version load visits 2 --wait"
+    await load(database, ids["2"])
+
+    assert await database.execute(update) == "UPDATE 1"
+
+
+async def test_a_first_policy_is_judged_and_one_that_is_there_by_what_its_update_says(database, ids):
+    upsert = (
+        "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)"
+        " ON CONFLICT (model_name) DO UPDATE SET shadow_percent = 50"
+    )
+    assert await database.execute(upsert, ids["2"]) == "INSERT 0 1"
+    await database.execute(f"DELETE FROM ServingPolicy{HERE}")
+
+    with pytest.raises(asyncpg.CheckViolationError, match="nothing has begun"):
+        await database.execute(upsert, ids["2"])
+
+
+async def test_a_version_that_people_serve_by_themselves_or_that_has_an_endpoint_of_theirs_gets_roles(database, ids):
+    await database.execute("DELETE FROM VersionLoading WHERE model_version_id = $1", ids["2"])
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'a:1')", ids["3"])
+
+    await database.execute(
+        f"UPDATE ServingPolicy SET challenger_version = $1, shadow_version = $2{HERE}", ids["2"], ids["3"]
+    )
+
+
+async def test_a_share_does_not_rise_while_no_server_has_the_version_and_may_fall(database, ids):
+    await load(database, ids["2"])
+    await database.execute(f"UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10{HERE}", ids["2"])
+    await unload(database, ids["2"])
+
+    with pytest.raises(asyncpg.CheckViolationError, match="cannot be challenger"):
+        await database.execute(f"UPDATE ServingPolicy SET challenger_weight = 11{HERE}")
+    with pytest.raises(asyncpg.CheckViolationError, match="cannot be champion"):
+        await database.execute(
+            f"UPDATE ServingPolicy SET champion_version = $1, challenger_version = NULL, challenger_weight = 0{HERE}",
+            ids["2"],
+        )
+
+    await database.execute(f"UPDATE ServingPolicy SET challenger_weight = 5{HERE}")
+    await database.execute("SELECT understudy_rollback('visits', 'it fails')")
+    assert await database.fetchval(f"SELECT challenger_weight FROM ServingPolicy{HERE}") == 0
+
+
+async def test_a_rollback_brings_the_champion_before_back_wherever_that_is(database, ids):
+    await load(database, ids["2"])
+    await database.execute(f"UPDATE ServingPolicy SET champion_version = $1{HERE}", ids["2"])
+    await unload(database, ids["1"])
+
+    await database.execute("SELECT understudy_rollback('visits', 'it fails')")
+
+    assert await database.fetchval(f"SELECT champion_version FROM ServingPolicy{HERE}") == ids["1"]
+
+
+async def test_a_champion_whose_wish_was_deleted_keeps_its_endpoint(database, ids):
+    await database.execute("DELETE FROM VersionLoading")
+    assert await database.fetchval("SELECT count(*) FROM Placement") == 0
+
+    with pytest.raises(asyncpg.CheckViolationError, match="is the last endpoint of version 1 of visits"):
+        await database.execute("SELECT understudy_remove_agent_endpoint($1, 'onnx-0')", ids["1"])
