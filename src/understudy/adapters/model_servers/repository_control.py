@@ -4,13 +4,9 @@ The server reads models from a folder, which this machine shares with it: each i
 ``<name>/1/…``, before the server is told to load it.
 """
 
-import asyncio
-import os
-import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import grpc
 
@@ -30,7 +26,7 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ServerMetadataRequest,
     ServerMetadataResponse,
 )
-from understudy.core.loading.served_name import SERVED_VERSION
+from understudy.adapters.model_servers.repository_folder import RepositoryFolder
 from understudy.errors import LoadRefused, ServerNotManageable
 
 ASK_SECONDS: Final = 2.0
@@ -49,7 +45,7 @@ class RepositoryControl:
     def __init__(self, target: str, repository: Path) -> None:
         """Prepare; no connection is opened before the first call."""
         self._target = target
-        self._repository = repository
+        self._folder = RepositoryFolder(repository)
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> str:
@@ -64,10 +60,7 @@ class RepositoryControl:
         return frozenset(model.name for model in models if model.state == _READY and not model.reason)
 
     async def load(self, name: str, folder: Path) -> None:
-        try:
-            await asyncio.to_thread(_put, folder, self._repository, name)
-        except OSError as problem:
-            raise LoadRefused(f"{name} cannot be put into {self._repository}: {problem.strerror}") from None
+        await self._folder.put(name, folder)
         await self._ask(OIP_REPOSITORY_LOAD, RepositoryModelLoadRequest(model_name=name), LOAD_SECONDS)
         if name not in await self.loaded():
             raise LoadRefused(f"the server says that it has loaded {name}, and does not list it as ready")
@@ -76,7 +69,7 @@ class RepositoryControl:
         await self._ask(OIP_REPOSITORY_UNLOAD, RepositoryModelUnloadRequest(model_name=name), UNLOAD_SECONDS)
         if name in await self.loaded():
             raise LoadRefused(f"the server says that it has dropped {name}, and still lists it as ready")
-        await asyncio.to_thread(shutil.rmtree, self._repository / name, ignore_errors=True)
+        await self._folder.drop(name)
 
     async def close(self) -> None:
         if self._channel is not None:
@@ -96,26 +89,3 @@ class RepositoryControl:
                 raise ServerNotManageable(f"the model server's control at {self._target}: {said}") from None
             raise LoadRefused(f"the model server says: {said}") from None
         return answer
-
-
-def _put(folder: Path, repository: Path, name: str) -> None:
-    """Put a staged folder's files into the repository, as hard links where the file system is the same.
-
-    The server sees all of it or nothing: it gets its name at the end. What an agent left that was cut off goes; an
-    agent that has lost its lease, and copies still, fails by that.
-    """
-    # No name of a model has a ~: the parts of another one are not taken for this one's.
-    for left in repository.glob(f".{name}~*.part"):
-        shutil.rmtree(left, ignore_errors=True)
-    part, place = repository / f".{name}~{uuid4().hex}.part", repository / name
-    part.mkdir(parents=True)
-    shutil.copytree(folder, part / SERVED_VERSION, copy_function=_link_or_copy)
-    shutil.rmtree(place, ignore_errors=True)
-    part.rename(place)
-
-
-def _link_or_copy(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)

@@ -1,0 +1,87 @@
+"""The folder that a model server reads models from: an agent puts each there, whole, under its own name.
+
+A file system may hang. Each piece of work has a bound, and its thread is left behind where it cannot end.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Final
+from uuid import uuid4
+
+from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
+from understudy.core.loading.served_name import SERVED_VERSION
+from understudy.errors import LoadRefused
+
+PUT_SECONDS: Final = 300.0
+DROP_SECONDS: Final = 60.0
+Copy = Callable[[str, str], object]
+"""Puts one file at another place."""
+
+
+class _GivenUp(Exception):
+    """The result is wanted no more."""
+
+
+def link_or_copy(source: str, target: str) -> None:
+    """Link a file where the file system is the same and has links, and copy it elsewhere."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+class RepositoryFolder:
+    """Keeps each model as the folder ``<folder>/<name>``; it appears there whole, or not at all."""
+
+    def __init__(self, folder: Path, *, copy: Copy = link_or_copy, seconds: float = PUT_SECONDS) -> None:
+        self._folder = folder
+        self._copy = copy
+        self._seconds = seconds
+
+    async def put(self, name: str, source: Path) -> None:
+        """Put a staged folder's files there.
+
+        Raises:
+            LoadRefused: They cannot be put there, or not in time.
+        """
+        try:
+            await in_bounded_thread(partial(self._put, name, source), self._seconds)
+        except OSError as problem:
+            said = problem.strerror or str(problem)
+            raise LoadRefused(f"{name} cannot be put into {self._folder}: {said}") from None
+
+    async def drop(self, name: str) -> None:
+        """Delete a model's files. What hangs or cannot be deleted stays: the next load of the model replaces it."""
+        try:
+            await in_bounded_thread(lambda _: shutil.rmtree(self._folder / name, ignore_errors=True), DROP_SECONDS)
+        except TimeoutError:
+            return
+
+    def _put(self, name: str, source: Path, given_up: Event) -> None:
+        """Give the files the model's name at the end, so that the server sees all of it or nothing.
+
+        What an agent left that was cut off goes; an agent that has lost its lease, and copies still, fails by that.
+        """
+        # No name of a model has a ~: the parts of another one are not taken for this one's.
+        for left in self._folder.glob(f".{name}~*.part"):
+            shutil.rmtree(left, ignore_errors=True)
+        part, place = self._folder / f".{name}~{uuid4().hex}.part", self._folder / name
+        part.mkdir(parents=True)
+
+        def copy(one: str, target: str) -> None:
+            _go_on_unless(given_up)
+            self._copy(one, target)
+
+        shutil.copytree(source, part / SERVED_VERSION, copy_function=copy)
+        _go_on_unless(given_up)
+        shutil.rmtree(place, ignore_errors=True)
+        part.rename(place)
+
+
+def _go_on_unless(given_up: Event) -> None:
+    if given_up.is_set():
+        raise _GivenUp
