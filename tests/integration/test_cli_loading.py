@@ -123,3 +123,29 @@ async def test_a_version_that_no_server_has_is_made_champion_by_no_command_and_i
     assert "version 1 of visits is loaded on no server (onnx-0: ERROR E217), and cannot be champion" in refused.said
     assert "understudy version load visits 1 --wait" in refused.said
     assert done.code == 0, done
+
+
+async def test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks_about_an_entity(
+    understudy: CommandLine, database
+):
+    await record(database, "FETCHING")
+    await database.execute("SELECT understudy_add_agent_endpoint((SELECT id FROM ModelVersion), 'onnx-0')")
+    await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "the first", "--yes")
+    said = "wanted as champion, and 1 of 1 servers of onnx does not have it: onnx-0: FETCHING"
+
+    doctor = await understudy.beside("doctor", "--json")
+    shown = await understudy.beside("model", "show", "visits", "--json")
+    explained = await understudy.beside("explain", "visits", "customer-42")
+    await record(database, "AVAILABLE")
+    after = await understudy.beside("model", "show", "visits", "--json")
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '5 minutes'")
+    silent = await understudy.beside("doctor", "--json")
+
+    findings = {finding["name"]: finding for finding in doctor.document["findings"]}
+    assert (findings["visits 1 loading"]["what"], findings["visits 1 loading"]["state"]) == (said, "problem")
+    assert shown.document["model"]["not_loaded"][0]["without"] == ["onnx-0: FETCHING"]
+    assert said in " ".join(explained.said.split())
+    assert after.document["model"]["not_loaded"] == []
+    findings = {finding["name"]: finding["what"] for finding in silent.document["findings"]}
+    assert findings["server onnx-0"].startswith("its agent has been silent for 5 m")
+    assert findings["visits 1 loading"].endswith("no agent reports a server of its group onnx")

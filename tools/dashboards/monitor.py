@@ -133,6 +133,14 @@ MONITOR = Dashboard(
             alerts=("OutcomesLate",),
         ),
         Panel(
+            "Servers without a wanted version",
+            (Query(f"version_servers_missing {LEADING}", "{{model}} v{{version}}"),),
+            "Of versions that agents load, by the leading monitor. Empty: all of them are where they are to be.",
+            decimals=0,
+            steps=((None, GREEN), (1.0, RED)),
+            alerts=("VersionNotLoaded",),
+        ),
+        Panel(
             "Worst drift by model",
             (
                 Query(

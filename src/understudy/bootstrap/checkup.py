@@ -21,6 +21,7 @@ from understudy.bootstrap.backends import ask_proxies, connector_of, policies_of
 from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
+from understudy.lifecycle.loading_findings import judge_agents, judge_missing
 from understudy.lifecycle.server_findings import (
     ERASURE_LATE_SECONDS,
     HIDDEN_PROXIES,
@@ -80,7 +81,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
-    return [*findings, *await _examine_policies(settings, checkup)]
+    return [*findings, *await _examine_loading(settings), *await _examine_policies(settings, checkup)]
 
 
 def _examine_config(settings: Settings) -> Finding:
@@ -161,6 +162,15 @@ async def _examine_erasures(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("erasures", State.WARNING, problem.detail, problem.next_step)]
     return [judge_erasure(*erasure) for erasure in found]
+
+
+async def _examine_loading(settings: Settings) -> list[Finding]:
+    try:
+        async with session_of(settings) as session:
+            missing, servers = await session.loading.list_missing(), await session.loading.list_servers()
+    except RegistryUnavailable as problem:
+        return [Finding("loading", State.WARNING, problem.detail, problem.next_step)]
+    return [*map(judge_missing, missing), *judge_agents(servers)]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

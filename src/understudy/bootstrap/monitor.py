@@ -89,7 +89,7 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
             *_open_rollouts(settings, telemetry, stack),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
-            *_placement_jobs(settings, stack),
+            *_placement_jobs(settings, telemetry, stack),
         ]
         yield MonitorParts(make_worker(settings, lease, jobs, telemetry), telemetry)
 
@@ -181,11 +181,11 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
     ]
 
 
-def _placement_jobs(settings: Settings, stack: AsyncExitStack) -> list[Job]:
+def _placement_jobs(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> list[Job]:
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = PostgresPlacementStore(url, timeout_seconds=seconds)
     stack.push_async_callback(store.close)
-    placement = PlacementJob(store)
+    placement = PlacementJob(store, telemetry)
     return [
         Job("placement", PLACEMENT_SECONDS, MEASURING_SECONDS, placement.tick),
         Job("silent_servers", SILENT_SERVERS_SECONDS, MEASURING_SECONDS, placement.drop_silent_servers),

@@ -296,7 +296,10 @@ def judge_servers(
     name = f"{model} {version} {role}"
     state = State.PROBLEM if role == "champion" else State.WARNING
     if not servers:
-        advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
+        advice = (
+            f"Have agents load it: understudy version load {quote(model)} {quote(version)}; or name one: "
+            f"understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
+        )
         return Finding(name, state, "has no model server", advice)
     ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
     away = [

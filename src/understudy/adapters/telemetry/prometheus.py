@@ -111,6 +111,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "loaded_versions": ("Versions of the agent's model server, by their recorded state.", ("state",)),
     "versions_not_available": ("Versions that the agent's model server is to have, and that are not available.", ()),
     "model_server_unmanageable": ("1 while the control of the agent's model server does not answer.", ()),
+    "version_servers_missing": (
+        "Live servers of its group that do not have a wanted version; 1 where the group has none.",
+        ("model", "version"),
+    ),
     "agent_leader": ("1 while this process is its server's agent, and no other stands in for it.", ()),
     "agent_last_success_timestamp_seconds": (
         "When an agent's round last succeeded or, before, its process became the agent.",

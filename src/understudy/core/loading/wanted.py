@@ -43,6 +43,8 @@ class GroupMember:
 
     name: str
     group_name: str
+    is_live: bool = True
+    """Whether its agent has reported of late."""
 
 
 Placements = Mapping[tuple[int, str], Why]
@@ -75,3 +77,23 @@ def wanted_placements(
         for name in names if is_there else dict.fromkeys([*names, *before.get(version.version_id, [])]):
             wanted[version.version_id, name] = version.why
     return wanted
+
+
+def missing_servers(
+    versions: Iterable[ManagedVersion], servers: Iterable[GroupMember], available: Collection[tuple[int, str]]
+) -> Mapping[int, int]:
+    """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
+
+    Versions that all of them have are left out.
+    """
+    live: dict[str, list[str]] = {}
+    for server in servers:
+        if server.is_live:
+            live.setdefault(server.group_name, []).append(server.name)
+    missing = {}
+    for version in versions:
+        names = live.get(version.group_name, [])
+        without = sum((version.version_id, name) not in available for name in names) if names else 1
+        if version.why is not None and without:
+            missing[version.version_id] = without
+    return missing

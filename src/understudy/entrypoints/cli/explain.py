@@ -1,6 +1,7 @@
 """``understudy explain``: why an entity gets its answer, what changed around a model, or what an error code means."""
 
 import re
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated, Any
 
@@ -20,6 +21,8 @@ from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
+from understudy.lifecycle.loading_findings import missing_words
+from understudy.ports.loading.loading_registry import MissingVersion
 
 _CODE = r"[Ee]\d{3}"
 app = typer.Typer(add_completion=False)
@@ -43,14 +46,16 @@ def explain(
     if not 0 < len(entity) <= MAX_ENTITY_ID:
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
 
-    async def read(session: Session) -> tuple[ServingPolicy, str]:
+    async def read(session: Session) -> tuple[ServingPolicy, str, Sequence[MissingVersion]]:
         policy, record = await read_policy(session, subject), (await session.registry.show_model(subject)).policy
         mode = "off" if record is None else record.guard
-        return policy, guard_words(mode, await newest_guard(session, subject))
+        guard = guard_words(mode, await newest_guard(session, subject))
+        return policy, guard, await session.loading.list_missing(subject)
 
-    policy, guard = with_session(read)
+    policy, guard, missing = with_session(read)
     found = assignment(policy, entity, category)
-    show({"assignment": found._asdict()}, *_explanation(policy, found, guard), as_json=as_json)
+    lacks = [Text(f"{found.version} is {missing_words(one)}", "red") for one in missing if one.version == found.version]
+    show({"assignment": found._asdict()}, *_explanation(policy, found, guard), *lacks, as_json=as_json)
 
 
 async def read_policy(session: Session, model_name: str) -> ServingPolicy:

@@ -56,6 +56,20 @@ class VersionLoadingRecord(NamedTuple):
     servers: Sequence[VersionAtServerRecord]
 
 
+class MissingVersion(NamedTuple):
+    """A wanted version that a live server of its group does not have, or whose group has no live server."""
+
+    model_name: str
+    version: str
+    why: str
+    """Why it is wanted."""
+    group_name: str
+    servers: int
+    """How many servers of the group have an agent that reports."""
+    without: Sequence[str]
+    """Those of them that do not have it, each with what its agent last recorded."""
+
+
 class LoadingRegistry(Protocol):
     """Every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
 
@@ -92,6 +106,9 @@ class LoadingRegistry(Protocol):
 
     async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
         """Return what there is of a version; ``None``: agents do not load it."""
+
+    async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
+        """Return the wanted versions, of one model or of all, that are not on every server that is to have them."""
 
     async def list_servers(self) -> Sequence[ServerRecord]:
         """Return the model servers with an agent, by group and name."""

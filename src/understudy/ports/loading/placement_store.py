@@ -1,6 +1,6 @@
 """What the monitor that leads reads to decide which server has which version, and the decisions."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements
@@ -15,6 +15,8 @@ class LoadingFacts(NamedTuple):
     placed: Placements
     available: Collection[tuple[int, str]]
     """Versions that servers have, with the servers' names; without servers whose agent is silent."""
+    names: Mapping[int, tuple[str, str]]
+    """The model and the label of each version, by its id."""
 
 
 class PlacementStore(Protocol):

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.loading.wanted import RANK, GroupMember, ManagedVersion, Why, wanted_placements
+from understudy.core.loading.wanted import RANK, GroupMember, ManagedVersion, Why, missing_servers, wanted_placements
 
 groups = st.sampled_from(["a", "b"])
 versions = st.lists(
@@ -61,3 +62,21 @@ def test_a_version_that_was_moved_to_a_group_without_servers_stays_where_it_was_
 
     assert wanted_placements([moved(Why.SHADOW)], [OLD], placed, {(1, "old")}) == {(1, "old"): Why.SHADOW}
     assert wanted_placements([moved()], [OLD], placed, {(1, "old")}) == {}
+
+
+@pytest.mark.parametrize(
+    ("servers", "available", "missing"),
+    [
+        ([], [], {1: 1}),
+        ([GroupMember("s1", "b")], [(1, "s1")], {1: 1}),
+        ([GroupMember("s1", "a", is_live=False)], [], {1: 1}),
+        ([GroupMember("s1", "a"), GroupMember("s2", "a", is_live=False)], [(1, "s1")], {}),
+        ([GroupMember("s1", "a"), GroupMember("s2", "a")], [(1, "s1")], {1: 1}),
+        ([GroupMember("s1", "a"), GroupMember("s2", "a")], [(1, "s1"), (1, "s2")], {}),
+    ],
+    ids=["no server", "of another group", "silent", "one silent", "one without it", "all have it"],
+)
+def test_a_wanted_version_misses_each_live_server_of_its_group_that_does_not_have_it(servers, available, missing):
+    versions = [ManagedVersion(1, "a", frozenset({Why.CHAMPION})), ManagedVersion(2, "a", frozenset())]
+
+    assert missing_servers(versions, servers, available) == missing

@@ -26,14 +26,16 @@ REASONS = """
 """
 """Why a version is wanted now: each is a ``core.loading.wanted.Why``."""
 _VERSIONS = f"""
-    SELECT version.id, loading.group_name, {REASONS} AS reasons
+    SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons
     FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
-_SERVERS = "SELECT name, group_name FROM ModelServer"
-_PLACED = "SELECT model_version_id, server, why FROM Placement"
 SILENT_SECONDS = 30
 """After so long without a report it is not known whether a server has what its agent recorded."""
+_SERVERS = f"""
+    SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds' FROM ModelServer
+"""  # noqa: S608 - a constant
+_PLACED = "SELECT model_version_id, server, why FROM Placement"
 _AVAILABLE = f"""
     SELECT model_version_id, server FROM LoadedVersion JOIN ModelServer ON ModelServer.name = server
     WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
@@ -60,10 +62,12 @@ class PostgresPlacementStore:
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
             placed = {(row[0], row[1]): Why(row[2]) for row in await connection.fetch(_PLACED)}
-            versions = [_managed(row) for row in await connection.fetch(_VERSIONS)]
+            rows = await connection.fetch(_VERSIONS)
+            versions = [_managed(row) for row in rows]
             servers = [GroupMember(*row) for row in await connection.fetch(_SERVERS)] if versions else []
             available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
-        return LoadingFacts(versions, servers, placed, available)
+        names = {row["id"]: (row["model_name"], row["version"]) for row in rows}
+        return LoadingFacts(versions, servers, placed, available, names)
 
     async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
         async with self._kept.use() as connection, fenced(connection, epoch):

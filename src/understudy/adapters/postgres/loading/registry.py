@@ -8,12 +8,17 @@ from shlex import quote
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
-from understudy.adapters.postgres.loading.placements import REASONS
+from understudy.adapters.postgres.loading.placements import REASONS, SILENT_SECONDS
 from understudy.adapters.postgres.registry.audit import sign
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.wanted import ManagedVersion, Why
 from understudy.errors import NotRegistered, PolicyRefused
-from understudy.ports.loading.loading_registry import ServerRecord, VersionAtServerRecord, VersionLoadingRecord
+from understudy.ports.loading.loading_registry import (
+    MissingVersion,
+    ServerRecord,
+    VersionAtServerRecord,
+    VersionLoadingRecord,
+)
 from understudy.ports.registry.registry import RETIRED, Actor
 
 _VERSION = """
@@ -56,6 +61,22 @@ _SERVERS = """
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed
     FROM ModelServer ORDER BY group_name, name
 """
+_MISSING = f"""
+    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without
+    FROM (SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons
+          FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
+          LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
+          WHERE $1::text IS NULL OR version.model_name = $1) AS wanted
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS servers, array_agg(
+            concat_ws(' ', name || ':', coalesce(loaded.state, 'nothing has begun'), loaded.error_code, loaded.error)
+            ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE') AS without
+        FROM ModelServer AS server
+        LEFT JOIN LoadedVersion AS loaded ON loaded.server = server.name AND loaded.model_version_id = wanted.id
+        WHERE server.group_name = wanted.group_name AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds') AS live
+    WHERE reasons <> '{{}}' AND (live.servers = 0 OR live.without IS NOT NULL)
+    ORDER BY model_name, version
+"""  # noqa: S608 - constants
 
 
 class PostgresLoadingRegistry(SessionPerCall):
@@ -124,6 +145,10 @@ class PostgresLoadingRegistry(SessionPerCall):
                 return None
             return await _record(connection, model_name, version, version_id)
 
+    async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
+        async with self._transaction() as connection:
+            return [_missing(row) for row in await connection.fetch(_MISSING, model_name)]
+
     async def list_servers(self) -> Sequence[ServerRecord]:
         async with self._transaction() as connection:
             return [ServerRecord(*row) for row in await connection.fetch(_SERVERS)]
@@ -150,6 +175,13 @@ async def _version(connection: asyncpg.Connection, model_name: str, version: str
     if row is None:
         raise NotRegistered(f"{model_name} has no version {version!r}")
     return row["id"], row["status"], row["named"]
+
+
+def _missing(row: asyncpg.Record) -> MissingVersion:
+    why = ManagedVersion(row["id"], row["group_name"], frozenset(map(Why, row["reasons"]))).why
+    assert why is not None  # it has a reason
+    without = tuple(row["without"] or ())
+    return MissingVersion(row["model_name"], row["version"], why.value, row["group_name"], row["servers"], without)
 
 
 async def _why(connection: asyncpg.Connection, version_id: int) -> Why | None:

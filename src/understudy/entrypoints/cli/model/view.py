@@ -13,6 +13,8 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, 
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
 from understudy.entrypoints.documents.policies import model_document
+from understudy.lifecycle.loading_findings import missing_words
+from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
 
@@ -22,13 +24,23 @@ _BAR_CELLS = 40
 def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     """Read a model and show it."""
 
-    async def read(session: Session) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord]]:
+    async def read(
+        session: Session,
+    ) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord], Sequence[MissingVersion]]:
         record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
-        return record, list(versions), await newest_guard(session, model)
+        guard, missing = await newest_guard(session, model), await session.loading.list_missing(model)
+        return record, list(versions), guard, missing
 
-    record, versions, guard = with_session(read)
-    document = {"model": {**model_document(record), "versions": [version._asdict() for version in versions]}}
-    show(document, *_model_view(record, versions, guard, utc=utc), as_json=as_json)
+    record, versions, guard, missing = with_session(read)
+    document = {
+        "model": {
+            **model_document(record),
+            "versions": [version._asdict() for version in versions],
+            "not_loaded": [one._asdict() for one in missing],
+        }
+    }
+    lines = [Text(f"version {one.version} is {missing_words(one)}", "red") for one in missing]
+    show(document, *_model_view(record, versions, guard, utc=utc), *lines, as_json=as_json)
 
 
 def _model_view(
