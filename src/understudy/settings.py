@@ -272,6 +272,8 @@ class Settings(BaseModel):
     """``host:port`` of that server, as proxies reach it."""
     server_control: str | None = Field(default=None, pattern=r"^[^\s/@]+:[0-9]{1,5}$", max_length=255)
     """``host:port`` of that server's control, as the agent reaches it."""
+    server_kind: Literal["understudy", "mlserver", "triton"] = "understudy"
+    """What that server is, which says how a model's files are to lie in its repository."""
     stage_dir: Path = Path(".understudy/stage")
     """Folder of an agent's artifacts: those that were fetched in ``artifacts``, those that the server may load in
     ``models``, which is its ``--repository``."""

@@ -1,4 +1,4 @@
-"""What every ``ServerControl`` does: the twin, and the control of our own model server over gRPC."""
+"""What every ``ServerControl`` does: the twin, and over gRPC our own model server and one that speaks as Triton."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from contract.repository_server import TritonLike
 
 from understudy.adapters.dev_server.catalog import ModelCatalog
 from understudy.adapters.dev_server.example_models import example_version
@@ -14,6 +15,8 @@ from understudy.adapters.dev_server.server import ControlServer
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.model_servers.repository_control import RepositoryControl
+from understudy.adapters.model_servers.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.repository_layout import LAYOUTS
 from understudy.core.loading.served_name import served_name
 from understudy.errors import LoadRefused, ServerNotManageable
 from understudy.ports.loading.server_control import ServerControl
@@ -52,7 +55,7 @@ class RealServer:
         await self.start()
 
 
-@pytest.fixture(params=["twin", "own server"])
+@pytest.fixture(params=["twin", "own server", "triton"])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
     good, broken = tmp_path / "good", tmp_path / "broken"
     good.mkdir()
@@ -72,9 +75,13 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield Opened(twin, good, broken, restart, stop)
         return
     port = free_port()
-    server = RealServer(tmp_path / "repository", port)
+    server: RealServer | TritonLike
+    if request.param == "own server":
+        server, layout = RealServer(tmp_path / "repository", port), LAYOUTS["understudy"]
+    else:
+        server, layout = TritonLike(tmp_path / "repository", port), LAYOUTS["triton"]
     await server.start()
-    control = RepositoryControl(f"127.0.0.1:{port}", tmp_path / "repository")
+    control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(tmp_path / "repository", layout))
     yield Opened(control, good, broken, server.restart, server.stop)
     await control.close()
     await server.stop()
@@ -83,8 +90,8 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 async def test_what_was_loaded_is_listed_and_what_was_unloaded_is_not(opened):
     assert await opened.control.loaded() == frozenset()
 
-    await opened.control.load(NAME, opened.good)
-    await opened.control.load(OTHER, opened.good)
+    await opened.control.load(NAME, opened.good, "onnx")
+    await opened.control.load(OTHER, opened.good, "onnx")
     assert await opened.control.loaded() == {NAME, OTHER}
     await opened.control.unload(NAME)
 
@@ -93,7 +100,7 @@ async def test_what_was_loaded_is_listed_and_what_was_unloaded_is_not(opened):
 
 async def test_loading_and_unloading_again_changes_nothing(opened):
     for _ in range(2):
-        await opened.control.load(NAME, opened.good)
+        await opened.control.load(NAME, opened.good, "onnx")
     assert await opened.control.loaded() == {NAME}
     for _ in range(2):
         await opened.control.unload(NAME)
@@ -102,21 +109,21 @@ async def test_loading_and_unloading_again_changes_nothing(opened):
 
 
 async def test_a_model_that_cannot_be_loaded_is_refused_with_the_servers_words_and_harms_no_other(opened):
-    await opened.control.load(NAME, opened.good)
+    await opened.control.load(NAME, opened.good, "onnx")
 
     with pytest.raises(LoadRefused, match="the model server says: ") as refused:
-        await opened.control.load(BROKEN, opened.broken)
+        await opened.control.load(BROKEN, opened.broken, "onnx")
 
     assert refused.value.code == "E217"
     assert await opened.control.loaded() == {NAME}
 
 
 async def test_a_server_that_was_started_again_has_nothing_loaded_and_loads_again(opened):
-    await opened.control.load(NAME, opened.good)
+    await opened.control.load(NAME, opened.good, "onnx")
 
     await opened.restart()
     assert await opened.control.loaded() == frozenset()
-    await opened.control.load(NAME, opened.good)
+    await opened.control.load(NAME, opened.good, "onnx")
 
     assert await opened.control.loaded() == {NAME}
 
@@ -127,7 +134,7 @@ async def test_a_server_that_is_away_is_said_to_be_so_by_every_call(opened):
     for call in (
         opened.control.describe,
         opened.control.loaded,
-        lambda: opened.control.load(NAME, opened.good),
+        lambda: opened.control.load(NAME, opened.good, "onnx"),
         lambda: opened.control.unload(NAME),
     ):
         with pytest.raises(ServerNotManageable) as refused:
@@ -144,9 +151,9 @@ async def test_what_an_agent_that_was_cut_off_left_of_a_model_goes_and_other_mod
     port = free_port()
     server = RealServer(repository, port)
     await server.start()
-    control = RepositoryControl(f"127.0.0.1:{port}", repository)
+    control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(repository))
 
-    await control.load(NAME, folder)
+    await control.load(NAME, folder, "onnx")
     await control.close()
     await server.stop()
 
@@ -155,3 +162,65 @@ async def test_what_an_agent_that_was_cut_off_left_of_a_model_goes_and_other_mod
 
 async def test_a_build_has_a_name_and_a_number(opened):
     assert len((await opened.control.describe()).split()) == 2
+
+
+@pytest.fixture
+async def triton(tmp_path: Path) -> AsyncIterator[tuple[TritonLike, RepositoryControl, Path]]:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good/model.onnx").write_bytes(b"weights")
+    port = free_port()
+    server = TritonLike(tmp_path / "repository", port)
+    await server.start()
+    control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(tmp_path / "repository", LAYOUTS["triton"]))
+    yield server, control, tmp_path / "good"
+    await control.close()
+    await server.stop()
+
+
+async def test_an_unload_ends_once_the_server_has_dropped_the_model_and_its_files_go_after_that(triton, tmp_path):
+    _, control, good = triton
+    await control.load(NAME, good, "onnx")
+
+    await control.unload(NAME)
+
+    assert list((tmp_path / "repository").iterdir()) == []
+
+
+async def test_a_model_that_is_ready_with_a_reason_is_being_dropped_and_does_not_count_as_loaded(triton):
+    server, control, good = triton
+    await control.load(NAME, good, "onnx")
+    server.reason_beside_ready = "unloading"
+
+    assert await control.loaded() == frozenset()
+    with pytest.raises(LoadRefused, match="lists it as READY unloading"):
+        await control.load(OTHER, good, "onnx")
+
+
+async def test_a_server_in_another_mode_is_said_to_need_the_flag(triton):
+    server, control, good = triton
+    server.is_explicit = False
+
+    for call in (control.load(NAME, good, "onnx"), control.unload(NAME)):
+        with pytest.raises(ServerNotManageable, match="start it with --model-control-mode=explicit") as refused:
+            await call
+        assert refused.value.code == "E215"
+
+
+async def test_a_servers_words_are_one_line(triton, tmp_path):
+    _, control, _ = triton
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/model.onnx").write_bytes(b"no model")
+
+    with pytest.raises(LoadRefused, match=r"Internal: no weights At: x$"):
+        await control.load(NAME, tmp_path / "broken", "onnx")
+
+
+async def test_a_state_with_the_name_of_its_enum_before_it_is_understood(triton):
+    server, control, good = triton
+    server.prefix = "State."
+
+    await control.load(NAME, good, "onnx")
+    assert await control.loaded() == {NAME}
+    await control.unload(NAME)
+
+    assert await control.loaded() == frozenset()

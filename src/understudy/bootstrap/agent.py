@@ -9,6 +9,8 @@ from uuid import uuid4
 
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.model_servers.repository_control import RepositoryControl
+from understudy.adapters.model_servers.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.repository_layout import LAYOUTS
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
@@ -46,7 +48,8 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         stack.push_async_callback(lease.close)
         store = PostgresAgentStore(url, name, timeout_seconds=seconds)
         stack.push_async_callback(store.close)
-        control = RepositoryControl(settings.server_control, settings.stage_dir / "models")
+        folder = RepositoryFolder(settings.stage_dir / "models", LAYOUTS[settings.server_kind])
+        control = RepositoryControl(settings.server_control, folder)
         stack.push_async_callback(control.close)
         agent = Agent(
             AgentServer(name, settings.server_group, settings.server_target),

@@ -88,6 +88,8 @@ class Agent:
         """Since when every proxy has read that a version's endpoint is gone."""
         self._again: asyncio.TimerHandle | None = None
         self._build = ""
+        self._refusal = ""
+        """Why the server let nothing be loaded or dropped when that was last tried, though it answers."""
         self._staged: frozenset[str] | None = None
         """What was kept on the stage when it was last cleared."""
 
@@ -95,6 +97,7 @@ class Agent:
         """Run one round."""
         is_idle = not self._tasks
         served, problem = await self._ask_server()
+        problem = problem or self._refusal
         report = ServerReport(*self._server, self._build, problem)
         versions = await self._store.look(report, epoch)
         self._count(versions, problem)
@@ -110,6 +113,8 @@ class Agent:
         if is_idle and not self._tasks:
             await self._clear_stage(versions)
         self._look_again_soon(versions)
+        if not self._tasks:
+            self._refusal = ""  # nothing is to be tried
         for name in sorted(served):
             if is_served_name(name) and name not in named and name not in self._tasks:
                 self._start(Action.UNLOAD, name, partial(self._control.unload, name))
@@ -243,10 +248,13 @@ class Agent:
             try:
                 await work()
             except UnderstudyError as problem:
+                if isinstance(problem, ServerNotManageable):
+                    self._refusal = f"{problem.code} {problem.detail}"
                 _log.warning("agent.task_failed", action=action.value, name=name, problem=f"{problem.code} {problem}")
             except Exception:  # noqa: BLE001 - a defect in one task; the rounds go on, and begin it again
                 _log.exception("agent.task_failed", action=action.value, name=name)
             else:
+                self._refusal = "" if action is not Action.FETCH else self._refusal
                 self._on_progress()
             finally:
                 self._tasks.pop(name, None)
@@ -266,7 +274,7 @@ class Agent:
             if folder is None:  # deleted or damaged meanwhile: it is fetched again
                 await self._write(version, record._replace(state=LoadingState.FETCHING), epoch)
             else:
-                await self._control.load(name, folder)
+                await self._control.load(name, folder, version.framework)
 
     async def _unload(self, name: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
         async with self._recorded("unload", version, attempt, epoch):

@@ -241,7 +241,7 @@ def test_an_attempt_that_ends_without_a_failure_is_begun_again_and_again_and_cou
     tmp_path, state
 ):
     async def scenario(world: World) -> None:
-        await world.control.load(NAME, tmp_path)
+        await world.control.load(NAME, tmp_path, "onnx")
         world.store.place(1, Why.CHAMPION)
         await world.store.write(1, state, world.store.epoch, attempt=MAX_COUNTED)
 
@@ -288,7 +288,7 @@ def test_an_address_that_no_model_server_may_have_is_recorded_as_the_reason(tmp_
 
 def test_a_copy_of_which_nothing_is_recorded_is_not_announced_but_loaded_anew(tmp_path):
     async def scenario(world: World) -> None:
-        await world.control.load(NAME, tmp_path)
+        await world.control.load(NAME, tmp_path, "onnx")
         world.store.place(1, Why.CHAMPION)
         await world.agent.tick(world.store.epoch)
         assert world.store.state_of(1) is LoadingState.UNLOADING
@@ -333,7 +333,7 @@ def test_a_model_of_an_agent_that_nothing_is_known_of_is_unloaded_and_what_peopl
     async def scenario(world: World) -> None:
         stray = served_name("churn", "9")
         for name in (stray, "resnet"):
-            await world.control.load(name, tmp_path)
+            await world.control.load(name, tmp_path, "onnx")
 
         await world.run_for(10)
 
@@ -345,7 +345,7 @@ def test_a_model_of_an_agent_that_nothing_is_known_of_is_unloaded_and_what_peopl
 @pytest.mark.parametrize("why", [None, Why.CHAMPION])
 def test_a_served_version_whose_endpoint_people_registered_is_not_unloaded_whether_it_is_wanted_or_not(tmp_path, why):
     async def scenario(world: World) -> None:
-        await world.control.load(NAME, tmp_path)
+        await world.control.load(NAME, tmp_path, "onnx")
         world.store.register_endpoint(1)
         world.store.place(1, why, has_role=True)
 
@@ -438,5 +438,48 @@ def test_dashboards_see_how_many_versions_are_in_which_state_and_how_many_are_mi
         assert world.telemetry.gauges["loaded_versions", "AVAILABLE"] == 1
         assert world.telemetry.gauges["loaded_versions", "ERROR"] == 1
         assert world.telemetry.gauges["versions_not_available",] == 1
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_answers_and_lets_nothing_be_loaded_is_said_to_be_so_until_it_does_and_no_version_fails(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.is_off = True
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(20)
+        assert world.store.reports[-1].problem == "E215 the model server lets nothing be loaded or dropped"
+        assert world.telemetry.gauges["model_server_unmanageable",] == 1
+        assert world.store.state_of(1) is LoadingState.LOADING
+
+        world.control.is_off = False
+        await world.run_for(20)
+        assert world.store.reports[-1].problem == ""
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_lets_nothing_be_loaded_is_not_said_to_be_so_once_nothing_is_wanted_of_it(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.is_off = True
+        world.store.place(1, Why.ASKED)
+        await world.run_for(12)
+        assert world.store.reports[-1].problem
+
+        world.control.is_off = False
+        world.store.place(1, None)
+        await world.run_for(20)
+        assert world.store.reports[-1].problem == ""
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_the_server_is_told_the_framework_that_was_registered(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.register(3, "visits", "3", "visits/1", framework="sklearn")
+        world.store.place(3, Why.ASKED)
+        await world.run_for(1)
+
+        assert world.control.frameworks == {served_name("visits", "3"): "sklearn"}
 
     in_a_world(tmp_path, scenario)

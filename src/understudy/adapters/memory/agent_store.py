@@ -17,6 +17,7 @@ class _Version:
     version: str
     artifact_uri: str
     timeout_seconds: float
+    framework: str
     why: Why | None = None
     has_role: bool = False
     digest: str | None = None
@@ -48,9 +49,18 @@ class MemoryAgentStore:
         self._removed_at: dict[int, float] = {}
         self._listeners: list[Callable[[], None]] = []
 
-    def register(self, version_id: int, model_name: str, version: str, uri: str, timeout_seconds: float = 1.0) -> None:
+    def register(
+        self,
+        version_id: int,
+        model_name: str,
+        version: str,
+        uri: str,
+        *,
+        timeout_seconds: float = 1.0,
+        framework: str = "onnx",
+    ) -> None:
         """Register a version."""
-        self._versions[version_id] = _Version(model_name, version, uri, timeout_seconds)
+        self._versions[version_id] = _Version(model_name, version, uri, timeout_seconds, framework)
 
     def place(self, version_id: int, why: Why | None, *, has_role: bool = False) -> None:
         """Want a version, or with ``None`` no more; a role keeps its last endpoint. Notifies listeners."""
@@ -92,6 +102,7 @@ class MemoryAgentStore:
                 one.model_name,
                 one.version,
                 one.artifact_uri,
+                one.framework,
                 one.digest,
                 one.timeout_seconds,
                 one.why,

@@ -13,8 +13,12 @@ class MemoryServerControl:
     def __init__(self) -> None:
         self.available = True
         """Whether the control answers."""
+        self.is_off = False
+        """Whether it answers, and lets nothing be loaded or dropped."""
         self.refuses: set[str] = set()
         """Names of models that the server cannot load."""
+        self.frameworks: dict[str, str] = {}
+        """What was said of each model that was loaded."""
         self._loaded: set[str] = set()
 
     def restart(self) -> None:
@@ -29,14 +33,17 @@ class MemoryServerControl:
         self._answer_or_fail()
         return frozenset(self._loaded)
 
-    async def load(self, name: str, folder: Path) -> None:
+    async def load(self, name: str, folder: Path, framework: str) -> None:
         self._answer_or_fail()
+        self._change_or_fail()
+        self.frameworks[name] = framework
         if name in self.refuses or not os.access(folder, os.R_OK):
             raise LoadRefused(f"the model server says: {name} cannot be loaded")
         self._loaded.add(name)
 
     async def unload(self, name: str) -> None:
         self._answer_or_fail()
+        self._change_or_fail()
         self._loaded.discard(name)
 
     async def close(self) -> None:
@@ -45,3 +52,7 @@ class MemoryServerControl:
     def _answer_or_fail(self) -> None:
         if not self.available:
             raise ServerNotManageable("the model server's control is switched off")
+
+    def _change_or_fail(self) -> None:
+        if self.is_off:
+            raise ServerNotManageable("the model server lets nothing be loaded or dropped")

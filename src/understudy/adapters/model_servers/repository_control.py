@@ -1,10 +1,12 @@
 """``ServerControl`` over the model repository extension of the Open Inference Protocol, by gRPC.
 
-The server reads models from a folder, which this machine shares with it: each is put there under its own name, as
-``<name>/1/…``, before the server is told to load it.
+Our own model server, MLServer and Triton have it. The server reads models from a folder, which this machine shares with
+it: each is put there under its own name before the server is told to load it.
 """
 
+import asyncio
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,19 +35,28 @@ ASK_SECONDS: Final = 2.0
 """Longest question to the server."""
 LOAD_SECONDS: Final = 300.0
 UNLOAD_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 0.25
+"""Pause between two looks at a model that is being loaded or dropped."""
 MAX_SAID: Final = 300
 """Characters of the server's words in an error."""
 _READY: Final = "READY"
+_MOVING: Final = ("LOADING", "UNLOADING")
 _IS_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.CANCELLED)
+_NOT_ALLOWED: Final = "explicit model load / unload is not allowed"
+"""Triton's words where it was started in another mode; their status is that of a server that is away."""
+
+
+class _NotThere(LoadRefused):
+    """The server has no such model."""
 
 
 class RepositoryControl:
-    """Controls the server at ``target`` through the models in ``repository``, a folder that the server reads."""
+    """Controls the server at ``target`` through the models in ``folder``, which the server reads."""
 
-    def __init__(self, target: str, repository: Path) -> None:
+    def __init__(self, target: str, folder: RepositoryFolder) -> None:
         """Prepare; no connection is opened before the first call."""
         self._target = target
-        self._folder = RepositoryFolder(repository)
+        self._folder = folder
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> str:
@@ -54,20 +65,21 @@ class RepositoryControl:
         return f"{metadata.name} {metadata.version}".strip()
 
     async def loaded(self) -> Collection[str]:
-        answer = await self._ask(OIP_REPOSITORY_INDEX, RepositoryIndexRequest(ready=True), ASK_SECONDS)
-        models = RepositoryIndexResponse.FromString(answer).models
-        # Triton writes a reason beside READY where the model is being dropped.
-        return frozenset(model.name for model in models if model.state == _READY and not model.reason)
+        return frozenset(model.name for model in await self._index() if _is_ready(model))
 
-    async def load(self, name: str, folder: Path) -> None:
-        await self._folder.put(name, folder)
+    async def load(self, name: str, folder: Path, framework: str) -> None:
+        await self._folder.put(name, folder, framework)
         await self._ask(OIP_REPOSITORY_LOAD, RepositoryModelLoadRequest(model_name=name), LOAD_SECONDS)
-        if name not in await self.loaded():
-            raise LoadRefused(f"the server says that it has loaded {name}, and does not list it as ready")
+        listed = await self._settled(name, LOAD_SECONDS)
+        if listed is None or not _is_ready(listed):
+            state = "nothing" if listed is None else _words(f"{_state_of(listed)} {listed.reason}")
+            raise LoadRefused(f"the server says that it has loaded {name}, and lists it as {state}")
 
     async def unload(self, name: str) -> None:
-        await self._ask(OIP_REPOSITORY_UNLOAD, RepositoryModelUnloadRequest(model_name=name), UNLOAD_SECONDS)
-        if name in await self.loaded():
+        with suppress(_NotThere):
+            await self._ask(OIP_REPOSITORY_UNLOAD, RepositoryModelUnloadRequest(model_name=name), UNLOAD_SECONDS)
+        listed = await self._settled(name, UNLOAD_SECONDS)
+        if listed is not None and _is_ready(listed):
             raise LoadRefused(f"the server says that it has dropped {name}, and still lists it as ready")
         await self._folder.drop(name)
 
@@ -75,6 +87,25 @@ class RepositoryControl:
         if self._channel is not None:
             await self._channel.close(None)
         self._channel = None
+
+    async def _settled(self, name: str, seconds: float) -> RepositoryIndexResponse.ModelIndex | None:
+        """Return what the server lists of a model once it is neither being loaded nor dropped; ``None``: nothing.
+
+        Triton answers an unload before it is done.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    listed = next((model for model in await self._index() if model.name == name), None)
+                    if listed is None or _state_of(listed) not in _MOVING:
+                        return listed
+                    await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise LoadRefused(f"{name} is neither loaded nor dropped after {seconds:g} s") from None
+
+    async def _index(self) -> Collection[RepositoryIndexResponse.ModelIndex]:
+        answer = await self._ask(OIP_REPOSITORY_INDEX, RepositoryIndexRequest(), ASK_SECONDS)
+        return RepositoryIndexResponse.FromString(answer).models
 
     async def _ask(self, method: str, request: Any, seconds: float) -> bytes:
         if self._channel is None:
@@ -84,8 +115,25 @@ class RepositoryControl:
         try:
             answer: bytes = await call(request.SerializeToString(), timeout=seconds)
         except grpc.aio.AioRpcError as refused:
-            said = (refused.details() or refused.code().name)[:MAX_SAID]
+            said = _words(refused.details() or refused.code().name)
             if refused.code() in _IS_AWAY or seconds == ASK_SECONDS:
-                raise ServerNotManageable(f"the model server's control at {self._target}: {said}") from None
-            raise LoadRefused(f"the model server says: {said}") from None
+                advice = "; start it with --model-control-mode=explicit" if _NOT_ALLOWED in said else ""
+                raise ServerNotManageable(f"the model server's control at {self._target}: {said}{advice}") from None
+            kind = _NotThere if refused.code() is grpc.StatusCode.NOT_FOUND else LoadRefused
+            raise kind(f"the model server says: {said}") from None
         return answer
+
+
+def _is_ready(model: RepositoryIndexResponse.ModelIndex) -> bool:
+    # Triton writes a reason beside READY where the model is being dropped.
+    return _state_of(model) == _READY and not model.reason
+
+
+def _state_of(model: RepositoryIndexResponse.ModelIndex) -> str:
+    # MLServer 1.7 on Python 3.11 or newer writes its enum's name before the state.
+    return model.state.removeprefix("State.")
+
+
+def _words(said: str) -> str:
+    """Return what a server said in one line: it may be a traceback."""
+    return " ".join(said.split())[:MAX_SAID]

@@ -5,7 +5,6 @@ A file system may hang. Each piece of work has a bound, and its thread is left b
 
 import os
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -13,13 +12,11 @@ from typing import Final
 from uuid import uuid4
 
 from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
-from understudy.core.loading.served_name import SERVED_VERSION
+from understudy.adapters.model_servers.repository_layout import Copy, Layout, own_layout
 from understudy.errors import LoadRefused
 
 PUT_SECONDS: Final = 300.0
 DROP_SECONDS: Final = 60.0
-Copy = Callable[[str, str], object]
-"""Puts one file at another place."""
 
 
 class _GivenUp(Exception):
@@ -35,21 +32,31 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 class RepositoryFolder:
-    """Keeps each model as the folder ``<folder>/<name>``; it appears there whole, or not at all."""
+    """Keeps each model as the folder ``<folder>/<name>``; it appears there whole, or not at all.
 
-    def __init__(self, folder: Path, *, copy: Copy = link_or_copy, seconds: float = PUT_SECONDS) -> None:
+    Args:
+        folder: What the server reads.
+        layout: How the server wants a model's files to lie.
+        copy: How one file gets there.
+        seconds: Longest time for one model.
+    """
+
+    def __init__(
+        self, folder: Path, layout: Layout = own_layout, *, copy: Copy = link_or_copy, seconds: float = PUT_SECONDS
+    ) -> None:
         self._folder = folder
+        self._layout = layout
         self._copy = copy
         self._seconds = seconds
 
-    async def put(self, name: str, source: Path) -> None:
+    async def put(self, name: str, source: Path, framework: str) -> None:
         """Put a staged folder's files there.
 
         Raises:
-            LoadRefused: They cannot be put there, or not in time.
+            LoadRefused: They cannot be put there, or not in time, or the server has no use for them.
         """
         try:
-            await in_bounded_thread(partial(self._put, name, source), self._seconds)
+            await in_bounded_thread(partial(self._put, name, source, framework), self._seconds)
         except OSError as problem:
             said = problem.strerror or str(problem)
             raise LoadRefused(f"{name} cannot be put into {self._folder}: {said}") from None
@@ -61,7 +68,7 @@ class RepositoryFolder:
         except TimeoutError:
             return
 
-    def _put(self, name: str, source: Path, given_up: Event) -> None:
+    def _put(self, name: str, source: Path, framework: str, given_up: Event) -> None:
         """Give the files the model's name at the end, so that the server sees all of it or nothing.
 
         What an agent left that was cut off goes; an agent that has lost its lease, and copies still, fails by that.
@@ -76,7 +83,7 @@ class RepositoryFolder:
             _go_on_unless(given_up)
             self._copy(one, target)
 
-        shutil.copytree(source, part / SERVED_VERSION, copy_function=copy)
+        self._layout(source, part, name, framework, copy)
         _go_on_unless(given_up)
         shutil.rmtree(place, ignore_errors=True)
         part.rename(place)

@@ -44,6 +44,7 @@ class VersionAtServer(NamedTuple):
     model_name: str
     version: str
     artifact_uri: str
+    framework: str
     expected_digest: str | None
     """As registered, or else as fetched first."""
     timeout_seconds: float

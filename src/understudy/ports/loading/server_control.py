@@ -17,11 +17,13 @@ class ServerControl(Protocol):
     async def loaded(self) -> Collection[str]:
         """Return the names of the models that are loaded and ready, as the server itself says."""
 
-    async def load(self, name: str, folder: Path) -> None:
+    async def load(self, name: str, folder: Path, framework: str) -> None:
         """Have the server load the model in ``folder`` under ``name``; it is ready when this returns.
 
+        ``framework`` is the registered one (``ModelVersion.framework``): some servers need to be told.
+
         Raises:
-            LoadRefused: The server cannot load it; the message has the server's words.
+            LoadRefused: The server cannot load it, by its own words, or has no use for the files.
         """
 
     async def unload(self, name: str) -> None:

@@ -27,7 +27,7 @@ def files_below(folder: Path) -> set[str]:
 async def test_a_model_is_put_under_its_name_as_its_one_version_and_dropped(tmp_path, source):
     folder = RepositoryFolder(tmp_path / "models")
     for _ in range(2):
-        await folder.put("visits--1", source)
+        await folder.put("visits--1", source, "onnx")
     assert files_below(tmp_path / "models") == {"visits--1/1/model.onnx", "visits--1/1/weights/0"}
 
     for _ in range(2):
@@ -45,14 +45,14 @@ async def test_a_copy_that_hangs_is_refused_in_time_and_appears_under_no_name_on
 
     folder = RepositoryFolder(tmp_path / "models", copy=hang, seconds=0.02)
     with pytest.raises(LoadRefused, match=r"visits--1 cannot be put into .*: it takes longer than 0\.02 s"):
-        await folder.put("visits--1", source)
+        await folder.put("visits--1", source, "onnx")
     goes_on.set()
     for thread in threads():
         if thread.name == THREAD:
             thread.join(60)
     assert not (tmp_path / "models/visits--1").exists()
 
-    await RepositoryFolder(tmp_path / "models").put("visits--1", source)
+    await RepositoryFolder(tmp_path / "models").put("visits--1", source, "onnx")
 
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["visits--1"]
 
@@ -61,4 +61,4 @@ async def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path, source
     (tmp_path / "models").write_bytes(b"a file")
 
     with pytest.raises(LoadRefused, match="Not a directory"):
-        await RepositoryFolder(tmp_path / "models").put("visits--1", source)
+        await RepositoryFolder(tmp_path / "models").put("visits--1", source, "onnx")

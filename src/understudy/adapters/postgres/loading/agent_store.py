@@ -28,7 +28,7 @@ _REPORT = """
         problem = excluded.problem, seen_at = now()
 """
 _LOOK = f"""
-    SELECT version.id, version.model_name, version.version, version.artifact_path,
+    SELECT version.id, version.model_name, version.version, version.artifact_path, version.framework,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
         EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND target = $2) AS has_endpoint,
         EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = version.id AND server = $1)
@@ -204,6 +204,7 @@ def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
         row["model_name"],
         row["version"],
         row["artifact_path"],
+        row["framework"],
         row["expected_digest"],
         row["timeout_ms"] / 1_000,
         None if row["why"] is None else Why(row["why"]),

@@ -1,0 +1,208 @@
+"""An agent's control of real model servers, each in its own venv (``make test-servers``)."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from servers.test_real_servers import (
+    DOORS,
+    START_SECONDS,
+    VENVS,
+    Running,
+    a_version,
+    connected,
+    rows_of,
+    scores_of,
+    stop,
+)
+
+from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.agent_store import MemoryAgentStore
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.model_servers.repository_control import RepositoryControl
+from understudy.adapters.model_servers.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.repository_layout import LAYOUTS
+from understudy.core.loading.served_name import served_name
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
+from understudy.errors import BackendUnavailable, BadAnswer, LoadRefused, ServerNotManageable
+from understudy.loading.agent import Agent, AgentServer
+
+NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
+FRAMEWORKS = {"mlserver": "sklearn", "triton": "python"}
+
+
+def started(command: Sequence[object], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
+    """Start a server that leads a process group of its own."""
+    python = Path(str(command[0]))
+    with log.open("ab") as writer:
+        return subprocess.Popen(
+            [*map(str, command)],
+            stdout=writer,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
+            env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"},
+        )
+
+
+class EmptyServer:
+    """A real server that starts without models, and the control of it."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.framework = FRAMEWORKS[kind]
+        self._ports = [free_port(), free_port()]
+        self.target = f"127.0.0.1:{self._ports[0]}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.control = RepositoryControl(self.target, RepositoryFolder(folder / "models", LAYOUTS[kind]))
+
+    async def start(self, *options: str) -> None:
+        python = VENVS / self.kind / "bin" / "python"
+        script = Path(__file__).parent / f"empty_{self.kind}.py"
+        log = self.folder / "log.txt"
+        self._process = await asyncio.to_thread(
+            started, [python, script, self.folder, *self._ports, *options], self.folder, log
+        )
+        give_up = time.monotonic() + START_SECONDS
+        while not await self._answers():
+            has_ended = self._process.poll() is not None
+            if has_ended or time.monotonic() > give_up:
+                pytest.fail(f"{self.kind} did not start:\n{log.read_text(errors='replace')[-3_000:]}")
+            await asyncio.sleep(0.2)
+
+    async def kill(self) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+
+    async def close(self) -> None:
+        await self.control.close()
+        if self._process is not None:
+            stop(self._process)
+
+    def running(self) -> Running:
+        expected = orjson.loads((self.folder / "expected.json").read_bytes())
+        return Running(self.target, expected["rows"], expected["scores"])
+
+    def version(self, name: str) -> Any:
+        return a_version(DOORS[self.kind], self.target, model_name=name, version="1")
+
+    async def scores(self, name: str) -> list[float | None]:
+        version = self.version(name)
+        async with connected(version) as backend:
+            return await scores_of(backend, version, self.running().rows)
+
+    async def _answers(self) -> bool:
+        try:
+            await self.control.loaded()
+        except ServerNotManageable:
+            return False
+        return True
+
+
+@pytest.fixture(params=FRAMEWORKS)
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EmptyServer]:
+    if not (VENVS / request.param).exists():
+        pytest.skip(f"make test-servers installs {request.param}")
+    made = EmptyServer(request.param, tmp_path)
+    yield made
+    await made.close()
+
+
+async def test_what_is_loaded_answers_as_its_library_does_and_what_is_unloaded_is_gone(server: EmptyServer):
+    await server.start()
+    assert await server.control.loaded() == frozenset()
+    assert (await server.control.describe()).startswith(server.kind)
+
+    for name in (NAME, OTHER):
+        await server.control.load(name, server.folder / "good", server.framework)
+    assert await server.control.loaded() == {NAME, OTHER}
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    for _ in range(2):
+        await server.control.unload(NAME)
+
+    assert await server.control.loaded() == {OTHER}
+    assert [path.name for path in (server.folder / "models").iterdir()] == [OTHER]
+    assert await server.scores(OTHER) == pytest.approx(server.running().scores, abs=1e-5)
+    version = server.version(NAME)
+    async with connected(version) as backend:
+        with pytest.raises((BadAnswer, BackendUnavailable)):
+            await backend.infer(rows_of(version, server.running().rows[:1]), 20.0)
+
+
+async def test_a_broken_artifact_is_refused_with_the_servers_words_and_harms_no_other(server: EmptyServer):
+    await server.start()
+    await server.control.load(NAME, server.folder / "good", server.framework)
+
+    with pytest.raises(LoadRefused, match="the model server says: ") as refused:
+        await server.control.load(OTHER, server.folder / "broken", server.framework)
+
+    assert len(refused.value.detail) < 400
+    assert await server.control.loaded() == {NAME}
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+
+
+async def test_a_server_that_was_killed_is_empty_and_loads_again(server: EmptyServer):
+    await server.start()
+    await server.control.load(NAME, server.folder / "good", server.framework)
+
+    await server.kill()
+    with pytest.raises(ServerNotManageable):
+        await server.control.loaded()
+    await server.start()
+    assert await server.control.loaded() == frozenset()
+    await server.control.load(NAME, server.folder / "good", server.framework)
+
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("server", ["triton"], indirect=True)
+async def test_triton_in_another_mode_is_said_to_need_the_flag(server: EmptyServer):
+    await server.start("none")
+
+    with pytest.raises(ServerNotManageable, match="start it with --model-control-mode=explicit"):
+        await server.control.load(NAME, server.folder / "good", server.framework)
+
+
+async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_again(server: EmptyServer):
+    await server.start()
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+    store = MemoryAgentStore(loop.time)
+    store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
+    stage = FolderStage(server.folder / "stage", server.folder)
+    agent = Agent(
+        AgentServer("s-0", "g", server.target),
+        store,
+        server.control,
+        stage,
+        MemoryTelemetry(),
+        now=loop.time,
+        on_progress=woken.set,
+    )
+
+    async def until(state: LoadingState) -> None:
+        async with asyncio.timeout(60):
+            while store.state_of(1) is not state:
+                await agent.tick(1)
+                woken.clear()
+                if store.state_of(1) is not state:
+                    await asyncio.wait([loop.create_task(woken.wait())], timeout=1)
+
+    store.place(1, Why.CHAMPION)
+    await until(LoadingState.AVAILABLE)
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    store.place(1, None)
+    await until(LoadingState.END)
+    await agent.close()
+
+    assert await server.control.loaded() == frozenset()
