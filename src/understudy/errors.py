@@ -44,6 +44,7 @@ UnderstudyError
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
     ├── ArtifactUnreachable E213 an artifact cannot be read, or is none that may be
     ├── ServerNotManageable E215 the model server's control does not answer, or is off
+    ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
@@ -401,6 +402,12 @@ class ServerNotManageable(RegistryError):
         "Start the model server with its control on: understudy modelserver --repository FOLDER --control-port PORT, "
         "and name that address in UNDERSTUDY_SERVER_CONTROL."
     )
+
+
+class NotValidated(RegistryError):
+    code = "E216"
+    title = "The version does not answer its validation cases as expected"
+    hint = "Register another version with the right model or the right cases: this artifact is pinned."
 
 
 class LoadRefused(RegistryError):

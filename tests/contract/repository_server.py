@@ -36,7 +36,7 @@ class TritonLike:
     async def start(self) -> None:
         self._states.clear()
         self._server = grpc.aio.server()
-        handlers = {
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             methods.OIP_SERVER_METADATA: grpc.unary_unary_rpc_method_handler(
                 self._metadata, pb.ServerMetadataRequest.FromString, pb.ServerMetadataResponse.SerializeToString
             ),

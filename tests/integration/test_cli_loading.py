@@ -149,3 +149,20 @@ async def test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks
     findings = {finding["name"]: finding["what"] for finding in silent.document["findings"]}
     assert findings["server onnx-0"].startswith("its agent has been silent for 5 m")
     assert findings["visits 1 loading"].endswith("no agent reports a server of its group onnx")
+
+
+async def test_no_rollout_begins_for_a_version_that_no_server_has(understudy: CommandLine, database, database_url):
+    await record(database, "AVAILABLE")
+    await database.execute("SELECT understudy_add_agent_endpoint((SELECT id FROM ModelVersion), 'onnx-0')")
+    await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "the first", "--yes")
+    new = NewVersion("visits", "2", "visits/2", "onnx", SCHEMA, group_name="onnx")
+    await register_version(PostgresRegistry(database_url), new, Actor("dana", "cli"))
+
+    refused = await understudy.beside("rollout", "start", "visits", "2", "--reason", "better", "--yes")
+    ids = await database.fetchrow("SELECT min(id) AS champion, max(id) AS challenger FROM ModelVersion")
+    with pytest.raises(asyncpg.CheckViolationError, match="version 2 of visits is loaded on no server"):
+        await database.execute("UPDATE ServingPolicy SET challenger_version = $1", ids["challenger"])
+
+    assert refused.code != 0, refused
+    assert await database.fetchval("SELECT count(*) FROM Rollout") == 0
+    assert await database.fetchval("SELECT challenger_version FROM ServingPolicy") is None

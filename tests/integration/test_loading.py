@@ -345,6 +345,14 @@ async def test_a_login_of_an_agent_may_do_nothing_else(database_url, login, agen
     await connection.close()
 
 
+async def test_an_agent_reads_how_a_version_is_called_to_ask_it_its_cases(database_url, login):
+    await register(database_url, "1")
+
+    found = await PostgresRegistry(await login("understudy_agent")).show_version("visits", "1")
+
+    assert found.input_schema == SCHEMA
+
+
 async def test_a_digest_that_was_pinned_is_replaced_by_no_other(database, database_url, agent):
     version_id = await register(database_url, "1")
     await agent.seen()

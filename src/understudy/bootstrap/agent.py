@@ -5,16 +5,23 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
+from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.repository_control import RepositoryControl
 from understudy.adapters.model_servers.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.repository_layout import LAYOUTS
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.routing.policy_document import version_from_row
 from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.validation import CaseValidation
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.settings import Settings
 
@@ -57,6 +64,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             control,
             FolderStage(settings.stage_dir / "artifacts", settings.artifact_root),
             telemetry,
+            validation=_validation(settings, settings.server_target),
             now=time.monotonic,
             on_progress=lambda: worker.hurry(),  # noqa: PLW0108 - the worker is made below, with the agent's rounds
         )
@@ -73,3 +81,16 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             stand_down=agent.close,
         )
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
+
+
+def _validation(settings: Settings, target: str) -> CaseValidation:
+    """Return what asks versions at the one server, as a proxy of these settings would."""
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    registry = PostgresRegistry(url, timeout_seconds=seconds)
+
+    async def read_version(model_name: str, version: str) -> ModelVersion:
+        record = await registry.show_version(model_name, version)
+        return version_from_row(model_name, {**record._asdict(), "endpoints": (target,)})
+
+    connect_backend = partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+    return CaseValidation(read_version, connect_backend, read_case_rows)

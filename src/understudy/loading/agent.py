@@ -7,7 +7,7 @@ them (``core.loading.next_action``). Fetching, loading and unloading run beside 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -21,24 +21,24 @@ from understudy.errors import (
     ArtifactDiffers,
     InternalFault,
     LeadershipLost,
+    LoadRefused,
+    NotValidated,
     PolicyRefused,
     RegistryUnavailable,
     ServerNotManageable,
     UnderstudyError,
 )
+from understudy.loading.unload_wait import UnloadWait
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
+from understudy.ports.loading.validation import Validation
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 
-SILENT_SECONDS: Final = 900.0
-"""How long an unload waits for a proxy that has not said that it has read the removal of the endpoint."""
 QUIESCING_ROUND_SECONDS: Final = 1.0
-LAST_CALLS_SECONDS: Final = 1.0
-"""What an unload waits beyond the version's time-out, once no proxy sends it new calls."""
 _NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
 
 
@@ -60,6 +60,7 @@ class Agent:
         control: The server's own management API.
         stage: Where artifacts are copied to.
         telemetry: Gets how many versions are in which state, durations and failures.
+        validation: Asks what was loaded before it is announced.
         now: The monotonic clock, in seconds.
         on_progress: Called when a task has ended, so that the next round need not wait.
     """
@@ -72,6 +73,7 @@ class Agent:
         stage: ArtifactStage,
         telemetry: Telemetry,
         *,
+        validation: Validation,
         now: Callable[[], float],
         on_progress: Callable[[], None],
     ) -> None:
@@ -79,13 +81,13 @@ class Agent:
         self._store = store
         self._control = control
         self._stage = stage
+        self._validation = validation
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
-        self._quiet_since: dict[int, float] = {}
-        """Since when every proxy has read that a version's endpoint is gone."""
+        self._unload_wait = UnloadWait(now)
         self._again: asyncio.TimerHandle | None = None
         self._build = ""
         self._refusal = ""
@@ -100,7 +102,7 @@ class Agent:
         problem = problem or self._refusal
         report = ServerReport(*self._server, self._build, problem)
         versions = await self._store.look(report, epoch)
-        self._count(versions, problem)
+        _count(self._telemetry, versions, problem)
         if served is None:
             return  # what it has is unknown; calls that it does not answer go elsewhere
         named = {served_name(version.model_name, version.version): version for version in versions}
@@ -124,7 +126,7 @@ class Agent:
         if self._again is not None:
             self._again.cancel()
             self._again = None
-        self._quiet_since.clear()
+        self._unload_wait.clear()
         self._staged = None
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
@@ -169,31 +171,9 @@ class Agent:
             has_endpoint=version.has_endpoint,
             may_withdraw=version.owns_endpoint,
             may_retry=record is not None and record.may_retry,
-            is_quiet=record is not None and self._is_quiet(version, record),
+            is_quiet=self._unload_wait.is_over(version),
             is_over=record is not None and record.is_over,
         )
-
-    def _is_quiet(self, version: VersionAtServer, record: LoadingRecord) -> bool:
-        """Whether no call can reach the version any more, by what proxies have said."""
-        if record.state is not LoadingState.QUIESCING:
-            self._quiet_since.pop(version.version_id, None)
-            return False
-        if record.unread_proxies and record.removed_seconds < SILENT_SECONDS:
-            return False
-        if record.unread_proxies and version.version_id not in self._quiet_since:
-            said = f"{record.unread_proxies} proxies have not said for {SILENT_SECONDS:g} s that they read its removal"
-            _log.warning("agent.unloads_unconfirmed", model=version.model_name, version=version.version, why=said)
-        since = self._quiet_since.setdefault(version.version_id, self._now())
-        return self._now() - since >= version.timeout_seconds + LAST_CALLS_SECONDS
-
-    def _count(self, versions: Sequence[VersionAtServer], problem: str) -> None:
-        states = Counter(version.record.state for version in versions if version.record is not None)
-        for state in LoadingState:
-            self._telemetry.set("loaded_versions", states[state], state.value)
-        wanted = [version for version in versions if version.why is not None]
-        missing = [one for one in wanted if one.record is None or one.record.state is not LoadingState.AVAILABLE]
-        self._telemetry.set("versions_not_available", len(missing))
-        self._telemetry.set("model_server_unmanageable", bool(problem))
 
     # -- what it begins ------------------------------------------------------------------------------------------------
 
@@ -206,6 +186,8 @@ class Agent:
                 self._start(action, name, partial(self._fetch, version, attempt, epoch))
             case Action.LOAD:
                 self._start(action, name, partial(self._load, name, version, record, epoch))
+            case Action.VALIDATE:
+                self._start(action, name, partial(self._validate, name, version, record, epoch))
             case Action.UNLOAD:
                 unloading = record._replace(state=LoadingState.UNLOADING, attempt=next_attempt(record.attempt))
                 await self._write(version, unloading, epoch)
@@ -276,6 +258,24 @@ class Agent:
             else:
                 await self._control.load(name, folder, version.framework)
 
+    async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
+        async with self._recorded("validate", version, record.attempt, epoch):
+            await self._ask_cases(name, version, record)
+            is_wanted = await self._store.announce(version.version_id, epoch)
+        if is_wanted:
+            self._tell("agent.available", version)
+
+    async def _ask_cases(self, name: str, version: VersionAtServer, record: LoadingRecord) -> None:
+        """Have a version answer its cases; one that does not is dropped again, unless proxies call it already."""
+        try:
+            folder = self._stage.folder_of(record.digest or "")
+            await self._validation.check(version.model_name, version.version, folder)
+        except NotValidated:
+            if not version.has_endpoint:
+                with suppress(LoadRefused, ServerNotManageable):
+                    await self._control.unload(name)
+            raise
+
     async def _unload(self, name: str, version: VersionAtServer, attempt: int, epoch: Epoch) -> None:
         async with self._recorded("unload", version, attempt, epoch):
             await self._control.unload(name)
@@ -291,7 +291,8 @@ class Agent:
         except Exception as problem:  # a defect too is a failure that people see, and that ends after five attempts
             known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
             self._telemetry.count("load_failures_total", known.code)
-            pause = None if isinstance(problem, ArtifactDiffers) else retry_seconds(max(attempt, 1))
+            is_final = isinstance(problem, ArtifactDiffers | NotValidated)
+            pause = None if is_final else retry_seconds(max(attempt, 1))
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             if pause is not None:
@@ -301,3 +302,14 @@ class Agent:
 
     def _tell(self, event: str, version: VersionAtServer, **more: Any) -> None:
         _log.info(event, model=version.model_name, version=version.version, server=self._server.name, **more)
+
+
+def _count(telemetry: Telemetry, versions: Sequence[VersionAtServer], problem: str) -> None:
+    """Set the gauges of a round."""
+    states = Counter(version.record.state for version in versions if version.record is not None)
+    for state in LoadingState:
+        telemetry.set("loaded_versions", states[state], state.value)
+    wanted = [version for version in versions if version.why is not None]
+    missing = [one for one in wanted if one.record is None or one.record.state is not LoadingState.AVAILABLE]
+    telemetry.set("versions_not_available", len(missing))
+    telemetry.set("model_server_unmanageable", bool(problem))

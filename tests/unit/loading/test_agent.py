@@ -11,11 +11,13 @@ from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.memory.validation import MemoryValidation
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import LeadershipLost, RegistryUnavailable
-from understudy.loading.agent import LAST_CALLS_SECONDS, SILENT_SECONDS, Agent, AgentServer
+from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.ports.loading.artifact_stage import Staged
 
 ROUND_SECONDS = 5.0
@@ -30,6 +32,7 @@ class World:
         self.store = MemoryAgentStore(self.now)
         self.control = MemoryServerControl()
         self.stage = MemoryArtifactStage(folder)
+        self.validation = MemoryValidation()
         self.telemetry = MemoryTelemetry()
         self.woken = asyncio.Event()
         for number in (1, 2):
@@ -45,6 +48,7 @@ class World:
             self.control,
             self.stage,
             self.telemetry,
+            validation=self.validation,
             now=self.now,
             on_progress=self.woken.set,
         )
@@ -481,5 +485,53 @@ def test_the_server_is_told_the_framework_that_was_registered(tmp_path):
         await world.run_for(1)
 
         assert world.control.frameworks == {served_name("visits", "3"): "sklearn"}
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_version_that_fails_a_case_gets_no_endpoint_is_dropped_and_is_not_tried_again_by_itself(tmp_path):
+    async def scenario(world: World) -> None:
+        world.validation.fails["visits", "1"] = "case 17 (17 of 20): 0.31 is not 0.64 ± 7.4e-05"
+        world.store.place(1, Why.CHAMPION)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(120)
+
+        assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, "E216")
+        assert not world.store.has_endpoint(1)
+        assert await world.loaded() == {NEXT}
+        assert world.validation.checked == [("visits", "1"), ("visits", "2")]
+
+        del world.validation.fails["visits", "1"]
+        world.store.ask_again(1)
+        await world.run_for(5)
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_agent_that_died_between_load_and_announcement_has_its_successor_ask_the_cases(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.store.write(1, LoadingState.LOADING, world.store.epoch, attempt=1, digest="sha256:" + "ab" * 32)
+        await world.control.load(NAME, tmp_path, "onnx")
+        await world.run_for(1)
+
+        assert world.validation.checked == [("visits", "1")]
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_version_that_proxies_call_already_and_that_fails_a_case_is_not_dropped(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(1)
+        world.control.restart()
+        world.validation.fails["visits", "1"] = "case 1 (1 of 1): no"
+        await world.run_for(30)
+
+        assert world.store.error_of(1) == "E216"
+        assert world.store.has_endpoint(1)
+        assert await world.loaded() == {NAME}
 
     in_a_world(tmp_path, scenario)

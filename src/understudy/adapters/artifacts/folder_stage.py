@@ -58,15 +58,18 @@ class FolderStage:
             raise ArtifactUnreachable(f"{uri} cannot be copied: {_said(problem)}") from None
 
     async def verified(self, digest: str) -> Path | None:
-        folder = self._place_of(digest)
+        folder = self.folder_of(digest)
         try:
             is_sound = await in_bounded_thread(partial(_has_digest, folder, digest), FETCH_SECONDS)
         except OSError as problem:
             raise ArtifactUnreachable(f"{folder} cannot be verified: {_said(problem)}") from None
         return folder if is_sound else None
 
+    def folder_of(self, digest: str) -> Path:
+        return self._stage / digest.removeprefix(PREFIX)
+
     async def keep_only(self, digests: frozenset[str]) -> None:
-        kept = {self._place_of(digest).name for digest in digests}
+        kept = {self.folder_of(digest).name for digest in digests}
 
         def delete(given_up: Event) -> None:
             for folder in self._stage.iterdir() if self._stage.is_dir() else ():
@@ -74,9 +77,6 @@ class FolderStage:
                     shutil.rmtree(folder, ignore_errors=True)
 
         await in_bounded_thread(delete, FETCH_SECONDS)
-
-    def _place_of(self, digest: str) -> Path:
-        return self._stage / digest.removeprefix(PREFIX)
 
     def _fetch(self, uri: str, expected: str | None, given_up: Event) -> Staged:
         source = self._source_of(uri)
@@ -92,7 +92,7 @@ class FolderStage:
 
     def _put(self, part: Path, digest: str, given_up: Event) -> Path:
         """Give a whole copy its place, unless a sound one of another version is there: a server may be loading it."""
-        place = self._place_of(digest)
+        place = self.folder_of(digest)
         with self._putting:
             if not _has_digest(place, digest, given_up):
                 shutil.rmtree(place, ignore_errors=True)

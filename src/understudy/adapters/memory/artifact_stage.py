@@ -33,5 +33,8 @@ class MemoryArtifactStage:
     async def verified(self, digest: str) -> Path | None:
         return self._folder if digest in self.staged else None
 
+    def folder_of(self, digest: str) -> Path:  # noqa: ARG002 - they are all the same one
+        return self._folder
+
     async def keep_only(self, digests: frozenset[str]) -> None:
         self.staged &= digests

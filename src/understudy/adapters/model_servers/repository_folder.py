@@ -83,10 +83,13 @@ class RepositoryFolder:
             _go_on_unless(given_up)
             self._copy(one, target)
 
-        self._layout(source, part, name, framework, copy)
-        _go_on_unless(given_up)
-        shutil.rmtree(place, ignore_errors=True)
-        part.rename(place)
+        try:
+            self._layout(source, part, name, framework, copy)
+            _go_on_unless(given_up)
+            shutil.rmtree(place, ignore_errors=True)
+            part.rename(place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
 
 
 def _go_on_unless(given_up: Event) -> None:

@@ -7,11 +7,12 @@ MLServer's runtime follows from the registered framework.
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from understudy.adapters.model_servers.triton_config import without_name
+from understudy.core.loading.cases import CASE_FILES
 from understudy.core.loading.served_name import SERVED_VERSION
 from understudy.errors import LoadRefused
 
@@ -49,8 +50,8 @@ def mlserver_layout(source: Path, place: Path, name: str, framework: str, copy: 
     if runtime is None:
         known = ", ".join(MLSERVER_RUNTIMES)
         raise LoadRefused(f"no runtime of MLServer is known for the framework {framework[:50]!r}; there are: {known}")
-    # MLServer takes each such file, however deep, for a model of its own.
-    _copy_tree(source, place / SERVED_VERSION, copy, lambda _, names: {MLSERVER_SETTINGS}.intersection(names))
+    # MLServer takes each file of settings, however deep, for a model of its own.
+    _copy_tree(source, place / SERVED_VERSION, copy, anywhere={MLSERVER_SETTINGS}, at_root=set())
     file = _sole_file(place / SERVED_VERSION)
     parameters = {"version": SERVED_VERSION, "uri": f"./{SERVED_VERSION}" if file is None else f"./1/{file.name}"}
     settings = {"name": name, "implementation": runtime, "parameters": parameters}
@@ -74,7 +75,7 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
         files = place
     elif (source / "saved_model.pb").is_file():
         files = files / "model.savedmodel"
-    _copy_tree(source, files, copy, lambda folder, _: {TRITON_CONFIG} if Path(folder) == source else set())
+    _copy_tree(source, files, copy, anywhere=set(), at_root={TRITON_CONFIG})
     if not versions:
         _sole_file(files)
     if (source / TRITON_CONFIG).is_file():
@@ -89,8 +90,13 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
 """By ``UNDERSTUDY_SERVER_KIND``."""
 
 
-def _copy_tree(source: Path, target: Path, copy: Copy, ignore: Callable[[str, list[str]], set[str]]) -> None:
-    shutil.copytree(source, target, copy_function=copy, ignore=ignore, dirs_exist_ok=True)
+def _copy_tree(source: Path, target: Path, copy: Copy, *, anywhere: Collection[str], at_root: Collection[str]) -> None:
+    """Copy a folder without files of these names, and without its cases, which are for the agent."""
+
+    def left_out(folder: str, _: list[str]) -> set[str]:
+        return {*anywhere, *at_root, *CASE_FILES} if Path(folder) == source else {*anywhere}
+
+    shutil.copytree(source, target, copy_function=copy, ignore=left_out, dirs_exist_ok=True)
 
 
 def _sole_file(folder: Path) -> Path | None:

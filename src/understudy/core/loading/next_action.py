@@ -20,8 +20,10 @@ class Action(StrEnum):
     """Copy the artifact to the stage and verify it; then the version is to be loaded."""
     LOAD = "load"
     """Have the server load it from the stage."""
+    VALIDATE = "validate"
+    """Ask the version that the server has loaded its cases, and then add the endpoint."""
     ANNOUNCE = "announce"
-    """Add the endpoint: the server has the version."""
+    """Add the endpoint again: the server has the version, and it was available before."""
     RELOAD = "reload"
     """The server has lost the version: take the endpoint back, and begin again."""
     WITHDRAW = "withdraw"
@@ -34,7 +36,7 @@ class Action(StrEnum):
     """Delete the record."""
 
 
-MAX_TASKS: Final[Mapping[Action, int]] = {Action.FETCH: 2, Action.LOAD: 1, Action.UNLOAD: 1}
+MAX_TASKS: Final[Mapping[Action, int]] = {Action.FETCH: 2, Action.LOAD: 1, Action.VALIDATE: 1, Action.UNLOAD: 1}
 """Actions that take time run beside the rounds, so many of each kind at once."""
 
 
@@ -104,7 +106,8 @@ def _if_wanted(version: VersionSeen) -> Action | None:
         # The server may be dropping it: it is wanted again once that is over.
         return Action.UNLOAD if version.is_served else Action.END
     if version.is_served and version.state in _MAY_SERVE:
-        return None if version.is_available else Action.ANNOUNCE
+        begun = Action.VALIDATE if version.state is LoadingState.LOADING else Action.ANNOUNCE
+        return None if version.is_available else begun
     if version.is_served and version.state in (None, LoadingState.END):
         return Action.UNLOAD  # what it was loaded from is not known
     return _IF_NOT_SERVED.get(version.state, Action.FETCH)

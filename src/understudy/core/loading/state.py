@@ -14,7 +14,7 @@ class LoadingState(StrEnum):
     FETCHING = "FETCHING"
     """Its artifact is being copied to the stage and verified."""
     LOADING = "LOADING"
-    """The server loads it."""
+    """The server loads it, and then answers its cases."""
     AVAILABLE = "AVAILABLE"
     """The server has it, and its endpoint is there: both became true in one transaction."""
     QUIESCING = "QUIESCING"

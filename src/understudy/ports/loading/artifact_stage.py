@@ -34,5 +34,8 @@ class ArtifactStage(Protocol):
             ArtifactUnreachable: It was not read in time.
         """
 
+    def folder_of(self, digest: str) -> Path:
+        """Return where an artifact is once it was fetched and verified."""
+
     async def keep_only(self, digests: frozenset[str]) -> None:
         """Delete every other artifact."""

@@ -32,8 +32,9 @@ async def test_our_own_server_has_the_files_as_version_1(tmp_path):
         ({"visits #7.joblib": "w"}, "./1/model.joblib"),
         ({"weights": "w"}, "./1/model"),
         ({"MLmodel": "m", "data/model.pkl": "w"}, "./1"),
+        ({"m.pkl": "w", "validation_cases.json": ""}, "./1/model.pkl"),
     ],
-    ids=["a file", "without a suffix", "a folder"],
+    ids=["a file", "without a suffix", "a folder", "a file with its cases"],
 )
 async def test_mlserver_gets_settings_of_the_agents_own_beside_the_files(tmp_path, files, uri):
     there = await put(tmp_path, "mlserver", files)
@@ -43,7 +44,7 @@ async def test_mlserver_gets_settings_of_the_agents_own_beside_the_files(tmp_pat
         "implementation": "mlserver_sklearn.SKLearnModel",
         "parameters": {"version": "1", "uri": uri},
     }
-    assert sorted(there.values()) == sorted(files.values())
+    assert sorted(there.values()) == sorted(filter(None, files.values()))
 
 
 async def test_settings_that_an_artifact_brings_for_mlserver_are_left_out_at_any_depth(tmp_path):
@@ -59,6 +60,7 @@ async def test_settings_that_an_artifact_brings_for_mlserver_are_left_out_at_any
 async def test_a_framework_without_a_known_runtime_is_refused_by_name(tmp_path):
     with pytest.raises(LoadRefused, match="no runtime of MLServer is known for the framework 'onnx'; there are: cat"):
         await put(tmp_path, "mlserver", {"model.onnx": "w"}, "onnx")
+    assert list((tmp_path / "models").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -69,8 +71,9 @@ async def test_a_framework_without_a_known_runtime_is_refused_by_name(tmp_path):
         ({"saved_model.pb": "g", "variables/0": "v"}, "1/model.savedmodel"),
         ({"1/model.py": "p", "config.pbtxt": "a: 1"}, {"1/model.py": "p", "config.pbtxt": "a: 1"}),
         ({"model.onnx": "w", "weights": "v"}, {"1/model.onnx": "w", "1/weights": "v"}),
+        ({"v7.onnx": "w", "validation_cases.parquet": "c"}, {"1/model.onnx": "w"}),
     ],
-    ids=["a file", "with a configuration", "a SavedModel", "a folder of Triton", "several files"],
+    ids=["a file", "with a configuration", "a SavedModel", "a folder of Triton", "several files", "with its cases"],
 )
 async def test_triton_gets_version_1_of_what_it_knows_and_a_configuration_without_a_name(tmp_path, files, expected):
     if isinstance(expected, str):

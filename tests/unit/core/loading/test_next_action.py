@@ -25,7 +25,7 @@ def action(seen: VersionSeen, *others: VersionSeen) -> Action | None:
         (NEW, Action.FETCH),
         (replace(NEW, state=LoadingState.FETCHING), Action.FETCH),
         (replace(NEW, state=LoadingState.LOADING), Action.LOAD),
-        (replace(NEW, state=LoadingState.LOADING, is_served=True), Action.ANNOUNCE),
+        (replace(NEW, state=LoadingState.LOADING, is_served=True), Action.VALIDATE),
         (SERVING, None),
         (replace(SERVING, has_endpoint=False), Action.ANNOUNCE),
         (replace(SERVING, is_served=False), Action.RELOAD),
@@ -37,7 +37,7 @@ def action(seen: VersionSeen, *others: VersionSeen) -> Action | None:
         (replace(NEW, is_served=True, has_endpoint=True), Action.FETCH),
         (replace(NEW, is_served=True, has_endpoint=True, may_withdraw=False), Action.FETCH),
         (replace(NEW, state=LoadingState.UNLOADING, is_served=True, has_endpoint=True), Action.FETCH),
-        (replace(NEW, state=LoadingState.LOADING, is_served=True, has_endpoint=True), Action.ANNOUNCE),
+        (replace(NEW, state=LoadingState.LOADING, is_served=True, has_endpoint=True), Action.VALIDATE),
         (replace(NEW, state=LoadingState.ERROR), None),
         (replace(NEW, state=LoadingState.ERROR, may_retry=True), Action.FETCH),
     ],
@@ -188,8 +188,9 @@ class Rounds(RuleBasedStateMachine):
     def finish(self, number: int, done: Action, *, succeeds: bool) -> None:
         held = self.world.versions[number]
         match done:
-            case Action.ANNOUNCE:
-                assert number in self.world.served
+            case Action.ANNOUNCE | Action.VALIDATE if succeeds and held.wanted:
+                # A server that is restarted while it is asked is found out in the next round.
+                assert number in self.world.served or done is Action.VALIDATE
                 held.state, held.endpoint = LoadingState.AVAILABLE, True
             case Action.WITHDRAW:
                 held.state, held.endpoint = LoadingState.QUIESCING, False

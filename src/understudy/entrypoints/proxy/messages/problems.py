@@ -51,6 +51,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ArtifactDiffers: 409,
     errors.ArtifactUnreachable: 503,
     errors.ServerNotManageable: 503,
+    errors.NotValidated: 409,
     errors.LoadRefused: 409,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,

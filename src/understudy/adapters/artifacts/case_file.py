@@ -1,0 +1,59 @@
+"""Reads the file of validation cases that lies at the root of an artifact's folder."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Any, Final
+
+import orjson
+
+from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
+from understudy.adapters.files.refusal import FileRefused
+from understudy.adapters.files.tables import open_table
+from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES
+from understudy.errors import NotValidated
+
+READ_SECONDS: Final = 60.0
+Rows = Sequence[Mapping[str, Any]]
+
+
+async def read_case_rows(folder: Path) -> Rows | None:
+    """Return the rows of the case file; ``None``: the artifact has none.
+
+    Raises:
+        NotValidated: There are several, or it cannot be read, or is too large.
+    """
+    try:
+        return await in_bounded_thread(partial(_read, folder), READ_SECONDS)
+    except (OSError, ValueError, FileRefused) as problem:
+        raise NotValidated(f"its cases cannot be read: {problem}") from None
+
+
+def _read(folder: Path, _given_up: Event) -> Rows | None:
+    there = [folder / name for name in CASE_FILES if (folder / name).is_file()]
+    if not there:
+        return None
+    if len(there) > 1:
+        raise ValueError(f"there are {' and '.join(path.name for path in there)}, and one of them is read")
+    path = there[0]
+    if path.stat().st_size > MAX_CASE_BYTES:
+        raise ValueError(f"{path.name} has more than {MAX_CASE_BYTES:,} bytes")
+    if path.suffix == ".parquet":
+        return _of_parquet(path)
+    content = path.read_bytes()
+    lines = [line for line in content.splitlines() if line.strip()]
+    found = orjson.loads(content) if path.suffix == ".json" else [orjson.loads(line) for line in lines]
+    if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+        raise ValueError(f"{path.name} is no list of objects")
+    return found
+
+
+def _of_parquet(path: Path) -> Rows:
+    rows: list[Mapping[str, Any]] = []
+    with open_table(path, lambda _, __: None) as table:
+        for row in table.rows():
+            rows.append(row.cells)
+            if len(rows) > MAX_CASES:  # the rest is not read: so many are refused
+                break
+    return rows

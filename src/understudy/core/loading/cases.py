@@ -1,0 +1,94 @@
+"""Validation cases: inputs with the answers that a version has to give, which its author puts beside the artifact."""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, NamedTuple
+
+CASE_FILES: Final = ("validation_cases.json", "validation_cases.jsonl", "validation_cases.parquet")
+"""At the root of an artifact's folder, one of them."""
+MAX_CASES: Final = 10_000
+MAX_CASE_BYTES: Final = 64 * 1024**2
+ABSOLUTE: Final = 1e-5
+RELATIVE: Final = 1e-4
+"""An answer may differ by ``ABSOLUTE + RELATIVE * |expected|``, unless the case says otherwise."""
+_NOT_INPUTS: Final = ("case_id", "expected", "tolerance_abs", "tolerance_rel")
+_FIELDS: Final = {float: "score", list: "scores", str: "label"}
+"""What of an answer is compared, by what is expected."""
+
+
+class Case(NamedTuple):
+    """One case."""
+
+    name: str
+    """``case_id``, or the number of its row from 1 on."""
+    inputs: Mapping[str, Any]
+    expected: float | list[float] | str
+    absolute: float = ABSOLUTE
+    relative: float = RELATIVE
+
+
+def cases_of(rows: Sequence[Mapping[str, Any]]) -> list[Case]:
+    """Return the cases that rows of a file are; an input that is null is left out.
+
+    Raises:
+        ValueError: They are too many or none, or one is no case; the message names it.
+    """
+    if not 0 < len(rows) <= MAX_CASES:
+        raise ValueError(f"there are {len(rows):,} cases; 1 to {MAX_CASES:,} are asked")
+    return [_case_of(number, row) for number, row in enumerate(rows, 1)]
+
+
+def difference(case: Case, answer: Mapping[str, Any]) -> str | None:
+    """Return in words how an answer differs from what was expected; ``None``: it does not."""
+    field = _FIELDS[type(case.expected)]
+    found = answer.get(field)
+    if found is None:
+        return f"the answer has no {field}, and {_shown(case.expected)} was expected"
+    if isinstance(case.expected, str):
+        return None if found == case.expected else f"{_shown(found)} is not {_shown(case.expected)}"
+    expected = [case.expected] if isinstance(case.expected, float) else case.expected
+    values = [found] if isinstance(case.expected, float) else found
+    if len(values) != len(expected):
+        return f"{len(values)} values are not {len(expected)}"
+    for place, (value, wanted) in enumerate(zip(values, expected, strict=True)):
+        allowed = case.absolute + case.relative * abs(wanted)
+        if not abs(value - wanted) <= allowed:
+            at = f" (value {place})" if len(expected) > 1 else ""
+            return f"{value:.6g} is not {wanted:.6g} ± {allowed:.2g}{at}"
+    return None
+
+
+def _case_of(number: int, row: Mapping[str, Any]) -> Case:
+    name = str(row.get("case_id", number))[:100]
+    inputs = {key: value for key, value in row.items() if key not in _NOT_INPUTS and value is not None}
+    tolerances = [_tolerance(name, row.get(key), usual) for key, usual in _TOLERANCES.items()]
+    return Case(name, inputs, _expected(name, row.get("expected")), *tolerances)
+
+
+_TOLERANCES: Final = {"tolerance_abs": ABSOLUTE, "tolerance_rel": RELATIVE}
+
+
+def _expected(name: str, value: Any) -> float | list[float] | str:
+    if isinstance(value, str):
+        return value
+    if _is_number(value):
+        return float(value)
+    if isinstance(value, list) and value and all(map(_is_number, value)):
+        return [float(one) for one in value]
+    raise ValueError(f"case {name}: expected is a finite number, a list of them, or a label, not {_shown(value)}")
+
+
+def _tolerance(name: str, value: Any, usual: float) -> float:
+    if value is None:
+        return usual
+    if not _is_number(value) or value < 0:
+        raise ValueError(f"case {name}: a tolerance is a number of at least 0, not {_shown(value)}")
+    return float(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:60]
