@@ -154,15 +154,16 @@ async def test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks
 async def test_no_rollout_begins_for_a_version_that_no_server_has(understudy: CommandLine, database, database_url):
     await record(database, "AVAILABLE")
     await database.execute("SELECT understudy_add_agent_endpoint((SELECT id FROM ModelVersion), 'onnx-0')")
-    await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "the first", "--yes")
+    await database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version) SELECT 'visits', id FROM ModelVersion"
+    )
     new = NewVersion("visits", "2", "visits/2", "onnx", SCHEMA, group_name="onnx")
     await register_version(PostgresRegistry(database_url), new, Actor("dana", "cli"))
+    challenger = await database.fetchval("SELECT max(id) FROM ModelVersion")
 
     refused = await understudy.beside("rollout", "start", "visits", "2", "--reason", "better", "--yes")
-    ids = await database.fetchrow("SELECT min(id) AS champion, max(id) AS challenger FROM ModelVersion")
     with pytest.raises(asyncpg.CheckViolationError, match="version 2 of visits is loaded on no server"):
-        await database.execute("UPDATE ServingPolicy SET challenger_version = $1", ids["challenger"])
+        await database.execute("UPDATE ServingPolicy SET challenger_version = $1", challenger)
 
     assert refused.code != 0, refused
     assert await database.fetchval("SELECT count(*) FROM Rollout") == 0
-    assert await database.fetchval("SELECT challenger_version FROM ServingPolicy") is None
