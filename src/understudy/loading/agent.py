@@ -28,6 +28,7 @@ from understudy.errors import (
     ServerNotManageable,
     UnderstudyError,
 )
+from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.unload_wait import UnloadWait
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
@@ -39,6 +40,8 @@ from understudy.ports.telemetry.telemetry import Telemetry
 _log = structlog.get_logger(__name__)
 
 QUIESCING_ROUND_SECONDS: Final = 1.0
+_CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
+"""What asks the server to load or drop something."""
 _NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
 
 
@@ -90,8 +93,7 @@ class Agent:
         self._unload_wait = UnloadWait(now)
         self._again: asyncio.TimerHandle | None = None
         self._build = ""
-        self._refusal = ""
-        """Why the server let nothing be loaded or dropped when that was last tried, though it answers."""
+        self._refusal = ServerRefusal(now)
         self._staged: frozenset[str] | None = None
         """What was kept on the stage when it was last cleared."""
 
@@ -99,7 +101,7 @@ class Agent:
         """Run one round."""
         is_idle = not self._tasks
         served, problem = await self._ask_server()
-        problem = problem or self._refusal
+        problem = problem or self._refusal.words
         report = ServerReport(*self._server, self._build, problem)
         versions = await self._store.look(report, epoch)
         _count(self._telemetry, versions, problem)
@@ -107,19 +109,25 @@ class Agent:
             return  # what it has is unknown; calls that it does not answer go elsewhere
         named = {served_name(version.model_name, version.version): version for version in versions}
         busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
-        seen = [self._seen(version, is_served=name in served) for name, version in named.items()]
+        seen = [
+            _seen(version, is_served=name in served, is_quiet=self._unload_wait.is_over(version))
+            for name, version in named.items()
+        ]
         names = {version.version_id: name for name, version in named.items()}
-        for version_id, action in next_actions(seen, busy).items():
-            name = names[version_id]
-            await self._begin(action, name, named[name], epoch)
+        due = next_actions(seen, busy)
+        strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
+        if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
+            self._refusal.clear()  # nothing is asked of the server
+        has_pause = self._refusal.has_pause
+        for version_id, action in due.items():
+            if not (has_pause and action in _CHANGES):
+                name = names[version_id]
+                await self._begin(action, name, named[name], epoch)
         if is_idle and not self._tasks:
             await self._clear_stage(versions)
         self._look_again_soon(versions)
-        if not self._tasks:
-            self._refusal = ""  # nothing is to be tried
-        for name in sorted(served):
-            if is_served_name(name) and name not in named and name not in self._tasks:
-                self._start(Action.UNLOAD, name, partial(self._control.unload, name))
+        for name in [] if has_pause else strays:
+            self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
@@ -127,6 +135,7 @@ class Agent:
             self._again.cancel()
             self._again = None
         self._unload_wait.clear()
+        self._refusal.clear()
         self._staged = None
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
@@ -137,12 +146,14 @@ class Agent:
     # -- what a round reads --------------------------------------------------------------------------------------------
 
     async def _ask_server(self) -> tuple[Collection[str] | None, str]:
-        """Return what the server has loaded, or what is wrong with it."""
+        """Return what the server has loaded, or what is wrong with it; nothing is while it loads, which has an end."""
         try:
             self._build = await self._control.describe()
             return await self._control.loaded(), ""
         except ServerNotManageable as problem:
-            return None, f"{problem.code} {problem.detail}"
+            self._refusal.clear()  # it may be started anew, with its control on
+            is_loading = any(action is Action.LOAD for action, _ in self._tasks.values())
+            return None, "" if is_loading else f"{problem.code} {problem.detail}"
 
     def _look_again_soon(self, versions: Sequence[VersionAtServer]) -> None:
         """Have the next round soon while proxies are waited for: no notification says that they have read something."""
@@ -159,21 +170,6 @@ class Agent:
         if digests != self._staged:
             await self._stage.keep_only(digests)
             self._staged = digests
-
-    def _seen(self, version: VersionAtServer, *, is_served: bool) -> VersionSeen:
-        record = version.record
-        return VersionSeen(
-            version.version_id,
-            version.model_name,
-            None if version.why is None else RANK[version.why],
-            None if record is None else record.state,
-            is_served=is_served,
-            has_endpoint=version.has_endpoint,
-            may_withdraw=version.owns_endpoint,
-            may_retry=record is not None and record.may_retry,
-            is_quiet=self._unload_wait.is_over(version),
-            is_over=record is not None and record.is_over,
-        )
 
     # -- what it begins ------------------------------------------------------------------------------------------------
 
@@ -231,12 +227,13 @@ class Agent:
                 await work()
             except UnderstudyError as problem:
                 if isinstance(problem, ServerNotManageable):
-                    self._refusal = f"{problem.code} {problem.detail}"
+                    self._refusal.note(f"{problem.code} {problem.detail}")
                 _log.warning("agent.task_failed", action=action.value, name=name, problem=f"{problem.code} {problem}")
             except Exception:  # noqa: BLE001 - a defect in one task; the rounds go on, and begin it again
                 _log.exception("agent.task_failed", action=action.value, name=name)
             else:
-                self._refusal = "" if action is not Action.FETCH else self._refusal
+                if action in _CHANGES:
+                    self._refusal.clear()
                 self._on_progress()
             finally:
                 self._tasks.pop(name, None)
@@ -302,6 +299,22 @@ class Agent:
 
     def _tell(self, event: str, version: VersionAtServer, **more: Any) -> None:
         _log.info(event, model=version.model_name, version=version.version, server=self._server.name, **more)
+
+
+def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> VersionSeen:
+    record = version.record
+    return VersionSeen(
+        version.version_id,
+        version.model_name,
+        None if version.why is None else RANK[version.why],
+        None if record is None else record.state,
+        is_served=is_served,
+        has_endpoint=version.has_endpoint,
+        may_withdraw=version.owns_endpoint,
+        may_retry=record is not None and record.may_retry,
+        is_quiet=is_quiet,
+        is_over=record is not None and record.is_over,
+    )
 
 
 def _count(telemetry: Telemetry, versions: Sequence[VersionAtServer], problem: str) -> None:

@@ -535,3 +535,47 @@ def test_a_version_that_proxies_call_already_and_that_fails_a_case_is_not_droppe
         assert await world.loaded() == {NAME}
 
     in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_lets_nothing_be_loaded_is_asked_ever_more_seldom_and_each_minute_at_last(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.is_off = True
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(65)
+        assert world.control.asked == 4  # after 5, 10 and 20 seconds
+        await world.run_for(600)
+
+        assert 4 + 9 <= world.control.asked <= 4 + 11
+        assert world.store.reports[-1].problem == "E215 the model server lets nothing be loaded or dropped"
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_is_started_again_with_its_control_on_is_asked_at_once(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.is_off = True
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(100)
+        world.control.available = False
+        await world.run_for(ROUND_SECONDS + 1)
+        world.control.available, world.control.is_off = True, False
+        await world.run_for(ROUND_SECONDS + 1)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_does_not_answer_while_it_loads_for_this_agent_is_not_said_to_be_away(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.goes_on = asyncio.Event()
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(60)
+        assert world.store.state_of(1) is LoadingState.LOADING
+        assert {report.problem for report in world.store.reports} == {""}
+
+        world.control.goes_on.set()
+        await world.run_for(1)
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+
+    in_a_world(tmp_path, scenario)

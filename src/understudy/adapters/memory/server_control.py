@@ -1,5 +1,6 @@
 """The in-memory twin of ``ports.ServerControl``: a model server whose models are files that can be read."""
 
+import asyncio
 import os
 from collections.abc import Collection
 from pathlib import Path
@@ -17,6 +18,11 @@ class MemoryServerControl:
         """Whether it answers, and lets nothing be loaded or dropped."""
         self.refuses: set[str] = set()
         """Names of models that the server cannot load."""
+        self.asked = 0
+        """How often it was asked to load or drop a model."""
+        self.goes_on: asyncio.Event | None = None
+        """What each load waits for, while the server answers no other question."""
+        self._is_busy = False
         self.frameworks: dict[str, str] = {}
         """What was said of each model that was loaded."""
         self._loaded: set[str] = set()
@@ -36,6 +42,12 @@ class MemoryServerControl:
     async def load(self, name: str, folder: Path, framework: str) -> None:
         self._answer_or_fail()
         self._change_or_fail()
+        if self.goes_on is not None:
+            self._is_busy = True
+            try:
+                await self.goes_on.wait()
+            finally:
+                self._is_busy = False
         self.frameworks[name] = framework
         if name in self.refuses or not os.access(folder, os.R_OK):
             raise LoadRefused(f"the model server says: {name} cannot be loaded")
@@ -50,9 +62,10 @@ class MemoryServerControl:
         """Nothing is open."""
 
     def _answer_or_fail(self) -> None:
-        if not self.available:
+        if not self.available or self._is_busy:
             raise ServerNotManageable("the model server's control is switched off")
 
     def _change_or_fail(self) -> None:
+        self.asked += 1
         if self.is_off:
             raise ServerNotManageable("the model server lets nothing be loaded or dropped")
