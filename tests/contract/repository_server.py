@@ -3,6 +3,7 @@
 ``make test-servers`` asks the same of the real one.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,23 @@ class TritonLike:
     """Lists every folder of its repository; answers an unload before it is done; loads nothing in another mode."""
 
     def __init__(self, repository: Path, port: int) -> None:
+        self.name = "triton"
         self.is_explicit = True
         """``--model-control-mode=explicit``."""
         self.prefix = ""
         """What it writes before each state, as MLServer 1.7 does."""
         self.reason_beside_ready = ""
         """What it says beside READY, as of a model that is being dropped."""
+        self.loading: str | None = None
+        """The state that is said of every model, as while an agent of before has it loaded; ``None``: its own."""
+        self.goes_on: asyncio.Event | None = None
+        """What each load waits for."""
         self._repository = repository
         self._port = port
+        self.target = f"127.0.0.1:{port}"
+        self.loads = 0
+        self._asked = asyncio.Condition()
+        self._asked_times = 0
         self._states: dict[str, tuple[str, str]] = {}
         self._looks: dict[str, int] = {}
         self._server: grpc.aio.Server | None = None
@@ -60,19 +70,30 @@ class TritonLike:
         if self._server is not None:
             await self._server.stop(None)
 
+    async def looked_at(self, times: int) -> None:
+        """Wait until the index was asked for so many times more."""
+        async with self._asked:
+            last = self._asked_times + times
+            await self._asked.wait_for(lambda: self._asked_times >= last)
+
     async def restart(self) -> None:
         await self.stop()
         await self.start()
 
     async def _metadata(self, _: pb.ServerMetadataRequest, _context: Context) -> pb.ServerMetadataResponse:
-        return pb.ServerMetadataResponse(name="triton", version="2.51.0", extensions=["model_repository"])
+        return pb.ServerMetadataResponse(name=self.name, version="2.51.0", extensions=["model_repository"])
 
     async def _index(self, _: pb.RepositoryIndexRequest, _context: Context) -> pb.RepositoryIndexResponse:
+        async with self._asked:
+            self._asked_times += 1
+            self._asked.notify_all()
         response = pb.RepositoryIndexResponse()
         for folder in sorted(self._repository.glob("[!.]*")):
             name = folder.name
             state, reason = self._states.get(name, ("", ""))
-            if state == "UNLOADING":
+            if self.loading is not None:
+                state = self.loading
+            elif state == "UNLOADING":
                 self._looks[name] -= 1
                 if self._looks[name] < 0:
                     state, reason = self._states[name] = ("UNAVAILABLE", "unloaded")
@@ -86,6 +107,9 @@ class TritonLike:
 
     async def _load(self, request: pb.RepositoryModelLoadRequest, context: Context) -> pb.RepositoryModelLoadResponse:
         await self._require_explicit(context)
+        if self.goes_on is not None:
+            await self.goes_on.wait()
+        self.loads += 1
         name = request.model_name
         files = [path for path in (self._repository / name / "1").glob("*") if path.is_file()]
         if not files:

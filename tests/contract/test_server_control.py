@@ -1,5 +1,6 @@
 """What every ``ServerControl`` does: the twin, and over gRPC our own model server and one that speaks as Triton."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from contract.repository_server import TritonLike
 
 from understudy.adapters.dev_server.catalog import ModelCatalog
 from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.dev_server.oip import SERVER_NAME
 from understudy.adapters.dev_server.repository import ModelRepository
 from understudy.adapters.dev_server.server import ControlServer
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -224,3 +226,82 @@ async def test_a_state_with_the_name_of_its_enum_before_it_is_understood(triton)
     await control.unload(NAME)
 
     assert await control.loaded() == frozenset()
+
+
+async def test_no_file_is_copied_for_a_server_in_another_mode(triton, tmp_path):
+    server, control, good = triton
+    server.is_explicit = False
+
+    with pytest.raises(ServerNotManageable):
+        await control.load(NAME, good, "onnx")
+
+    assert list((tmp_path / "repository").glob("*")) == []
+
+
+@pytest.mark.parametrize(("kind", "state"), [("triton", "LOADING"), ("mlserver", "State.UNKNOWN")])
+async def test_files_are_not_replaced_while_the_server_loads_them_for_an_agent_of_before(triton, tmp_path, kind, state):
+    server, _, good = triton
+    (tmp_path / "repository" / NAME / "1").mkdir(parents=True)
+    (tmp_path / "repository" / NAME / "1/half").write_bytes(b"read")
+    server.loading = state
+    control = RepositoryControl(server.target, RepositoryFolder(tmp_path / "repository", LAYOUTS["triton"]), kind)
+    load = asyncio.create_task(control.load(NAME, good, "onnx"))
+    await server.looked_at(3)
+    assert (tmp_path / "repository" / NAME / "1/half").exists()
+
+    server.loading = None
+    await load
+    assert [path.name for path in (tmp_path / "repository" / NAME / "1").iterdir()] == ["model.onnx"]
+    assert await control.loaded() == {NAME}
+    await control.close()
+
+
+async def test_a_load_that_an_agent_of_before_began_and_that_has_ended_well_is_not_begun_again(triton, tmp_path):
+    server, control, good = triton
+    await control.load(NAME, good, "onnx")
+    began = (tmp_path / "repository" / NAME).stat().st_ino
+
+    await control.load(NAME, good, "onnx")
+
+    assert (tmp_path / "repository" / NAME).stat().st_ino == began
+    assert server.loads == 1
+
+
+async def test_one_deadline_holds_for_all_of_a_load(triton, tmp_path):
+    server, _, good = triton
+    server.goes_on = asyncio.Event()
+    folder = RepositoryFolder(tmp_path / "repository", LAYOUTS["triton"])
+    control = RepositoryControl(server.target, folder, load_seconds=0.2)
+
+    with pytest.raises(LoadRefused, match=r"is not loaded after 0\.2 s"):
+        await control.load(NAME, good, "onnx")
+    server.goes_on.set()
+    await control.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "advice"),
+    [
+        ("mlserver", "understudy", "UNDERSTUDY_SERVER_KIND=mlserver,"),
+        ("ours", "understudy", "UNDERSTUDY_SERVER_KIND=mlserver or triton,"),
+        ("triton", "mlserver", "UNDERSTUDY_SERVER_KIND=triton,"),
+        (SERVER_NAME, "triton", "UNDERSTUDY_SERVER_KIND=understudy,"),
+        ("mlserver", "mlserver", None),
+        ("ours", "triton", None),
+        (SERVER_NAME, "understudy", None),
+    ],
+)
+async def test_a_server_of_another_kind_than_the_agent_was_told_is_refused(triton, tmp_path, name, kind, advice):
+    server, _, _ = triton
+    server.name = name
+    control = RepositoryControl(server.target, RepositoryFolder(tmp_path / "repository"), kind)
+
+    if advice is None:
+        assert await control.describe() == f"{name} 2.51.0"
+    else:
+        with pytest.raises(
+            ServerNotManageable, match=f"is '{name}', and UNDERSTUDY_SERVER_KIND says {kind}"
+        ) as refused:
+            await control.describe()
+        assert advice in refused.value.next_step
+    await control.close()

@@ -56,7 +56,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         store = PostgresAgentStore(url, name, timeout_seconds=seconds)
         stack.push_async_callback(store.close)
         folder = RepositoryFolder(settings.stage_dir / "models", LAYOUTS[settings.server_kind])
-        control = RepositoryControl(settings.server_control, folder)
+        control = RepositoryControl(settings.server_control, folder, settings.server_kind)
         stack.push_async_callback(control.close)
         agent = Agent(
             AgentServer(name, settings.server_group, settings.server_target),

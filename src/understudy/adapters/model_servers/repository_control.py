@@ -34,11 +34,14 @@ from understudy.errors import LoadRefused, ServerNotManageable
 ASK_SECONDS: Final = 2.0
 """Longest question to the server."""
 LOAD_SECONDS: Final = 300.0
+"""Longest load, its files included."""
 UNLOAD_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.25
 """Pause between two looks at a model that is being loaded or dropped."""
 MAX_SAID: Final = 300
 """Characters of the server's words in an error."""
+NAMES: Final = {"understudy": "understudy-modelserver", "mlserver": "mlserver", "triton": "triton"}
+"""What servers call themselves, by ``UNDERSTUDY_SERVER_KIND``."""
 _READY: Final = "READY"
 _MOVING: Final = ("LOADING", "UNLOADING")
 _IS_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.CANCELLED)
@@ -53,34 +56,69 @@ class _NotThere(LoadRefused):
 class RepositoryControl:
     """Controls the server at ``target`` through the models in ``folder``, which the server reads."""
 
-    def __init__(self, target: str, folder: RepositoryFolder) -> None:
-        """Prepare; no connection is opened before the first call."""
+    def __init__(
+        self, target: str, folder: RepositoryFolder, kind: str | None = None, *, load_seconds: float = LOAD_SECONDS
+    ) -> None:
+        """Prepare; no connection is opened before the first call. ``kind`` is ``UNDERSTUDY_SERVER_KIND``."""
         self._target = target
         self._folder = folder
+        self._kind = kind
+        self._load_seconds = load_seconds
+        # MLServer says UNKNOWN of a model that it loads, and of none that has ended.
+        self._moving = (*_MOVING, "UNKNOWN") if kind == "mlserver" else _MOVING
         self._channel: grpc.aio.Channel | None = None
 
     async def describe(self) -> str:
         answer = await self._ask(OIP_SERVER_METADATA, ServerMetadataRequest(), ASK_SECONDS)
         metadata = ServerMetadataResponse.FromString(answer)
+        self._check_kind(metadata.name)
         return f"{metadata.name} {metadata.version}".strip()
+
+    def _check_kind(self, name: str) -> None:
+        """Refuse a server of another kind: it would read files that lie as it does not expect, or run code in them.
+
+        People may give MLServer and Triton names of their own, so these are known by not being another kind's.
+        """
+        its_kind = next((kind for kind, known in NAMES.items() if known == name), None)
+        if self._kind is not None and its_kind != self._kind and (its_kind or self._kind == "understudy"):
+            known = f"UNDERSTUDY_SERVER_KIND={its_kind}" if its_kind else "UNDERSTUDY_SERVER_KIND=mlserver or triton"
+            raise ServerNotManageable(
+                f"the model server at {self._target} is {_words(name)!r}, and UNDERSTUDY_SERVER_KIND says {self._kind}",
+                hint=f"Start the agent with {known}, or name another server in UNDERSTUDY_SERVER_CONTROL.",
+            )
 
     async def loaded(self) -> Collection[str]:
         return frozenset(model.name for model in await self._index() if _is_ready(model))
 
     async def load(self, name: str, folder: Path, framework: str) -> None:
+        try:
+            async with asyncio.timeout(self._load_seconds):
+                await self._load(name, folder, framework)
+        except TimeoutError:
+            raise LoadRefused(f"{name} is not loaded after {self._load_seconds:g} s") from None
+
+    async def _load(self, name: str, folder: Path, framework: str) -> None:
+        """Load a model whose files no server reads meanwhile, and no file of which is copied for a server that refuses.
+
+        An agent that was killed, or has lost its lease, may have begun the load.
+        """
+        listed = await self._settled(name)
+        if listed is not None and _is_ready(listed):
+            return
+        await self._drop(name)
         await self._folder.put(name, folder, framework)
-        await self._ask(OIP_REPOSITORY_LOAD, RepositoryModelLoadRequest(model_name=name), LOAD_SECONDS)
-        listed = await self._settled(name, LOAD_SECONDS)
+        await self._ask(OIP_REPOSITORY_LOAD, RepositoryModelLoadRequest(model_name=name), self._load_seconds)
+        listed = await self._settled(name)
         if listed is None or not _is_ready(listed):
             state = "nothing" if listed is None else _words(f"{_state_of(listed)} {listed.reason}")
             raise LoadRefused(f"the server says that it has loaded {name}, and lists it as {state}")
 
     async def unload(self, name: str) -> None:
-        with suppress(_NotThere):
-            await self._ask(OIP_REPOSITORY_UNLOAD, RepositoryModelUnloadRequest(model_name=name), UNLOAD_SECONDS)
-        listed = await self._settled(name, UNLOAD_SECONDS)
-        if listed is not None and _is_ready(listed):
-            raise LoadRefused(f"the server says that it has dropped {name}, and still lists it as ready")
+        try:
+            async with asyncio.timeout(UNLOAD_SECONDS):
+                await self._drop(name)
+        except TimeoutError:
+            raise LoadRefused(f"{name} is not dropped after {UNLOAD_SECONDS:g} s") from None
         await self._folder.drop(name)
 
     async def close(self) -> None:
@@ -88,20 +126,23 @@ class RepositoryControl:
             await self._channel.close(None)
         self._channel = None
 
-    async def _settled(self, name: str, seconds: float) -> RepositoryIndexResponse.ModelIndex | None:
+    async def _drop(self, name: str) -> None:
+        with suppress(_NotThere):
+            await self._ask(OIP_REPOSITORY_UNLOAD, RepositoryModelUnloadRequest(model_name=name), UNLOAD_SECONDS)
+        listed = await self._settled(name)
+        if listed is not None and _is_ready(listed):
+            raise LoadRefused(f"the server says that it has dropped {name}, and still lists it as ready")
+
+    async def _settled(self, name: str) -> RepositoryIndexResponse.ModelIndex | None:
         """Return what the server lists of a model once it is neither being loaded nor dropped; ``None``: nothing.
 
         Triton answers an unload before it is done.
         """
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    listed = next((model for model in await self._index() if model.name == name), None)
-                    if listed is None or _state_of(listed) not in _MOVING:
-                        return listed
-                    await asyncio.sleep(LOOK_SECONDS)
-        except TimeoutError:
-            raise LoadRefused(f"{name} is neither loaded nor dropped after {seconds:g} s") from None
+        while True:
+            listed = next((model for model in await self._index() if model.name == name), None)
+            if listed is None or _state_of(listed) not in self._moving:
+                return listed
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _index(self) -> Collection[RepositoryIndexResponse.ModelIndex]:
         answer = await self._ask(OIP_REPOSITORY_INDEX, RepositoryIndexRequest(), ASK_SECONDS)

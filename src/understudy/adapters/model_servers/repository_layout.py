@@ -37,7 +37,7 @@ _SUFFIX: Final = re.compile(r"\.[A-Za-z0-9]{1,20}")
 
 def own_layout(source: Path, place: Path, _name: str, _framework: str, copy: Copy) -> None:
     """Put them into ``1``, as the development model server reads them."""
-    shutil.copytree(source, place / SERVED_VERSION, copy_function=copy)
+    _copy_tree(source, place / SERVED_VERSION, copy, at_root=())
 
 
 def mlserver_layout(source: Path, place: Path, name: str, framework: str, copy: Copy) -> None:
@@ -50,8 +50,7 @@ def mlserver_layout(source: Path, place: Path, name: str, framework: str, copy: 
     if runtime is None:
         known = ", ".join(MLSERVER_RUNTIMES)
         raise LoadRefused(f"no runtime of MLServer is known for the framework {framework[:50]!r}; there are: {known}")
-    # MLServer takes each file of settings, however deep, for a model of its own.
-    _copy_tree(source, place / SERVED_VERSION, copy, anywhere={MLSERVER_SETTINGS}, at_root=set())
+    _copy_tree(source, place / SERVED_VERSION, copy, at_root=CASE_FILES)
     file = _sole_file(place / SERVED_VERSION)
     parameters = {"version": SERVED_VERSION, "uri": f"./{SERVED_VERSION}" if file is None else f"./1/{file.name}"}
     settings = {"name": name, "implementation": runtime, "parameters": parameters}
@@ -75,7 +74,7 @@ def triton_layout(source: Path, place: Path, _name: str, _framework: str, copy: 
         files = place
     elif (source / "saved_model.pb").is_file():
         files = files / "model.savedmodel"
-    _copy_tree(source, files, copy, anywhere=set(), at_root={TRITON_CONFIG})
+    _copy_tree(source, files, copy, at_root=(TRITON_CONFIG, *CASE_FILES))
     if not versions:
         _sole_file(files)
     if (source / TRITON_CONFIG).is_file():
@@ -90,11 +89,15 @@ LAYOUTS: Final[Mapping[str, Layout]] = {
 """By ``UNDERSTUDY_SERVER_KIND``."""
 
 
-def _copy_tree(source: Path, target: Path, copy: Copy, *, anywhere: Collection[str], at_root: Collection[str]) -> None:
-    """Copy a folder without files of these names, and without its cases, which are for the agent."""
+def _copy_tree(source: Path, target: Path, copy: Copy, *, at_root: Collection[str]) -> None:
+    """Copy a folder without files of these names at its root, and without settings of MLServer.
+
+    MLServer takes each of those, however deep, for a model, and runs the code that it names. An agent that was told
+    another kind may have such a server before it all the same.
+    """
 
     def left_out(folder: str, _: list[str]) -> set[str]:
-        return {*anywhere, *at_root, *CASE_FILES} if Path(folder) == source else {*anywhere}
+        return {MLSERVER_SETTINGS, *(at_root if Path(folder) == source else ())}
 
     shutil.copytree(source, target, copy_function=copy, ignore=left_out, dirs_exist_ok=True)
 

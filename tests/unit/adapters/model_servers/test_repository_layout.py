@@ -101,3 +101,12 @@ async def test_a_configuration_that_is_no_text_is_refused(tmp_path):
 
     with pytest.raises(LoadRefused, match="no UTF-8 text"):
         await put(tmp_path, "triton", {"model.onnx": "w"})
+
+
+@pytest.mark.parametrize("kind", ["understudy", "triton"])
+async def test_settings_of_mlserver_are_left_out_for_every_kind_of_server(tmp_path, kind):
+    files = {"a.onnx": "w", "model-settings.json": "{}", "deep/model-settings.json": "{}", "deep/b": "w"}
+
+    there = await put(tmp_path, kind, files)
+
+    assert there == {"1/a.onnx": "w", "1/deep/b": "w"}
