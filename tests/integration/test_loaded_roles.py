@@ -122,3 +122,13 @@ async def test_a_champion_whose_wish_was_deleted_keeps_its_endpoint(database, id
 
     with pytest.raises(asyncpg.CheckViolationError, match="is the last endpoint of version 1 of visits"):
         await database.execute("SELECT understudy_remove_agent_endpoint($1, 'onnx-0')", ids["1"])
+
+
+@pytest.mark.parametrize("role", [role for role in ROLES if role != "champion"])
+async def test_the_champion_before_gets_another_role_only_where_a_server_has_it(database, ids, role):
+    await load(database, ids["2"])
+    await database.execute(f"UPDATE ServingPolicy SET champion_version = $1{HERE}", ids["2"])
+    await unload(database, ids["1"])
+
+    with pytest.raises(asyncpg.CheckViolationError, match="version 1 of visits is loaded on no server"):
+        await database.execute(f"UPDATE ServingPolicy SET {ROLES[role].format(ids['1'])}{HERE}")

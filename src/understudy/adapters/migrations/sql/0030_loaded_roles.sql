@@ -2,8 +2,8 @@
 
 -- Fires after servingpolicy_guard (triggers of one kind go by their names), so the versions are there, and those that get a
 -- role are locked as the deletion of an endpoint locks them. A version that has a role has an endpoint already: it is judged
--- again only where its share rises or it becomes champion. The way back to the champion before is not judged, and neither
--- is a share that falls: nothing may be in the way of a rollback.
+-- again only where its share rises or it becomes champion. That the champion before is champion again is not judged, and
+-- neither is a share that falls: nothing may be in the way of a rollback.
 CREATE FUNCTION understudy_guard_loaded() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     had     ServingPolicy;
@@ -21,7 +21,7 @@ BEGIN
         SELECT holder.version_id, CASE WHEN holder.is_arm THEN 'an arm' ELSE holder.role END AS role
         FROM understudy_role_holders(NEW) AS holder
         LEFT JOIN understudy_shares(NEW) AS share ON share.version_id = holder.version_id
-        WHERE holder.version_id IS DISTINCT FROM had.previous_champion
+        WHERE (holder.is_arm OR holder.role <> 'champion' OR holder.version_id IS DISTINCT FROM had.previous_champion)
           AND (TG_OP = 'INSERT'
                OR holder.role = 'champion' AND NEW.champion_version <> had.champion_version
                OR holder.version_id NOT IN (SELECT version_id FROM understudy_role_holders(had))
