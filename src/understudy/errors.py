@@ -43,7 +43,7 @@ UnderstudyError
     ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
     ├── ArtifactUnreachable E213 an artifact cannot be read, or is none that may be
-    ├── ServerNotManageable E215 the model server's control does not answer, or is off
+    ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
     ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── GenerationMoved    E409 another actor changed the policy first
@@ -397,10 +397,10 @@ class ArtifactUnreachable(RegistryError):
 
 class ServerNotManageable(RegistryError):
     code = "E215"
-    title = "The model server's control does not answer"
+    title = "The model server's control does not answer, or lets nothing be loaded"
     hint = (
-        "Start the model server with its control on: understudy modelserver --repository FOLDER --control-port PORT, "
-        "and name that address in UNDERSTUDY_SERVER_CONTROL."
+        "Start the model server with its control on, as docs/how-to/load-models.md says for each kind, and name that "
+        "address in UNDERSTUDY_SERVER_CONTROL."
     )
 
 

@@ -228,6 +228,19 @@ async def test_a_state_with_the_name_of_its_enum_before_it_is_understood(triton)
     assert await control.loaded() == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("kind", "command"), [("understudy", "modelserver"), ("mlserver", "mlserver start"), ("triton", "tritonserver")]
+)
+async def test_how_the_server_is_to_be_started_is_said_for_its_kind(tmp_path, kind, command):
+    control = RepositoryControl(f"127.0.0.1:{free_port()}", RepositoryFolder(tmp_path), kind)
+
+    with pytest.raises(ServerNotManageable) as refused:
+        await control.loaded()
+
+    assert command in refused.value.next_step
+    await control.close()
+
+
 async def test_no_file_is_copied_for_a_server_in_another_mode(triton, tmp_path):
     server, control, good = triton
     server.is_explicit = False

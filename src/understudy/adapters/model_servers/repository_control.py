@@ -42,6 +42,13 @@ MAX_SAID: Final = 300
 """Characters of the server's words in an error."""
 NAMES: Final = {"understudy": "understudy-modelserver", "mlserver": "mlserver", "triton": "triton"}
 """What servers call themselves, by ``UNDERSTUDY_SERVER_KIND``."""
+STARTED: Final = {
+    "understudy": "Start it with its control on: understudy modelserver --repository FOLDER --control-port PORT.",
+    "mlserver": "Start it empty, without worker processes: MLSERVER_LOAD_MODELS_AT_STARTUP=false "
+    "MLSERVER_PARALLEL_WORKERS=0 mlserver start FOLDER.",
+    "triton": "Start it empty: tritonserver --model-repository=FOLDER --model-control-mode=explicit.",
+}
+"""How a server is started that an agent can load into, by kind."""
 _READY: Final = "READY"
 _MOVING: Final = ("LOADING", "UNLOADING")
 _IS_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.CANCELLED)
@@ -159,7 +166,8 @@ class RepositoryControl:
             said = _words(refused.details() or refused.code().name)
             if refused.code() in _IS_AWAY or seconds == ASK_SECONDS:
                 advice = "; start it with --model-control-mode=explicit" if _NOT_ALLOWED in said else ""
-                raise ServerNotManageable(f"the model server's control at {self._target}: {said}{advice}") from None
+                what = f"the model server's control at {self._target}: {said}{advice}"
+                raise ServerNotManageable(what, hint=STARTED.get(self._kind or "")) from None
             kind = _NotThere if refused.code() is grpc.StatusCode.NOT_FOUND else LoadRefused
             raise kind(f"the model server says: {said}") from None
         return answer

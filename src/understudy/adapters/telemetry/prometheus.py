@@ -110,7 +110,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),
     "loaded_versions": ("Versions of the agent's model server, by their recorded state.", ("state",)),
     "versions_not_available": ("Versions that the agent's model server is to have, and that are not available.", ()),
-    "model_server_unmanageable": ("1 while the control of the agent's model server does not answer.", ()),
+    "model_server_unmanageable": (
+        "1 while the agent's model server does not answer its control, lets nothing be loaded, or is of another kind.",
+        (),
+    ),
     "version_servers_missing": (
         "Live servers of its group that do not have a wanted version; 1 where the group has none.",
         ("model", "version"),
