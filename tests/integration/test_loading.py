@@ -14,7 +14,7 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import GroupMember, Why
-from understudy.errors import LeadershipLost, LoginNotAllowed, NotRegistered, PolicyRefused
+from understudy.errors import LeadershipLost, LoginNotAllowed, MigrationNeeded, NotRegistered, PolicyRefused
 from understudy.ports.loading.agent_store import ServerReport, VersionAtServer
 from understudy.ports.registry.registry import Actor, NewVersion
 
@@ -524,3 +524,10 @@ async def test_a_reader_asks_for_nothing(database_url, login):
     assert found is not None
     with pytest.raises(LoginNotAllowed):
         await reader.unload("visits", "1", ACTOR)
+
+
+async def test_an_agent_on_a_schema_of_before_says_that_a_migration_is_needed(database, agent):
+    await database.execute("DROP FUNCTION understudy_left_endpoints(TEXT)")
+
+    with pytest.raises(MigrationNeeded, match="understudy_left_endpoints"):
+        await agent.seen()

@@ -24,6 +24,7 @@ VENDOR_ERRORS = (
 )
 """What asyncpg raises when Postgres is unavailable, slow, or refuses."""
 
+_OF_ANOTHER_SCHEMA = (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.UndefinedFunctionError)
 _POOLER_HINT = (
     "This looks like a pooler in transaction mode, through which LISTEN gets no notifications. DATABASE_URL must lead "
     "to Postgres itself; only the log's rows may go through the pooler: UNDERSTUDY_LOG_DATABASE_URL."
@@ -229,8 +230,8 @@ async def translated(
 ) -> AsyncIterator[None]:
     """Turn every vendor error inside into an error of the registry, and end the block after ``timeout_seconds``.
 
-    A missing table or column is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``, a text that
-    Postgres cannot hold ``PolicyRefused``; everything else is ``RegistryUnavailable``.
+    A missing table, column or function is ``MigrationNeeded``, a right that the login lacks ``LoginNotAllowed``, a text
+    that Postgres cannot hold ``PolicyRefused``; everything else is ``RegistryUnavailable``.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -239,7 +240,7 @@ async def translated(
         # SQLAlchemy keeps asyncpg's error as the cause of its own, whose text also holds the statement.
         cause = problem if isinstance(problem, asyncpg.PostgresError) else asyncpg_error(problem)
         said = str(cause) or type(cause).__name__
-        if isinstance(cause, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
+        if isinstance(cause, _OF_ANOTHER_SCHEMA):
             raise MigrationNeeded(f"{what}: {said}") from problem
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
             raise LoginNotAllowed(f"{what}: {said}") from problem
