@@ -25,10 +25,9 @@ def missing_words(missing: MissingVersion) -> str:
 
 
 def judge_missing(missing: MissingVersion) -> Finding:
-    """Judge a version that is not on every server that is to have it; a champion that none has is a problem."""
+    """Judge a version that not every server has that is to; a champion that no call can reach is a problem."""
     model, version = quote(missing.model_name), quote(missing.version)
-    is_nowhere = len(missing.without) == missing.servers
-    state = State.PROBLEM if is_nowhere and missing.why == Why.CHAMPION else State.WARNING
+    state = State.PROBLEM if missing.why == Why.CHAMPION and not missing.has_endpoint else State.WARNING
     advice = f"understudy version load {model} {version} tries again, once what is wrong is mended."
     if not missing.servers:
         advice = f"Start understudy serve agent there, or move it: understudy version load {model} {version} --group …"

@@ -68,6 +68,8 @@ class MissingVersion(NamedTuple):
     """How many servers of the group have an agent that reports."""
     without: Sequence[str]
     """Those of them that do not have it, each with what its agent last recorded."""
+    has_endpoint: bool
+    """Whether proxies may call it anywhere: where people registered an endpoint, or an agent that is silent now."""
 
 
 class LoadingRegistry(Protocol):

@@ -62,7 +62,8 @@ _SERVERS = """
     FROM ModelServer ORDER BY group_name, name
 """
 _MISSING = f"""
-    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without
+    SELECT wanted.id, model_name, version, wanted.group_name, reasons, live.servers, live.without,
+           EXISTS (SELECT FROM ModelEndpoint WHERE model_version_id = wanted.id) AS has_endpoint
     FROM (SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons
           FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
           LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
@@ -181,7 +182,9 @@ def _missing(row: asyncpg.Record) -> MissingVersion:
     why = ManagedVersion(row["id"], row["group_name"], frozenset(map(Why, row["reasons"]))).why
     assert why is not None  # it has a reason
     without = tuple(row["without"] or ())
-    return MissingVersion(row["model_name"], row["version"], why.value, row["group_name"], row["servers"], without)
+    return MissingVersion(
+        row["model_name"], row["version"], why.value, row["group_name"], row["servers"], without, row["has_endpoint"]
+    )
 
 
 async def _why(connection: asyncpg.Connection, version_id: int) -> Why | None:
