@@ -5,6 +5,7 @@ A file system may hang. Each piece of work has a bound, and its thread is left b
 
 import os
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -58,14 +59,13 @@ class RepositoryFolder:
         try:
             await in_bounded_thread(partial(self._put, name, source, framework), self._seconds)
         except OSError as problem:
-            said = problem.strerror or str(problem)
-            raise LoadRefused(f"{name} cannot be put into {self._folder}: {said}") from None
+            raise LoadRefused(f"{name} cannot be put into {self._folder}: {_words(problem)}") from None
 
     async def drop(self, name: str) -> None:
         """Delete a model's files. What hangs or cannot be deleted stays: the next load of the model replaces it."""
         try:
-            await in_bounded_thread(lambda _: shutil.rmtree(self._folder / name, ignore_errors=True), DROP_SECONDS)
-        except TimeoutError:
+            await in_bounded_thread(lambda _: self._remove(name), DROP_SECONDS)
+        except OSError:
             return
 
     def _put(self, name: str, source: Path, framework: str, given_up: Event) -> None:
@@ -76,7 +76,7 @@ class RepositoryFolder:
         # No name of a model has a ~: the parts of another one are not taken for this one's.
         for left in self._folder.glob(f".{name}~*.part"):
             shutil.rmtree(left, ignore_errors=True)
-        part, place = self._folder / f".{name}~{uuid4().hex}.part", self._folder / name
+        part = self._part_of(name)
         part.mkdir(parents=True)
 
         def copy(one: str, target: str) -> None:
@@ -86,10 +86,30 @@ class RepositoryFolder:
         try:
             self._layout(source, part, name, framework, copy)
             _go_on_unless(given_up)
-            shutil.rmtree(place, ignore_errors=True)
-            part.rename(place)
+            self._remove(name)
+            part.rename(self._folder / name)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+    def _remove(self, name: str) -> None:
+        """Take a model's files out of the server's sight; what cannot be deleted, since the server wrote it, stays there."""
+        aside = self._part_of(name)
+        with suppress(FileNotFoundError):
+            (self._folder / name).rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _part_of(self, name: str) -> Path:
+        return self._folder / f".{name}~{uuid4().hex}.part"
+
+
+def _words(problem: OSError) -> str:
+    """Return what went wrong; of many files that could not be copied the first one's words stand for all."""
+    if isinstance(problem, shutil.Error):
+        failed = problem.args[0]
+        source, _, why = failed[0]
+        more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
+        return f"{Path(source).name}: {why}{more}"
+    return problem.strerror or str(problem)
 
 
 def _go_on_unless(given_up: Event) -> None:

@@ -1,5 +1,6 @@
 """The folder that a model server reads: models are there whole, or not, however long the file system takes."""
 
+import shutil
 from pathlib import Path
 from threading import Event
 from threading import enumerate as threads
@@ -62,3 +63,29 @@ async def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path, source
 
     with pytest.raises(LoadRefused, match="Not a directory"):
         await RepositoryFolder(tmp_path / "models").put("visits--1", source, "onnx")
+
+
+async def test_files_that_the_server_wrote_and_that_cannot_be_deleted_are_in_no_loads_way(
+    tmp_path, source, monkeypatch
+):
+    folder = RepositoryFolder(tmp_path / "models")
+    await folder.put("visits--1", source, "onnx")
+    (tmp_path / "models/visits--1/1/cache").write_bytes(b"the server's")
+    monkeypatch.setattr(shutil, "rmtree", lambda _folder, **_: None)
+
+    await folder.put("visits--1", source, "onnx")
+    seen = files_below(tmp_path / "models/visits--1")
+    await folder.drop("visits--1")
+
+    assert seen == {"1/model.onnx", "1/weights/0"}
+    assert list((tmp_path / "models").glob("[!.]*")) == []
+
+
+async def test_of_files_that_cannot_be_copied_the_first_one_is_named_and_no_part_of_the_model_stays(tmp_path, source):
+    def refuse(one: str, target: str) -> None:
+        raise OSError(28, "No space left on device", target)
+
+    with pytest.raises(LoadRefused, match=r": (model\.onnx|0): .*No space left on device.* \(1 more\)$"):
+        await RepositoryFolder(tmp_path / "models", copy=refuse).put("visits--1", source, "onnx")
+
+    assert list((tmp_path / "models").iterdir()) == []
