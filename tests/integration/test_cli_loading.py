@@ -149,7 +149,7 @@ async def test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks
     findings = {finding["name"]: finding for finding in silent.document["findings"]}
     assert findings["server onnx-0"]["what"].startswith("its agent has been silent for 5 m")
     assert findings["visits 1 loading"]["state"] == "warning"  # proxies call it all the same
-    assert findings["visits 1 loading"].endswith("no agent reports a server of its group onnx")
+    assert findings["visits 1 loading"]["what"].endswith("no agent reports a server of its group onnx")
 
 
 async def test_no_rollout_begins_for_a_version_that_no_server_has(understudy: CommandLine, database, database_url):

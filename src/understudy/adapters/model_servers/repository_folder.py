@@ -92,7 +92,7 @@ class RepositoryFolder:
             shutil.rmtree(part, ignore_errors=True)
 
     def _remove(self, name: str) -> None:
-        """Take a model's files out of the server's sight; what cannot be deleted, since the server wrote it, stays there."""
+        """Take a model's files out of the server's sight; what the server wrote may not be deletable, and stays."""
         aside = self._part_of(name)
         with suppress(FileNotFoundError):
             (self._folder / name).rename(aside)
