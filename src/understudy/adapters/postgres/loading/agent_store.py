@@ -135,11 +135,12 @@ class PostgresAgentStore:
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:
         async with self._fenced(epoch) as connection:
-            if not await connection.fetchval(_IS_PLACED, version_id, self._server):
-                return False
             try:
-                await connection.execute(_ADD_ENDPOINT, version_id, self._server)
+                async with connection.transaction():
+                    await connection.execute(_ADD_ENDPOINT, version_id, self._server)
             except asyncpg.CheckViolationError as refused:
+                if not await connection.fetchval(_IS_PLACED, version_id, self._server):
+                    return False  # it was wanted until just now
                 raise PolicyRefused(str(refused), hint=refused.hint) from None
             await connection.execute(_STATE, version_id, self._server, LoadingState.AVAILABLE, epoch)
         return True
