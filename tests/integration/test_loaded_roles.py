@@ -1,5 +1,7 @@
 """A version that agents load gets a role, or a larger share, once a server has it; nothing is in a rollback's way."""
 
+import shlex
+
 import asyncpg
 import pytest
 
@@ -132,3 +134,19 @@ async def test_the_champion_before_gets_another_role_only_where_a_server_has_it(
 
     with pytest.raises(asyncpg.CheckViolationError, match="version 1 of visits is loaded on no server"):
         await database.execute(f"UPDATE ServingPolicy SET {ROLES[role].format(ids['1'])}{HERE}")
+
+
+async def test_the_advice_names_model_and_version_as_a_shell_reads_them(database):
+    found = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('dana''s visits', '1', 'a', 'onnx', '{}') RETURNING id"
+    )
+    await database.execute("INSERT INTO VersionLoading (model_version_id, group_name) VALUES ($1, 'onnx')", found)
+
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await database.execute(
+            "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('dana''s visits', $1)", found
+        )
+
+    command = ["understudy", "version", "load", "dana's visits", "1", "--wait"]
+    assert refused.value.hint == f"Have agents load it first: {shlex.join(command)}"

@@ -112,6 +112,7 @@ FUNCTIONS = {
     "understudy_drop_due()": {RETENTION},
     "understudy_drop_silent_servers()": {MONITOR},
     "understudy_add_agent_endpoint(bigint, text)": {AGENT},
+    "understudy_left_endpoints(text)": {AGENT},
     "understudy_remove_agent_endpoint(bigint, text)": {AGENT},
     **{
         function: {ERASER}

@@ -14,6 +14,7 @@ NARROWS = ("trigger servingpolicy_guard_loaded on servingpolicy may refuse what 
 # What operators notice of it.
 NOTES = (
     "a version that agents are to load, and no server has yet, gets no role: understudy version load … --wait first",
+    "the function understudy_add_agent_endpoint refuses a version that the monitor has not placed on the server",
 )
 
 
