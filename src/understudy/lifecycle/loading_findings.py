@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from shlex import quote
 
 from understudy.core.durations import duration_words
-from understudy.core.loading.wanted import Why
+from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.loading.loading_registry import MissingVersion, ServerRecord
 
-SILENT_SECONDS = 30.0
-"""After so long without a report from its agent, what a server has is not known."""
 MAX_NAMED = 3
 """Servers without a version that are named."""
 

@@ -3,6 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+SILENT_SECONDS: Final = 30
+"""After so long without a report from its agent, which comes every 5 s, it is not known what a server has."""
 
 
 class Why(StrEnum):
@@ -44,7 +48,7 @@ class GroupMember:
     name: str
     group_name: str
     is_live: bool = True
-    """Whether its agent has reported of late."""
+    """Whether its agent has reported within ``SILENT_SECONDS``."""
 
 
 Placements = Mapping[tuple[int, str], Why]

@@ -3,6 +3,7 @@
 import typer
 
 from understudy.core.durations import duration_words
+from understudy.core.loading.wanted import SILENT_SECONDS
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_session
@@ -11,8 +12,6 @@ from understudy.ports.loading.loading_registry import ServerRecord
 app = typer.Typer(
     no_args_is_help=True, help="List the model servers that agents load versions into.", add_completion=False
 )
-SILENT_SECONDS = 30.0
-"""An agent reports every 5 s."""
 
 
 @app.callback()

@@ -6,7 +6,7 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.monitoring.lease import fenced
-from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements, Why
+from understudy.core.loading.wanted import SILENT_SECONDS, GroupMember, ManagedVersion, Placements, Why
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
@@ -30,8 +30,6 @@ _VERSIONS = f"""
     FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
-SILENT_SECONDS = 30
-"""After so long without a report it is not known whether a server has what its agent recorded."""
 _SERVERS = f"""
     SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds' FROM ModelServer
 """  # noqa: S608 - a constant

@@ -8,10 +8,10 @@ from shlex import quote
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
-from understudy.adapters.postgres.loading.placements import REASONS, SILENT_SECONDS
+from understudy.adapters.postgres.loading.placements import REASONS
 from understudy.adapters.postgres.registry.audit import sign
 from understudy.core.loading.served_name import served_name
-from understudy.core.loading.wanted import ManagedVersion, Why
+from understudy.core.loading.wanted import SILENT_SECONDS, ManagedVersion, Why
 from understudy.errors import NotRegistered, PolicyRefused
 from understudy.ports.loading.loading_registry import (
     MissingVersion,
