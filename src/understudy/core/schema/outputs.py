@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype, Tensor, shape_text
 from understudy.core.value import Value
@@ -35,6 +36,8 @@ class Prediction(Value, frozen=True, gc=False):
 
     json: bytes
     score: float | None
+    output: RowOutput | None = None
+    """The server's own values, where the call keeps them."""
 
     @property
     def logged(self) -> bytes:

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from operator import attrgetter
 
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.outputs import predictions_of
+from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.row_output import row_outputs_of
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
@@ -19,6 +21,7 @@ MAX_PART_CALLS = 16
 INLINE_VALUES = 65_536
 """Of an answer that becomes predictions on the event loop, in some 10 ms; the millions that fit into a message take up
 to 0.3 s, in a thread (measured)."""
+_KEEPS_OUTPUT = attrgetter("keeps_output")
 
 
 class BatchInference:
@@ -60,10 +63,28 @@ class BatchInference:
         except ServingError as problem:
             self.fail(batch, problem)
             return problem
+        if any(map(_KEEPS_OUTPUT, batch)):
+            predictions = self._with_outputs(batch, predictions, tensor)
         now = self._now()
         for waiting, prediction in zip(batch, predictions, strict=True):
             waiting.end(prediction, now)
         return None
+
+    def _with_outputs(
+        self, batch: list[WaitingRow], predictions: Sequence[Prediction | BadAnswer], tensor: Tensor
+    ) -> list[Prediction | BadAnswer]:
+        """Return the predictions, those of rows that keep their output with it."""
+        found = list(predictions)
+        places = [
+            place
+            for place, (waiting, prediction) in enumerate(zip(batch, found, strict=True))
+            if waiting.keeps_output and isinstance(prediction, Prediction)
+        ]
+        for place, output in zip(places, row_outputs_of(tensor, places, batch=self._batches), strict=True):
+            prediction = found[place]
+            assert isinstance(prediction, Prediction)
+            found[place] = prediction.but(output=output)
+        return found
 
     async def _ask_in_parts(self, refused: list[WaitingRow], problem: BadAnswer) -> None:
         """Ask again in parts, side by side, until each row that spoils a call is alone: only such a row fails.

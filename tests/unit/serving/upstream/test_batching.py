@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
 from understudy.serving.upstream.batch_inference import MAX_PART_CALLS, BatchInference
@@ -68,6 +69,19 @@ async def test_rows_of_one_turn_leave_together_and_a_busy_version_is_called_in_b
 
     assert answers == [float(n) for n in range(18)]
     assert [len(call) for call in backend.calls] == [8, 8, 2]
+
+
+async def test_only_a_row_that_keeps_its_output_has_it_whatever_shares_its_call():
+    backend = MemoryBackend(echo)
+    caller, deadline = a_caller(backend), time.monotonic() + 5
+
+    plain, kept = await asyncio.gather(
+        caller.call(row_of(1.0), deadline), caller.call(row_of(0.1), deadline, keeps_output=True)
+    )
+
+    assert plain.output is None
+    assert kept.output == RowOutput("", Datatype.FP32, (1,), struct.pack("<f", 0.1))
+    assert len(backend.calls) == 1
 
 
 def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
