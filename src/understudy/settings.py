@@ -158,6 +158,10 @@ class Settings(BaseModel):
     version_headers: bool = True
     """Whether answers name the version and role in headers, which callers outside the organisation may not be meant to
     see."""
+    without_entity: Literal["per_call", "refuse"] = "per_call"
+    """What becomes of a call in another protocol that names no entity: it is an entity of its own, or is refused."""
+    named_version: Literal["forced", "routed"] = "forced"
+    """What a version in the path of such a call means: it answers, or it must exist and the route decides."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
     rank_body_limit_bytes: int = Field(default=4_194_304, ge=1_024)
     """The limit of a rank call's body: 2,000 treatments of a hundred named values each."""

@@ -64,10 +64,7 @@ class PredictRoute:
         else:
             await self._app(scope, receive, send)
             return
-        reply = await answer(http_call(scope, receive, self._settings), model_name)
-        write_whole: WriteWhole | None = scope.get(WRITE_WHOLE)
-        if write_whole is None or not write_whole(reply.status, _with_length(reply), reply.body):
-            await send_reply(send, reply)
+        await give(scope, send, await answer(http_call(scope, receive, self._settings), model_name))
 
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
@@ -164,6 +161,13 @@ async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_by
 def _check_size(size: int, limit_bytes: int) -> None:
     if size > limit_bytes:
         raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
+
+
+async def give(scope: Scope, send: Send, reply: Reply) -> None:
+    """Send an answer whose headers are known to be valid: in one write where that is possible."""
+    write_whole: WriteWhole | None = scope.get(WRITE_WHOLE)
+    if write_whole is None or not write_whole(reply.status, _with_length(reply), reply.body):
+        await send_reply(send, reply)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:

@@ -1,11 +1,12 @@
 """A predict call and its reply as plain values: what the handlers take and return, whatever the transport."""
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from understudy.entrypoints.proxy.messages.headers import RawHeaders
 
-JSON = (b"content-type", b"application/json")
+Header: TypeAlias = tuple[bytes, bytes]
+JSON: Header = (b"content-type", b"application/json")
 
 
 class Reply(NamedTuple):

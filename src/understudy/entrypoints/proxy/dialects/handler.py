@@ -1,0 +1,246 @@
+"""Handler of calls in other protocols: admits, reads, asks for each row as for any call, and words the answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
+from understudy.core.requests.predict import PredictRequest
+from understudy.core.routing.access import Scope
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
+from understudy.entrypoints.proxy.dialects.dialect import (
+    Answered,
+    Dialect,
+    Reading,
+    Target,
+    Worded,
+    one_or_mixed,
+    output_of,
+)
+from understudy.entrypoints.proxy.dialects.refusals import refusal
+from understudy.entrypoints.proxy.messages.answers import answer_of
+from understudy.entrypoints.proxy.messages.headers import (
+    HeaderFields,
+    RequestOptions,
+    headers_of_lines,
+    read_headers,
+)
+from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
+from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
+from understudy.errors import HeaderInvalid, UnderstudyError, UnknownVersion
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import step
+from understudy.serving.call import Call
+from understudy.serving.turn import Predictor
+
+ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
+CHAMPIONS_LABELS = frozenset({"stable", "latest"})
+CHALLENGERS_LABEL = "canary"
+INLINE_OUTPUT_BYTES = 262_144
+"""Of an answer that is worded on the event loop, in a millisecond or two."""
+
+
+class Rules(NamedTuple):
+    """What an operator decides for calls in other protocols."""
+
+    draws_entity: bool
+    """Whether a call without an entity gets one of its own; else it is refused."""
+    forces_version: bool
+    """Whether a version in the path answers; else it must exist, and the route decides."""
+
+
+class _Choice(NamedTuple):
+    """What a target means under a policy."""
+
+    schema_of: ModelVersion
+    """The version whose inputs callers name."""
+    forced: str | None
+
+
+class DialectHandler:
+    """Answers calls of any dialect.
+
+    Args:
+        handler: Admits callers, charges keys, and parses long bodies.
+        predictor: Serves calls.
+        snapshot: Returns the policy snapshot.
+        telemetry: Counts calls by dialect.
+        rules: What the operator decided.
+        now: The clock of deadlines, in seconds.
+        new_id: Makes an id of 32 hex digits.
+    """
+
+    def __init__(
+        self,
+        handler: PredictHandler,
+        predictor: Predictor,
+        *,
+        snapshot: Callable[[], PolicySnapshot | None],
+        telemetry: Telemetry,
+        rules: Rules,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.handler = handler
+        self._predictor = predictor
+        self._snapshot = snapshot
+        self._telemetry = telemetry
+        self._rules = rules
+        self._now = now
+        self._new_id = new_id
+
+    async def predict(self, dialect: Dialect, call: HttpCall, target: Target) -> Reply:
+        """Answer one call: all of its rows, or why there is no answer."""
+        arrived = self._now()
+        self.handler.in_flight += 1
+        try:
+            fields = dict(call.headers)
+            options = read_headers(fields)
+            self.handler.admit(options, Scope.PREDICT, target.model_name)
+            choice = self._chosen(target, options)
+            body = await call.read_body()
+            reading = await self._read(dialect, body, fields, choice.schema_of)
+            calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
+            return await self._worded(reading, calls, target, call.path)
+        except UnderstudyError as problem:
+            return self.refuse(problem, call.path)
+        finally:
+            self.handler.in_flight -= 1
+
+    def refuse(self, problem: UnderstudyError, path: str) -> Reply:
+        """Answer with an error before there is a route."""
+        self.handler.count_refusal(problem)
+        return refusal(problem, path)
+
+    def policy_of(self, model_name: str) -> ServingPolicy:
+        """Return a model's policy.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel: There is none.
+        """
+        return serving_policy_of(self._snapshot(), model_name)
+
+    def _chosen(self, target: Target, options: RequestOptions) -> _Choice:
+        """Return whose answer is asked for.
+
+        Raises:
+            UnknownVersion: The model has no such version, or no such label.
+            ScopeMissing: A version that routing would not give this caller needs the scope ``operate``.
+        """
+        policy = self.policy_of(target.model_name)
+        if target.version is None and target.label is None:
+            return _Choice(policy.champion, None)
+        named = (
+            labelled(policy, target.label) if target.label is not None else policy.versions.get(target.version or "")
+        )
+        if named is None:
+            what = f"label {target.label!r}" if target.label is not None else f"version {target.version!r}"
+            raise UnknownVersion(f"{target.model_name} has no {what}"[:255])
+        if not self._rules.forces_version:
+            return _Choice(policy.champion, None)
+        if named is not policy.champion:
+            self.handler.admit(options, Scope.OPERATE, target.model_name, charges=False)
+        return _Choice(named, named.version)
+
+    async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
+        if len(body) <= INLINE_BYTES:
+            return dialect.read(body, fields, version)
+        return await self.handler.body_pool.run(dialect.read, body, fields, version)
+
+    async def _asked(
+        self,
+        dialect: Dialect,
+        reading: Reading,
+        choice: _Choice,
+        about: tuple[Target, RequestOptions, HeaderFields, float],
+    ) -> list[Call]:
+        """Ask for each row as for a call of its own, all of them together."""
+        target, options, fields, arrived = about
+        rows = len(reading.request.rows)
+        owners = owners_of(
+            reading.request.whose,
+            rows,
+            entity=_named(fields, ENTITY_HEADER, ENTITY_ID),
+            category=_named(fields, CATEGORY_HEADER, CATEGORY),
+            drawn=self._new_id() if self._rules.draws_entity else None,
+        )
+        self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found, by=rows)
+        self.handler.charge_members(options, rows - 1)
+        seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
+        left = self.handler.time_left(options.but(timeout_seconds=min(seconds, default=None)), arrived)
+        ask = partial(
+            self._predictor.predict,
+            target.model_name,
+            timeout_seconds=left,
+            forced_version=choice.forced,
+            keeps_output=True,
+        )
+        requests = reading.request.requests(owners)
+        if rows == 1:
+            return [await ask(requests[0])]
+        return await asyncio.gather(*(_traced(ask, one) for one in requests))
+
+    async def _worded(self, reading: Reading, calls: Sequence[Call], target: Target, path: str) -> Reply:
+        """Return the answer of all rows; the first row that failed fails the call."""
+        names_version = self.handler.version_headers
+        failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
+        receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
+        if failed is not None:
+            error = calls[failed].error
+            assert error is not None
+            row = failed if len(calls) > 1 else None
+            return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
+        try:
+            answered = Answered(target, calls, output_of(calls), _batches(calls), names_version)
+        except UnderstudyError as problem:
+            return refusal(problem, path, receipt=receipt)
+        worded = await _word(reading, answered)
+        return Reply(200, [*worded.headers, *receipt], worded.body)
+
+
+async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: PredictRequest) -> Call:
+    """Ask for one row of several, with a span of its own."""
+    with step("understudy.predict"):
+        return await ask(request)
+
+
+def labelled(policy: ServingPolicy, label: str) -> ModelVersion | None:
+    """Return the version that a label stands for: ``stable`` and ``latest`` the champion, ``canary`` the challenger."""
+    if label in CHAMPIONS_LABELS:
+        return policy.champion
+    return policy.challenger if label == CHALLENGERS_LABEL else None
+
+
+async def _word(reading: Reading, answered: Answered) -> Worded:
+    if sum(map(len, answered.output.contents)) <= INLINE_OUTPUT_BYTES:
+        return reading.word(answered)
+    return await asyncio.to_thread(reading.word, answered)
+
+
+def _batches(calls: Sequence[Call]) -> bool:
+    return calls[0].version.input_schema.batch
+
+
+def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:
+    """Return a receipt's headers: those of one row, with who answered of all."""
+    lines, _ = answer_of(shown, name_version=name_version)
+    common = {
+        b"x-model-version": one_or_mixed([call.version.version for call in calls]),
+        b"x-model-role": one_or_mixed([call.role.value for call in calls]),
+    }
+    return tuple(
+        (name, b"mixed" if common.get(name) == "mixed" else value)
+        for name, value in headers_of_lines(lines)
+        if name != b"content-type"
+    )
+
+
+def _named(fields: HeaderFields, header: bytes, what: str) -> Named | None:
+    value = fields.get(header)
+    if value is None:
+        return None
+    try:
+        return Named(value.decode(), header.decode())
+    except UnicodeDecodeError:
+        raise HeaderInvalid(f"{header.decode()}: the {what} is not UTF-8") from None
