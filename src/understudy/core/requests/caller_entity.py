@@ -30,6 +30,8 @@ class Named(NamedTuple):
     value: Any
     place: str
     """As an error names it: ``parameters``."""
+    pointer: str | None = None
+    """Where it stands in the body."""
 
 
 class Whose(NamedTuple):
@@ -78,7 +80,7 @@ def _one_each(
 ) -> tuple[tuple[str, ...] | None, bool]:
     """Return the value of each row, and whether the rows themselves have it; ``None``: nothing does."""
     named = [one for one in of_call if one is not None]
-    texts = [_text_of(name, one.value, f"in {one.place}", error) for one in named]
+    texts = [_text_of(name, one.value, f"in {one.place}", error, one.pointer) for one in named]
     if len(set(texts)) > 1:
         raise error(_differ(name, texts[0], named[0].place, texts[1], named[1].place), hint=HOW_TO)
     if by_row is None:
@@ -91,13 +93,14 @@ def _one_each(
     return found, True
 
 
-def _text_of(name: str, value: Any, where: str, error: type[InputInvalid]) -> str:
+def _text_of(name: str, value: Any, where: str, error: type[InputInvalid], pointer: str | None = None) -> str:
     """Return a name as text: callers also send whole numbers."""
     text = str(value) if type(value) is int else value
     if isinstance(text, str) and 0 < len(text) <= MAX_ENTITY_ID and "\x00" not in text:
         return text
     detail = f"expected a string of 1 to {MAX_ENTITY_ID} characters without U+0000, or a whole number"
-    raise error(f"{name} {where}: {detail}", (Violation(f"/{name}", detail),), hint=HOW_TO)
+    places = () if pointer is None else (Violation(pointer, detail),)
+    raise error(f"{name} {where}: {detail}", places, hint=HOW_TO)
 
 
 def _differ(name: str, first: str, place: str, second: str, other: str) -> str:

@@ -162,12 +162,15 @@ class _Taken:
         parameters = document.get("parameters")
         if not isinstance(parameters, dict | None):
             raise refuse_inputs("/parameters", "expected an object")
-        given = {**(parameters or {}), **{name: document[name] for name in (ENTITY_ID, CATEGORY) if name in document}}
+        named: list[Named | None] = []
+        for name in (ENTITY_ID, CATEGORY):
+            of_body = Named(document[name], "the body", f"/{name}") if name in document else None
+            if of_body is None and parameters is not None and name in parameters:
+                of_body = Named(parameters[name], "parameters", f"/parameters/{name}")
+            named.append(of_body)
+        entity, category = named
         return Whose(
-            self._of_all(ENTITY_ID, self._entities),
-            self._of_all(CATEGORY, self._categories),
-            Named(given[ENTITY_ID], "the body") if ENTITY_ID in given else None,
-            Named(given[CATEGORY], "the body") if CATEGORY in given else None,
+            self._of_all(ENTITY_ID, self._entities), self._of_all(CATEGORY, self._categories), entity, category
         )
 
     def _of_all(self, name: str, found: Sequence[Any]) -> Sequence[Any] | None:

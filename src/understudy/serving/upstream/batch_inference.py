@@ -53,28 +53,25 @@ class BatchInference:
         """Answer rows by one call, or return its error, which the rows have then; a refusal may be one row's alone."""
         try:
             tensor = await self._infer([waiting.row for waiting in batch], max([waiting.deadline for waiting in batch]))
-            about = (self._output_schema, tensor, len(batch))
             if tensor.values.size <= INLINE_VALUES:
-                predictions = predictions_of(*about, batch=self._batches)
+                predictions = self._predictions_of(batch, tensor)
             else:
-                predictions = await asyncio.to_thread(predictions_of, *about, batch=self._batches)
+                predictions = await asyncio.to_thread(self._predictions_of, batch, tensor)
         except BadAnswer as problem:
             return problem
         except ServingError as problem:
             self.fail(batch, problem)
             return problem
-        if any(map(_KEEPS_OUTPUT, batch)):
-            predictions = self._with_outputs(batch, predictions, tensor)
         now = self._now()
         for waiting, prediction in zip(batch, predictions, strict=True):
             waiting.end(prediction, now)
         return None
 
-    def _with_outputs(
-        self, batch: list[WaitingRow], predictions: Sequence[Prediction | BadAnswer], tensor: Tensor
-    ) -> list[Prediction | BadAnswer]:
-        """Return the predictions, those of rows that keep their output with it."""
-        found = list(predictions)
+    def _predictions_of(self, batch: list[WaitingRow], tensor: Tensor) -> list[Prediction | BadAnswer]:
+        """Return the prediction of each row, with its output where it keeps that; raises as :func:`predictions_of`."""
+        found = predictions_of(self._output_schema, tensor, len(batch), batch=self._batches)
+        if not any(map(_KEEPS_OUTPUT, batch)):
+            return found
         places = [
             place
             for place, (waiting, prediction) in enumerate(zip(batch, found, strict=True))

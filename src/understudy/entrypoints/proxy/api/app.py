@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import cache, partial
@@ -111,7 +111,9 @@ class Proxy:
                 parts.predictor,
                 snapshot=self.snapshot,
                 telemetry=parts.telemetry,
-                rules=Rules(settings.without_entity == "per_call", settings.named_version == "forced"),
+                rules=Rules(
+                    settings.without_entity == "per_call", settings.named_version == "forced", settings.body_limit_bytes
+                ),
                 now=time.monotonic,
                 new_id=self.new_id,
             )
@@ -126,6 +128,15 @@ class Proxy:
                 }
                 await _last_calls(handler)
                 await end_tasks([watching])
+
+    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Return whether the proxy can answer calls, and its health as a document, by a request's ASGI scope."""
+        if LEAVING in scope.get("state", ()):
+            return False, DRAINING_DETAIL
+        feed = self.parts.feed
+        snapshot = feed.snapshot
+        found = NONE_ANSWERS if snapshot is None else await self.parts.champions.check(snapshot)
+        return readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
@@ -277,12 +288,7 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/readyz", **READ["readyz"])
     @api.head("/readyz", include_in_schema=False)
     async def readyz(request: Request) -> Response:
-        if LEAVING in request.scope.get("state", ()):
-            return _json(DRAINING_DETAIL, 503)
-        feed = proxy.parts.feed
-        snapshot = feed.snapshot
-        found = NONE_ANSWERS if snapshot is None else await proxy.parts.champions.check(snapshot)
-        ready, detail = readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
+        ready, detail = await proxy.health(request.scope)
         return _json(detail, 200 if ready else 503)
 
 

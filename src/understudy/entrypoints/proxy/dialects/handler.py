@@ -3,21 +3,14 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
 from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
-from understudy.entrypoints.proxy.dialects.dialect import (
-    Answered,
-    Dialect,
-    Reading,
-    Target,
-    Worded,
-    one_or_mixed,
-    output_of,
-)
+from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Dialect, Reading, Target, one_or_mixed, output_of
 from understudy.entrypoints.proxy.dialects.refusals import refusal
 from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
@@ -37,8 +30,14 @@ from understudy.serving.turn import Predictor
 ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
 CHAMPIONS_LABELS = frozenset({"stable", "latest"})
 CHALLENGERS_LABEL = "canary"
+INLINE_DEFLATED_BYTES = 4_096
+"""Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
 INLINE_OUTPUT_BYTES = 262_144
 """Of an answer that is worded on the event loop, in a millisecond or two."""
+
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Rules(NamedTuple):
@@ -48,6 +47,8 @@ class Rules(NamedTuple):
     """Whether a call without an entity gets one of its own; else it is refused."""
     forces_version: bool
     """Whether a version in the path answers; else it must exist, and the route decides."""
+    body_limit_bytes: int
+    """Of a body that was compressed, too."""
 
 
 class _Choice(NamedTuple):
@@ -96,13 +97,14 @@ class DialectHandler:
         self.handler.in_flight += 1
         try:
             fields = dict(call.headers)
+            coding = fields.pop(b"content-encoding", None)
             options = read_headers(fields)
             self.handler.admit(options, Scope.PREDICT, target.model_name)
             choice = self._chosen(target, options)
             body = await call.read_body()
-            reading = await self._read(dialect, body, fields, choice.schema_of)
+            reading = await self._read(dialect, body, (coding, fields), choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
-            return await self._worded(reading, calls, target, call.path)
+            return await self._worded(reading, calls, target, (call.path, fields.get(b"accept-encoding")))
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
         finally:
@@ -143,7 +145,16 @@ class DialectHandler:
             self.handler.admit(options, Scope.OPERATE, target.model_name, charges=False)
         return _Choice(named, named.version)
 
-    async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
+    async def _read(
+        self, dialect: Dialect, body: bytes, head: tuple[bytes | None, HeaderFields], version: ModelVersion
+    ) -> Reading:
+        coding, fields = head
+        if coding is not None and coding.strip().lower() != b"identity":
+            limit = self._rules.body_limit_bytes
+            if len(body) <= INLINE_DEFLATED_BYTES:
+                body = inflated(body, coding, limit)
+            else:
+                body = await self.handler.body_pool.run(inflated, body, coding, limit)
         if len(body) <= INLINE_BYTES:
             return dialect.read(body, fields, version)
         return await self.handler.body_pool.run(dialect.read, body, fields, version)
@@ -181,8 +192,11 @@ class DialectHandler:
             return [await ask(requests[0])]
         return await asyncio.gather(*(_traced(ask, one) for one in requests))
 
-    async def _worded(self, reading: Reading, calls: Sequence[Call], target: Target, path: str) -> Reply:
+    async def _worded(
+        self, reading: Reading, calls: Sequence[Call], target: Target, head: tuple[str, bytes | None]
+    ) -> Reply:
         """Return the answer of all rows; the first row that failed fails the call."""
+        path, accepted = head
         names_version = self.handler.version_headers
         failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
         receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
@@ -193,10 +207,14 @@ class DialectHandler:
             return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
         try:
             answered = Answered(target, calls, output_of(calls), _batches(calls), names_version)
+            headers, body = await _off_loop_if_long(answered, reading.word, answered)
         except UnderstudyError as problem:
             return refusal(problem, path, receipt=receipt)
-        worded = await _word(reading, answered)
-        return Reply(200, [*worded.headers, *receipt], worded.body)
+        coding = coding_for(accepted, len(body))
+        if coding is not None:
+            body = await _off_loop_if_long(answered, deflated, body, coding)
+            headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
+        return Reply(200, [*headers, *receipt], body)
 
 
 async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: PredictRequest) -> Call:
@@ -212,10 +230,11 @@ def labelled(policy: ServingPolicy, label: str) -> ModelVersion | None:
     return policy.challenger if label == CHALLENGERS_LABEL else None
 
 
-async def _word(reading: Reading, answered: Answered) -> Worded:
+async def _off_loop_if_long(answered: Answered, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return what a piece of work on an answer returns; it is done in a thread where the answer is long."""
     if sum(map(len, answered.output.contents)) <= INLINE_OUTPUT_BYTES:
-        return reading.word(answered)
-    return await asyncio.to_thread(reading.word, answered)
+        return work(*args)
+    return await asyncio.to_thread(work, *args)
 
 
 def _batches(calls: Sequence[Call]) -> bool:

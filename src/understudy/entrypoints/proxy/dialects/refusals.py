@@ -20,6 +20,8 @@ def refusal(error: UnderstudyError, path: str, *, row: int | None = None, receip
     if row is not None:
         problem["detail"] = f"row {row}: {problem['detail']}"
     detail = "" if problem["detail"] == problem["title"] else f": {problem['detail']}"
+    for place in problem.get("errors", [])[:1]:  # these clients show the sentence alone
+        detail += f", at {place['pointer']}: {place['detail']}"
     problem["error"] = f"{problem['code']} {problem['title']}{detail}. Next: {problem['next']}"
     headers = [header for header in problem_headers(error) if header[0] != b"content-type"]
     return Reply(status_of(error), [JSON, *headers, *receipt], orjson.dumps(problem))

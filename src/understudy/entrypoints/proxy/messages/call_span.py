@@ -12,8 +12,20 @@ PREDICT_ROUTE = "/v1/models/{model}/predict"
 _TRACED = re.compile(rb"/v1/models/[^/]+(/versions/[^/]+)?/(predict|predict:batch|rank)")
 
 
+_DIALECT = re.compile(rb"/(v[12])/models/[^/]+?(/(?:versions|labels)/[^/]+?)?(:predict|/infer)", re.IGNORECASE)
+"""Calls in other protocols: the colon is KServe V1's and TensorFlow Serving's, ``infer`` the Open Inference Protocol's.
+"""
+
+
 def route_of(raw_path: bytes) -> str | None:
     """Return the route of a path whose calls are traced, else ``None``. It has no names from callers (cardinality)."""
+    dialect = _DIALECT.fullmatch(raw_path)
+    if dialect is not None:
+        kind, named, verb = dialect[1].decode().lower(), dialect[2], dialect[3].decode().lower()
+        version = (
+            "" if named is None else "/versions/{version}" if named.lower().startswith(b"/v") else "/labels/{label}"
+        )
+        return f"/{kind}/models/{{model}}{version}{verb}"
     head, slash, action = raw_path.rpartition(b"/")
     found = _TRACED.fullmatch(head + slash + unquote_to_bytes(action))
     if found is None:
@@ -33,7 +45,7 @@ def end_span(span: Span, status: int) -> None:
     span.end()
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def _attributes_of(route: str) -> Attributes:
-    """Return the attributes that a call has before it is answered; there are five routes."""
+    """Return the attributes that a call has before it is answered; there are a dozen routes."""
     return {"http.request.method": "POST", "http.route": route}
