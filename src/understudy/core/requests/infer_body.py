@@ -10,6 +10,8 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
+from numpy.typing import NDArray
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
@@ -224,6 +226,19 @@ def _elements_of(tensor: _Tensor, spec: TensorSpec) -> list[Any]:
         places = np.flatnonzero(~np.isfinite(values))[:MAX_NAMED_VALUES]
         bad = (Violation(f"{tensor.place}/data/{place}", "is NaN or infinite; expected a number") for place in places)
         raise InputInvalid.naming(*bad)
+    return _numbers_of(values)
+
+
+def _numbers_of(values: NDArray[Any]) -> list[Any]:
+    """Return a tensor's numbers: of float32 the shortest decimals, as a caller would write them in JSON.
+
+    Bounds and the log know 0.1, and not 0.10000000149. The decimals that stand for other float32, if there are any
+    after rounding twice, are not used.
+    """
+    if values.dtype == np.float32:
+        decimals: list[Any] = orjson.loads(orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY))
+        if np.array(decimals, values.dtype).tobytes() == values.tobytes():
+            return decimals
     return list(values.tolist())
 
 

@@ -111,3 +111,15 @@ def test_what_is_wrong_is_named_where_it_stands(call, data):
 
     assert isinstance(found, InputInvalid)
     assert [place.pointer for place in found.violations] == [f"/inputs/{tensor}/data/{element}"]
+
+
+def test_a_float32_is_the_decimal_that_its_bound_and_the_log_know():
+    schema = compile_input_schema({"features": [{"name": "x", "dtype": "float32", "max": 0.1}], "batch": True})
+    content = np.array([0.1, -0.0, 1e-45], "<f4").tobytes()
+    tensor = {"name": "x", "datatype": "FP32", "shape": [3], "parameters": {"binary_data_size": 12}}
+    header = orjson.dumps({"inputs": [tensor]})
+
+    request = read_infer(header + content, len(header), schema).request
+
+    assert [row["x"] for row in request.rows] == [0.1, 0.0, 1e-45]
+    assert contents_of(schema, request) == [content]
