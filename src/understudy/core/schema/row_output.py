@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from math import prod
 
+import numpy as np
+
 from understudy.core.schema.codec import join_bytes_elements
 from understudy.core.schema.tensors import Datatype, Tensor
 from understudy.core.value import Value
+from understudy.errors import BadAnswer
 
 
 class RowOutput(Value, frozen=True, gc=False):
@@ -21,8 +24,10 @@ class RowOutput(Value, frozen=True, gc=False):
     content: bytes
 
 
-def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> list[RowOutput]:
-    """Return the rows at some places of a tensor that fits its schema.
+def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> list[RowOutput | BadAnswer]:
+    """Return the rows at some places of a tensor that fits its schema, or what is wrong with their own values.
+
+    An activation makes a number of an infinity, which JSON cannot say.
 
     Args:
         tensor: The server's.
@@ -30,9 +35,13 @@ def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> lis
         batch: Whether the first dimension is that of the rows; without it there is one.
     """
     shape = tensor.shape[1:] if batch else tensor.shape
-    size, found = prod(shape), []
+    size = prod(shape)
+    found: list[RowOutput | BadAnswer] = []
     for place in places:
         values = tensor.values[place * size : (place + 1) * size]
+        if tensor.datatype.is_float and not np.isfinite(values).all():
+            found.append(BadAnswer("an output is NaN or infinite"))
+            continue
         if tensor.datatype is Datatype.BYTES:
             content = join_bytes_elements([one if isinstance(one, bytes) else str(one).encode() for one in values])
         else:
