@@ -104,7 +104,7 @@ class DialectHandler:
             body = await call.read_body()
             reading = await self._read(dialect, body, (coding, fields), choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
-            return await self._worded(reading, calls, target, (call.path, fields.get(b"accept-encoding")))
+            return await self._worded(reading, calls, (target, choice), (call.path, fields.get(b"accept-encoding")))
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
         finally:
@@ -193,10 +193,10 @@ class DialectHandler:
         return await asyncio.gather(*(_traced(ask, one) for one in requests))
 
     async def _worded(
-        self, reading: Reading, calls: Sequence[Call], target: Target, head: tuple[str, bytes | None]
+        self, reading: Reading, calls: Sequence[Call], about: tuple[Target, _Choice], head: tuple[str, bytes | None]
     ) -> Reply:
         """Return the answer of all rows; the first row that failed fails the call."""
-        path, accepted = head
+        (target, choice), (path, accepted) = about, head
         names_version = self.handler.version_headers
         failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
         receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
@@ -206,7 +206,9 @@ class DialectHandler:
             row = failed if len(calls) > 1 else None
             return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
         try:
-            answered = Answered(target, calls, output_of(calls), _batches(calls), names_version)
+            # The dimension of the rows is that of the inputs as the caller wrote them, whoever answered.
+            batch = choice.schema_of.input_schema.batch
+            answered = Answered(target, calls, output_of(calls), batch, names_version)
             headers, body = await _off_loop_if_long(answered, reading.word, answered)
         except UnderstudyError as problem:
             return refusal(problem, path, receipt=receipt)
@@ -235,10 +237,6 @@ async def _off_loop_if_long(answered: Answered, work: Callable[[*Ts], T], *args:
     if sum(map(len, answered.output.contents)) <= INLINE_OUTPUT_BYTES:
         return work(*args)
     return await asyncio.to_thread(work, *args)
-
-
-def _batches(calls: Sequence[Call]) -> bool:
-    return calls[0].version.input_schema.batch
 
 
 def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:

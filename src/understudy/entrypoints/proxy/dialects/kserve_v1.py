@@ -10,6 +10,7 @@ import orjson
 from understudy.core.requests.caller_request import refuse_inputs
 from understudy.core.requests.row_json import RowCall, read_row_json
 from understudy.core.requests.strict_json import parse
+from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.tensors import Datatype
@@ -49,16 +50,12 @@ def _worded(call: RowCall, answered: Answered) -> Worded:
 def _values(output: Output, shape: tuple[int, ...]) -> bytes:
     if output.datatype is Datatype.BYTES and output.name.endswith(BYTES_SUFFIX):
         elements = [{"b64": base64.b64encode(one).decode()} for one in split_bytes_elements(output.content)]
-        return orjson.dumps(_nested(elements, shape))
-    # orjson prints a float32 in its shortest form, from which a client reads the very same float32.
-    values: Any = output.array(shape)
-    return orjson.dumps(values.tolist() if values.dtype == object else values, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def _nested(elements: list[Any], shape: tuple[int, ...]) -> Any:
-    for size in reversed(shape[1:]):
-        elements = [elements[start : start + size] for start in range(0, len(elements), size)]
-    return elements
+        return orjson.dumps(nested(elements, shape))
+    # orjson prints a float32 in its shortest form, from which a client reads the very same float32; it takes no array
+    # without dimensions.
+    values: Any = output.array(shape or (1,))
+    text = orjson.dumps(values.tolist() if values.dtype == object else values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return text if shape else text[1:-1]
 
 
 def status_document(policy: ServingPolicy, versions: Sequence[str]) -> list[dict[str, Any]]:

@@ -3,12 +3,13 @@
 import asyncio
 import struct
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import orjson
 import pytest
-from builders import KeptRows, a_version_row, policy_rows
+from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.route import bucket_of
@@ -39,6 +40,17 @@ def logits(rows: Sequence[Row]) -> Tensor:
     """Answer each row with two values that JSON must not round."""
     values = [one for row in rows for one in struct.unpack("<2f", row[0])]
     return Tensor(Datatype.FP32, (len(rows), 2), np.array(values, "<f4") * np.float32(0.1), "logits")
+
+
+def pair(rows: Sequence[Row]) -> Tensor:
+    """Answer each row with its own two values."""
+    values = np.concatenate([np.frombuffer(row[0], "<f4") for row in rows])
+    return Tensor(Datatype.FP32, (len(rows), 2), values, "pair")
+
+
+def pair_alone(rows: Sequence[Row]) -> Tensor:
+    """Do the same as a model server without a dimension of the rows."""
+    return replace(pair(rows), shape=(2,))
 
 
 def split(**changes: Any) -> dict[str, Any]:
@@ -87,6 +99,53 @@ async def test_columns_are_answered_as_columns(start, inputs):
     response = await proxy.client.post(PATH, json={"inputs": inputs})
 
     assert np.array(response.json()["outputs"], "<f4").tolist() == (np.array(ROWS, "<f4") * np.float32(0.1)).tolist()
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+async def test_an_output_that_json_cannot_say_is_a_bad_answer_though_an_activation_makes_a_number_of_it(start, bad):
+    row = a_version_row("1", output_schema={"activation": "sigmoid"})
+    spoilt = {"1": lambda rows: Tensor(Datatype.FP32, (len(rows), 1), np.array([1, bad][: len(rows)], "<f4"))}
+    proxy = await start(models={"visits": policy_rows(versions=[row])}, functions=spoilt)
+
+    problem = assert_refused(await proxy.client.post(PATH, json={"instances": ROWS}), 502, "E502")
+
+    assert problem["detail"] == "row 1: an output is NaN or infinite"
+    assert [row.status for row in proxy.spool.rows] == ["ok", "bad_answer"]
+
+
+@pytest.mark.parametrize("champion_batches", [True, False])
+async def test_columns_keep_the_dimensions_that_their_caller_gave_them_whoever_answers(start, champion_batches):
+    schemas = [an_input_schema(batch=batch) for batch in (champion_batches, not champion_batches)]
+    versions = [a_version_row(str(n + 1), input_schema=schema) for n, schema in enumerate(schemas)]
+    # The answering version's tensor has the rows' dimension, or has it not.
+    answers = {"2": pair if not champion_batches else pair_alone}
+    proxy = await start(models=split(challenger_weight=100, fallback=False, versions=versions), functions=answers)
+    inputs: Any = {"input": [[1, 2], [3, 4]]} if champion_batches else {"input": [1, 2]}
+
+    response = await proxy.client.post(PATH, json={"inputs": inputs})
+
+    assert response.headers["x-model-version"] == "2"
+    assert response.json() == {"outputs": [[1, 2], [3, 4]] if champion_batches else [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("name", "datatype", "value", "expected"),
+    [
+        ("score", Datatype.FP32, np.float32(0.1), b'{"outputs":0.1}'),
+        ("word", Datatype.BYTES, b"ja", b'{"outputs":"ja"}'),
+        ("word_bytes", Datatype.BYTES, b"ja", b'{"outputs":{"b64":"amE="}}'),
+    ],
+)
+async def test_a_single_value_is_answered_as_itself(start, name, datatype, value, expected):
+    row = a_version_row("1", input_schema=an_input_schema(batch=False))
+    values = np.array([value], datatype.numpy_dtype if datatype is not Datatype.BYTES else object)
+    proxy = await start(
+        models={"visits": policy_rows(versions=[row])}, functions={"1": lambda _: Tensor(datatype, (), values, name)}
+    )
+
+    response = await proxy.client.post(PATH, json={"inputs": [1, 2]})
+
+    assert (response.status_code, response.content) == (200, expected)
 
 
 async def test_the_values_are_those_before_the_activation_and_the_score_is_the_one_after_it(start):
