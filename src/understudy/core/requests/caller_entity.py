@@ -94,7 +94,9 @@ def _one_each(
 
 
 def _text_of(name: str, value: Any, where: str, error: type[InputInvalid], pointer: str | None = None) -> str:
-    """Return a name as text: callers also send whole numbers."""
+    """Return a name as text: callers also send whole numbers, and a value of a row in lists of one."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
     text = str(value) if type(value) is int else value
     if isinstance(text, str) and 0 < len(text) <= MAX_ENTITY_ID and "\x00" not in text:
         return text

@@ -146,7 +146,11 @@ class _Taken:
     def row_of(
         self, members: Mapping[str, Any], wanted: Mapping[str, NamedInput], places: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Return the features of a row; an unknown name stays, to be refused with the row's other problems."""
+        """Return the features of a row.
+
+        Raises:
+            InputInvalid: A name is no input of the version, or a value has not its shape.
+        """
         row: dict[str, Any] = {}
         for name, value in members.items():
             one = wanted.get(name)
@@ -217,9 +221,12 @@ def _decoded(value: dict[str, Any], place: str) -> Any:
     if len(value) != 1 or not isinstance(encoded, str):
         raise refuse_inputs(place, 'expected a value, or {"b64": text}')
     try:
-        return base64.b64decode(encoded, validate=True).decode()
+        text = base64.b64decode(encoded, validate=True).decode()
     except ValueError:
         raise refuse_inputs(place, "b64: expected Base64 of text in UTF-8") from None
+    if "\x00" in text:  # the parser refuses it where it is written in JSON
+        raise refuse_inputs(place, "b64: holds U+0000")
+    return text
 
 
 def _indices(wanted: NamedInput, element: int) -> str:

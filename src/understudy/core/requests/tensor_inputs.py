@@ -19,6 +19,9 @@ MAX_ROWS = 256
 LONG_ELEMENTS = 32_768
 """Elements of a call whose values are checked in a thread: that many take some ten milliseconds."""
 
+MAX_EXACT = 2.0**53
+"""Below it every whole number has a double of its own."""
+
 
 class NamedInput(NamedTuple):
     """An input that callers may name, and the features whose elements it holds, side by side."""
@@ -32,7 +35,7 @@ class NamedInput(NamedTuple):
         start = 0
         for feature in self.features:
             end = start + feature.size
-            fitted = [_fitted(feature, one) for one in elements[start:end]]
+            fitted = [_fitted(feature, one, self.spec.datatype) for one in elements[start:end]]
             found[feature.name] = nested(fitted, feature.shape)
             start = end
         return found
@@ -141,14 +144,15 @@ def _as_input(feature: Feature) -> NamedInput:
     return NamedInput(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,))
 
 
-def _fitted(feature: Feature, value: Any) -> Any:
+def _fitted(feature: Feature, value: Any, datatype: Datatype) -> Any:
     """Return a number of a tensor's datatype as the feature has it: a whole float is an integer, 0 and 1 are booleans.
 
-    Whatever else does not fit stays as it is, and is refused where values are checked.
+    From 2^53 on a float may stand for another whole number than the one that was written. Whatever else does not fit
+    stays as it is, and is refused where values are checked.
     """
     kind = type(value)
-    if kind is float and feature.datatype.is_integer and value.is_integer():
+    if kind is float and feature.datatype.is_integer and value.is_integer() and abs(value) < MAX_EXACT:
         return int(value)
-    if kind in (int, float) and feature.datatype is Datatype.BOOL and value in (0, 1):
+    if kind in (int, float) and feature.datatype is Datatype.BOOL is not datatype and value in (0, 1):
         return bool(value)
     return value
