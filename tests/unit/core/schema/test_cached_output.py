@@ -60,3 +60,25 @@ def test_a_long_output_is_not_cached():
     assert is_cacheable_output(a_prediction(longest))
     assert not is_cacheable_output(a_prediction(longest.but(content=bytes(MAX_OUTPUT_BYTES + 1))))
     assert not is_cacheable_output(Prediction(b'{"score":0.25}', 0.25))
+
+
+@pytest.mark.parametrize(
+    ("schema", "output"),
+    [
+        (OutputSchema(datatype=Datatype.FP64), NUMBERS),
+        (OutputSchema(shape=(3,)), NUMBERS),
+        (SCHEMA, NUMBERS.but(content=np.array([0.1, np.inf], "<f4").tobytes())),
+        (SCHEMA, NUMBERS.but(content=np.array([np.nan, 1], "<f4").tobytes())),
+        (SCHEMA, WORDS.but(content=b"\1\0\0\0\xff\0\0\0\0")),
+        (SCHEMA, WORDS.but(content=b"\1\0\0\0\0\0\0\0\0")),
+    ],
+)
+def test_an_output_that_no_model_server_may_answer_is_a_miss(schema, output):
+    assert decode_with_output(schema, ORIGIN, encode_with_output(ORIGIN, a_prediction(output))) is None
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1), (1, 2)])
+def test_a_dimension_of_one_more_is_taken_as_from_a_model_server(shape):
+    value = encode_with_output(ORIGIN, a_prediction(NUMBERS.but(shape=shape)))
+
+    assert decode_with_output(OutputSchema(shape=(2,), score_index=0), ORIGIN, value) is not None
