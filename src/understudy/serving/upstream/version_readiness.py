@@ -1,15 +1,20 @@
 """Whether a version's model servers answer, for clients that ask before they call; asked again every two seconds."""
 
+import asyncio
 from collections.abc import Callable
+from math import inf
 
 from understudy.core.routing.policy import ModelVersion
 from understudy.errors import BackendUnavailable
+from understudy.serving.background import end_tasks
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.champion_health import MEMORY_SECONDS, PROBE_SECONDS
 from understudy.serving.upstream.single_flight import SingleFlight
 
 MAX_KNOWN = 1_024
 """Versions whose answer is remembered."""
+MAX_ASKING = 32
+"""Probes at a time for which no client waits."""
 
 
 class VersionReadiness:
@@ -25,6 +30,7 @@ class VersionReadiness:
         self._now = now
         self._known: dict[ModelVersion, tuple[float, bool]] = {}
         self._probes: SingleFlight[bool] = SingleFlight()
+        self._asking: dict[ModelVersion, asyncio.Task[bool]] = {}
 
     async def is_ready(self, version: ModelVersion) -> bool:
         """Return whether a replica of the version says that it serves it, or answered of late."""
@@ -36,6 +42,22 @@ class VersionReadiness:
             self._known.clear()
         self._known[version] = self._now() + MEMORY_SECONDS, found
         return found
+
+    def last_known(self, version: ModelVersion) -> bool:
+        """Return what the last probe found, without waiting; before the first one a version with endpoints is ready.
+
+        An old answer is asked for again, for the next client.
+        """
+        until, found = self._known.get(version, (-inf, bool(version.endpoints)))
+        if self._now() >= until and version not in self._asking and len(self._asking) < MAX_ASKING:
+            task = asyncio.create_task(self.is_ready(version))
+            self._asking[version] = task
+            task.add_done_callback(lambda _: self._asking.pop(version, None))
+        return found
+
+    async def close(self) -> None:
+        """End the probes under way."""
+        await end_tasks(list(self._asking.values()))
 
     async def _probe(self, version: ModelVersion) -> bool:
         try:

@@ -128,6 +128,7 @@ class Proxy:
                 }
                 await _last_calls(handler)
                 await end_tasks([watching])
+                await self.readiness.close()
 
     async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
         """Return whether the proxy can answer calls, and its health as a document, by a request's ASGI scope."""
@@ -260,7 +261,7 @@ def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
         policy = serving_policy_of(proxy.snapshot(), model)
         # KServe's and TensorFlow Serving's clients ask this path too: one document has what each of them reads.
         states = status_document(policy, not_retired(policy))
-        ready = await proxy.readiness.is_ready(policy.champion)
+        ready = proxy.readiness.last_known(policy.champion)
         return _json({**model_detail(policy), "name": model, "ready": ready, "model_version_status": states})
 
     @api.get("/v1/models/{model}/assignment", **READ["get_assignment"])
