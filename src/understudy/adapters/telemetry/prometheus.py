@@ -36,7 +36,7 @@ _CHECK = ("model", "version", "check")
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "predict_requests_total": ("Predict calls by who answered and how it ended.", (*_CALL, "outcome")),
     "dialect_calls_total": (
-        "Rows of calls in another protocol, by where their entity was found.",
+        "Calls in another protocol, by where their entity was found.",
         ("model", "dialect", "entity"),
     ),
     "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),

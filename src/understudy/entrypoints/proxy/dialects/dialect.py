@@ -26,6 +26,11 @@ class Target(NamedTuple):
     version: str | None = None
     label: str | None = None
 
+    @property
+    def names_version(self) -> bool:
+        """Whether a version is asked for."""
+        return self.version is not None or self.label is not None
+
 
 class Output(NamedTuple):
     """The answers of all rows of a call: the server's own values."""

@@ -11,6 +11,7 @@ from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
 from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
 from understudy.entrypoints.proxy.dialects.dialect import Answered, Dialect, Reading, Target, one_or_mixed, output_of
+from understudy.entrypoints.proxy.dialects.open_inference import HEADER_LENGTH
 from understudy.entrypoints.proxy.dialects.refusals import refusal
 from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
@@ -32,6 +33,10 @@ CHAMPIONS_LABELS = frozenset({"stable", "latest"})
 CHALLENGERS_LABEL = "canary"
 INLINE_DEFLATED_BYTES = 4_096
 """Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
+INLINE_ELEMENTS = 512
+"""Of a body that is read on the event loop, in less than a millisecond; reading 4,000 takes up to ten."""
+INLINE_TENSOR_BYTES = 2_048
+"""Of a body with binary tensors that is read there."""
 INLINE_OUTPUT_BYTES = 262_144
 """Of an answer that is worded on the event loop, in a millisecond or two."""
 
@@ -99,9 +104,12 @@ class DialectHandler:
             fields = dict(call.headers)
             coding = fields.pop(b"content-encoding", None)
             options = read_headers(fields)
-            self.handler.admit(options, Scope.PREDICT, target.model_name)
-            choice = self._chosen(target, options)
+            needed = self._needed(target, options)
+            self.handler.admit(options, needed, target.model_name)
             body = await call.read_body()
+            if self._needed(target, options) is not needed:  # the policy changed while the body came
+                self.handler.admit(options, self._needed(target, options), target.model_name, charges=False)
+            choice = self._chosen(target)
             reading = await self._read(dialect, body, (coding, fields), choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
             return await self._worded(reading, calls, (target, choice), (call.path, fields.get(b"accept-encoding")))
@@ -123,26 +131,39 @@ class DialectHandler:
         """
         return serving_policy_of(self._snapshot(), model_name)
 
-    def _chosen(self, target: Target, options: RequestOptions) -> _Choice:
+    def _needed(self, target: Target, options: RequestOptions) -> Scope:
+        """Return the scope that a call needs: ``operate`` for a version that routing might not give its caller.
+
+        As on our own paths ``operate`` is enough for any version that is named.
+
+        Raises:
+            Unauthenticated: As :func:`understudy.core.routing.access.admit`.
+        """
+        snapshot = self._snapshot()
+        if snapshot is None or not target.names_version or not self._rules.forces_version:
+            return Scope.PREDICT
+        policy = snapshot.policies.get(target.model_name)
+        if policy is not None and _named_version(policy, target) not in (None, policy.champion):
+            return Scope.OPERATE
+        operable = self.handler.permitted_models(options, Scope.OPERATE)
+        return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
+
+    def _chosen(self, target: Target) -> _Choice:
         """Return whose answer is asked for.
 
         Raises:
+            PolicyNotLoaded, UnknownModel: There is no policy.
             UnknownVersion: The model has no such version, or no such label.
-            ScopeMissing: A version that routing would not give this caller needs the scope ``operate``.
         """
         policy = self.policy_of(target.model_name)
-        if target.version is None and target.label is None:
+        if not target.names_version:
             return _Choice(policy.champion, None)
-        named = (
-            labelled(policy, target.label) if target.label is not None else policy.versions.get(target.version or "")
-        )
+        named = _named_version(policy, target)
         if named is None:
             what = f"label {target.label!r}" if target.label is not None else f"version {target.version!r}"
             raise UnknownVersion(f"{target.model_name} has no {what}"[:255])
         if not self._rules.forces_version:
             return _Choice(policy.champion, None)
-        if named is not policy.champion:
-            self.handler.admit(options, Scope.OPERATE, target.model_name, charges=False)
         return _Choice(named, named.version)
 
     async def _read(
@@ -155,7 +176,7 @@ class DialectHandler:
                 body = inflated(body, coding, limit)
             else:
                 body = await self.handler.body_pool.run(inflated, body, coding, limit)
-        if len(body) <= INLINE_BYTES:
+        if _is_short(body, has_tensors=HEADER_LENGTH in fields):
             return dialect.read(body, fields, version)
         return await self.handler.body_pool.run(dialect.read, body, fields, version)
 
@@ -176,8 +197,8 @@ class DialectHandler:
             category=_named(fields, CATEGORY_HEADER, CATEGORY),
             drawn=self._new_id() if self._rules.draws_entity else None,
         )
-        self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found, by=rows)
         self.handler.charge_members(options, rows - 1)
+        self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
         seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
         left = self.handler.time_left(options.but(timeout_seconds=min(seconds, default=None)), arrived)
         ask = partial(
@@ -210,7 +231,8 @@ class DialectHandler:
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
             headers, body = await _off_loop_if_long(answered, reading.word, answered)
-        except UnderstudyError as problem:
+        except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
+            self.handler.count_refusal(problem)
             return refusal(problem, path, receipt=receipt)
         coding = coding_for(accepted, len(body))
         if coding is not None:
@@ -225,11 +247,24 @@ async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: Pre
         return await ask(request)
 
 
+def _named_version(policy: ServingPolicy, target: Target) -> ModelVersion | None:
+    if target.label is not None:
+        return labelled(policy, target.label)
+    return policy.versions.get(target.version or "")
+
+
 def labelled(policy: ServingPolicy, label: str) -> ModelVersion | None:
     """Return the version that a label stands for: ``stable`` and ``latest`` the champion, ``canary`` the challenger."""
     if label in CHAMPIONS_LABELS:
         return policy.champion
     return policy.challenger if label == CHALLENGERS_LABEL else None
+
+
+def _is_short(body: bytes, *, has_tensors: bool) -> bool:
+    """Whether a body is read on the event loop; the commas of JSON tell how many elements it has at most."""
+    if has_tensors:
+        return len(body) <= INLINE_TENSOR_BYTES
+    return len(body) <= INLINE_BYTES and body.count(b",") < INLINE_ELEMENTS
 
 
 async def _off_loop_if_long(answered: Answered, work: Callable[[*Ts], T], *args: *Ts) -> T:
