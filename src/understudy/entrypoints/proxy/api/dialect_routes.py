@@ -12,6 +12,7 @@ import orjson
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.access import ANY_MODEL, Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.entrypoints.proxy.api.authorization import methods_of_path
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.dialects.dialect import Target
@@ -33,6 +34,12 @@ RETIRED = "retired"
 MAX_INDEXED = 10_000
 """Versions that the repository index names."""
 _OPEN_INFERENCE_PREFIX = "/v2"
+_NOT_OFFERED = re.compile(
+    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
+    r"|GET /v1/models/[^/]+(/(versions|labels)/[^/]+)?/metadata",
+    re.IGNORECASE,
+)
+"""What TensorFlow Serving and KServe offer under our own paths, and the proxy does not."""
 
 
 class Request(NamedTuple):
@@ -96,10 +103,10 @@ class DialectRoutes:
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         path = scope["path"] if scope["type"] == "http" else ""
-        found = routes_at(path)
-        if not found and path != _OPEN_INFERENCE_PREFIX and not path.startswith(_OPEN_INFERENCE_PREFIX + "/"):
+        if not path or not is_dialects(scope["method"], path):
             await self._app(scope, receive, send)
             return
+        found = routes_at(path)
         await give(scope, send, await self._answered(http_call(scope, receive, self._settings), scope, found))
 
     @property
@@ -117,9 +124,11 @@ class DialectRoutes:
                     handler.handler.admit(options, route.scope, target.model_name or ANY_MODEL)
                 return await route.answer(self, Request(call, target, scope))
             handler.handler.admit(read_headers(dict(call.headers)), Scope.READ)
-            reply = handler.refuse(MethodNotAllowed() if found else UnknownRoute(), call.path)
-            allowed = ", ".join(sorted({one.method for one, _ in found})).encode()
-            return reply._replace(headers=[*reply.headers, (b"allow", allowed)]) if found else reply
+            if not found or _NOT_OFFERED.fullmatch(f"{scope['method']} {call.path}"):
+                return handler.refuse(UnknownRoute(), call.path)
+            reply = handler.refuse(MethodNotAllowed(), call.path)
+            allowed = ", ".join(sorted({one.method for one, _ in found}.union(methods_of_path(call.path)))).encode()
+            return reply._replace(headers=[*reply.headers, (b"allow", allowed)])
         except UnderstudyError as problem:
             return handler.refuse(problem, call.path)
 
@@ -257,6 +266,18 @@ _PATTERNS = tuple((route, route.pattern) for route in ROUTES)
 def routes_at(path: str) -> tuple[tuple[Route, Target], ...]:
     """Return the routes at a path, whatever their methods, with what the path names."""
     return _cached_routes_at(path) if len(path) <= _MAX_CACHED_PATH else _routes_at(path)
+
+
+def is_dialects(method: str, path: str) -> bool:
+    """Whether a request is answered in the form of another protocol, be it that there is no such path.
+
+    One whose path is a dialect's by another method, and ours by this one, is ours: a model's name may end in a verb.
+    """
+    found = routes_at(path)
+    if found:
+        return any(route.method == method for route, _ in found) or method not in methods_of_path(path)
+    is_open_inference = path == _OPEN_INFERENCE_PREFIX or path.startswith(_OPEN_INFERENCE_PREFIX + "/")
+    return is_open_inference or bool(_NOT_OFFERED.fullmatch(f"{method} {path}"))
 
 
 def _routes_at(path: str) -> tuple[tuple[Route, Target], ...]:

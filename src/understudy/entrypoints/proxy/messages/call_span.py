@@ -10,22 +10,22 @@ from understudy.ports.telemetry.tracing import Attributes, Span, Tracer
 
 PREDICT_ROUTE = "/v1/models/{model}/predict"
 _TRACED = re.compile(rb"/v1/models/[^/]+(/versions/[^/]+)?/(predict|predict:batch|rank)")
-
-
-_DIALECT = re.compile(rb"/(v[12])/models/[^/]+?(/(?:versions|labels)/[^/]+?)?(:predict|/infer)", re.IGNORECASE)
+_DIALECT = re.compile(
+    rb"/(v1)/models/[^/]+(?:/(versions|labels)/[^/]+)?(:predict)|/(v2)/models/[^/]+(?:/(versions)/[^/]+)?(/infer)",
+    re.IGNORECASE,
+)
 """Calls in other protocols: the colon is KServe V1's and TensorFlow Serving's, ``infer`` the Open Inference Protocol's.
 """
+_NAMED = {"": "", "versions": "/versions/{version}", "labels": "/labels/{label}"}
 
 
 def route_of(raw_path: bytes) -> str | None:
     """Return the route of a path whose calls are traced, else ``None``. It has no names from callers (cardinality)."""
-    dialect = _DIALECT.fullmatch(raw_path)
+    dialect = _DIALECT.fullmatch(raw_path.replace(b"%3A", b":").replace(b"%3a", b":"))
     if dialect is not None:
-        kind, named, verb = dialect[1].decode().lower(), dialect[2], dialect[3].decode().lower()
-        version = (
-            "" if named is None else "/versions/{version}" if named.lower().startswith(b"/v") else "/labels/{label}"
-        )
-        return f"/{kind}/models/{{model}}{version}{verb}"
+        groups = dialect.group(1, 2, 3) if dialect[1] else dialect.group(4, 5, 6)
+        kind, named, verb = ((one or b"").decode().lower() for one in groups)
+        return f"/{kind}/models/{{model}}{_NAMED[named]}{verb}"
     head, slash, action = raw_path.rpartition(b"/")
     found = _TRACED.fullmatch(head + slash + unquote_to_bytes(action))
     if found is None:

@@ -4,6 +4,7 @@ import asyncio
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.route import bucket_of
 from understudy.core.schema.tensors import Datatype, Row, Tensor
-from understudy.errors import BackendUnavailable
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
+from understudy.errors import BackendUnavailable, HeaderInvalid
 
 PATH = "/v1/models/visits:predict"
 KEY, VISITOR = {"authorization": "Bearer ops.secret"}, {"authorization": "Bearer visitor.secret"}
@@ -55,6 +57,13 @@ def pair_alone(rows: Sequence[Row]) -> Tensor:
 
 def split(**changes: Any) -> dict[str, Any]:
     return {"visits": policy_rows(**{"challenger_version": 2, "challenger_weight": 50, **changes})}
+
+
+async def until(proxy: Any, name: str, value: Any) -> None:
+    """Return once the model's document says so."""
+    async with asyncio.timeout(5):
+        while (await proxy.client.get("/v1/models/visits", headers=KEY)).json()[name] != value:  # noqa: ASYNC110
+            await asyncio.sleep(0)
 
 
 def assert_refused(response: Any, status: int, code: str) -> dict[str, Any]:
@@ -174,7 +183,9 @@ async def test_a_hit_has_the_servers_values_too(start):
     ("body", "headers"),
     [
         ({"instances": [{"input": ROWS[0], "entity_id": "e-7"}]}, {}),
+        ({"instances": [{"input": ROWS[0], "entity_id": ["e-7"]}]}, {}),
         ({"inputs": {"input": ROWS[:1], "entity_id": ["e-7"]}}, {}),
+        ({"inputs": {"input": ROWS[:1], "entity_id": [["e-7"]]}}, {}),
         ({"instances": ROWS[:1], "entity_id": "e-7"}, {}),
         ({"instances": ROWS[:1], "parameters": {"entity_id": "e-7"}}, {}),
         ({"instances": ROWS[:1]}, {"x-entity-id": "e-7"}),
@@ -223,6 +234,16 @@ async def test_a_call_without_an_entity_may_be_refused(start):
 
     assert "x-entity-id" in body["next"]
     assert proxy.spool.rows == []
+
+
+async def test_an_error_about_a_header_points_at_no_place_of_the_body(start):
+    proxy = await start()
+
+    response = await proxy.client.post(PATH, json={"instances": ROWS}, headers={"x-entity-id": "x" * 256})
+
+    problem = assert_refused(response, 422, "E102")
+    assert problem["detail"].startswith("entity_id in x-entity-id: ")
+    assert "errors" not in problem
 
 
 async def test_two_places_that_name_different_entities_are_refused(start):
@@ -293,6 +314,7 @@ async def test_rows_whose_versions_answer_in_other_shapes_are_no_one_answer(star
     problem = assert_refused(await proxy.client.post(PATH, json={"instances": instances}), 502, "E502")
 
     assert "1 and 2" in problem["detail"]
+    assert 'http_requests_refused_total{code="E502"} 1.0' in proxy.telemetry.exposition()[0].decode()
 
 
 @pytest.mark.parametrize("name", ["versions/2", "labels/canary"])
@@ -316,6 +338,46 @@ async def test_the_champions_own_name_needs_no_more_than_any_call(start, name):
 
     assert response.headers["x-model-version"] == "1"
     assert {row.reason for row in proxy.spool.rows} == {"forced"}
+
+
+OPERATOR = {"id": "operator", "sha256": sha256(b"secret").hexdigest(), "scopes": ["operate"]}
+
+
+@pytest.mark.parametrize("name", ["versions/1", "versions/2", "labels/stable"])
+async def test_operate_alone_is_enough_for_a_version_in_the_path_as_on_our_own(start, name):
+    proxy = await start(models=split(challenger_weight=0), auth=True, keys=[OPERATOR])
+    key = {"authorization": "Bearer operator.secret"}
+
+    response = await proxy.client.post(f"/v1/models/visits/{name}:predict", json={"instances": ROWS}, headers=key)
+    unnamed = await proxy.client.post(PATH, json={"instances": ROWS}, headers=key)
+
+    assert response.status_code == 200
+    assert_refused(unnamed, 403, "E403")
+
+
+async def test_a_version_that_is_the_champion_no_more_once_the_body_is_there_needs_operate(start):
+    proxy = await start(models=split(challenger_weight=0), auth=True)
+    body = iter([b'{"instances":', b"[[1,2]]}"])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        piece = next(body)
+        if piece.endswith(b"}"):
+            proxy.source.change_policy("visits", champion_version=2, challenger_version=1)
+            await until(proxy, "champion", "2")
+        return {"type": "http.request", "body": piece, "more_body": not piece.endswith(b"}")}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/v1/models/visits/versions/1:predict"
+    headers = [(b"authorization", b"Bearer visitor.secret")]
+    await proxy.app(
+        {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": headers}, receive, send
+    )
+
+    assert sent[0]["status"] == 403
+    assert proxy.spool.rows == []
 
 
 @pytest.mark.parametrize("name", ["versions/77", "labels/blue", "labels/canary"])
@@ -347,6 +409,8 @@ async def test_each_row_is_charged_to_the_key(start):
 
     assert first.status_code == 200
     assert_refused(second, 429, "E429")
+    page = proxy.telemetry.exposition()[0].decode()
+    assert 'dialect_calls_total{dialect="v1",entity="none",model="visits"} 1.0' in page
 
 
 async def test_a_caller_without_a_good_key_is_told_in_the_protocols_form(start):
@@ -411,16 +475,76 @@ async def test_a_model_whose_server_is_down_says_that_it_is_not_ready(start):
     proxy = await start()
     proxy.backends["1"].is_ready = False
 
-    assert (await proxy.client.get("/v1/models/visits")).json()["ready"] is False
+    # What the probe finds is told to the clients that come later.
+    await until(proxy, "ready", False)
 
 
 async def test_a_method_that_a_path_does_not_answer_is_told_in_its_form(start):
     proxy = await start()
 
-    response = await proxy.client.get(PATH)
+    response = await proxy.client.delete(PATH)
 
     assert_refused(response, 405, "E405")
-    assert response.headers["allow"] == "POST"
+    assert response.headers["allow"] == "GET, POST"
+
+
+async def test_a_models_document_is_read_though_its_name_ends_in_a_verb(start):
+    proxy = await start(models={"visits:predict": policy_rows()})
+
+    response = await proxy.client.get("/v1/models/visits:predict")
+
+    assert (response.status_code, response.json()["model"]) == (200, "visits:predict")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/v1/models/visits:classify"),
+        ("POST", "/v1/models/visits/versions/1:regress"),
+        ("POST", "/v1/models/visits:explain"),
+        ("GET", "/v1/models/visits/metadata"),
+        ("GET", "/v1/models/visits/versions/1/metadata"),
+        ("GET", "/v2/models/visits/stats"),
+        ("POST", "/v2/repository/models/visits/load"),
+        ("GET", "/v2/"),
+    ],
+)
+async def test_what_other_servers_offer_and_the_proxy_does_not_is_told_in_their_form(start, method, path):
+    proxy = await start()
+
+    assert_refused(await proxy.client.request(method, path, json={}), 404, "E404")
+
+
+class BrokenSpool(KeptRows):
+    """A spool with a defect."""
+
+    def append(self, row: PredictionRow) -> bool:
+        raise LookupError(row.entity_id)
+
+
+async def test_a_defect_is_told_in_the_protocols_form(start):
+    proxy = await start(spool=BrokenSpool())
+
+    assert_refused(await proxy.client.post(PATH, json={"instances": ROWS}), 500, "E500")
+
+
+@pytest.mark.parametrize(
+    ("path", "form"), [(PATH, b"application/json"), ("/v1/models/visits/predict", b"application/problem+json")]
+)
+async def test_a_head_that_is_refused_is_answered_in_the_form_of_its_path(start, path, form):
+    proxy = await start()
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        raise AssertionError
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "headers": []}
+    await proxy.app({**scope, HEAD_PROBLEM: HeaderInvalid("two of them")}, receive, send)
+
+    assert (sent[0]["status"], dict(sent[0]["headers"])[b"content-type"]) == (400, form)
 
 
 async def test_calls_are_counted_by_where_their_entity_was_found(start):
@@ -430,7 +554,7 @@ async def test_calls_are_counted_by_where_their_entity_was_found(start):
     await proxy.client.post(PATH, json={"instances": ROWS[:1]}, headers={"x-entity-id": "a"})
 
     page = proxy.telemetry.exposition()[0].decode()
-    assert 'dialect_calls_total{dialect="v1",entity="none",model="visits"} 2.0' in page
+    assert 'dialect_calls_total{dialect="v1",entity="none",model="visits"} 1.0' in page
     assert 'dialect_calls_total{dialect="v1",entity="call",model="visits"} 1.0' in page
 
 
