@@ -65,7 +65,7 @@ class VersionCalls:
         now, ready = self._now(), []
         for call in calls:
             call.routed = call.ready = now
-            if call.wanted:
+            if call.wanted and not call.request.is_drawn:
                 self._start(call, self._fetch(call))
             else:
                 ready.append(call)

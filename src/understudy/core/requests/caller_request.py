@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from understudy.core.requests.caller_entity import Owners, Whose
+from understudy.core.requests.caller_entity import EntityFrom, Owners, Whose
 from understudy.core.requests.predict import LongRequest, PredictRequest
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
 from understudy.core.schema.features import feature_at
@@ -28,8 +28,10 @@ class CallerRequest(NamedTuple):
     def requests(self, owners: Owners) -> list[PredictRequest]:
         """Return a request for each row."""
         kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
+        is_drawn = owners.found is EntityFrom.NONE
         return [
-            kind(entity_id, row, category) for row, (entity_id, category) in zip(self.rows, owners.rows, strict=True)
+            kind(entity_id, row, category, is_drawn)
+            for row, (entity_id, category) in zip(self.rows, owners.rows, strict=True)
         ]
 
     def located(self, row: int, error: UnderstudyError) -> UnderstudyError:

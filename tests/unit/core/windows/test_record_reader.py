@@ -105,3 +105,17 @@ def test_a_record_that_this_release_does_not_write_is_unreadable_and_the_others_
 
 def test_no_row_has_no_window():
     assert staged_by([], records_of([])).windows == ()
+
+
+def test_an_entity_that_was_made_for_one_call_is_new_each_time_and_no_later_one_is_taken_for_it():
+    builder = WindowBuilder("shipper-1")
+    calls = [a_row(number)._replace(rollout_id=7, entity_id="call:ada", is_drawn=True) for number in (1, 2)]
+    named = a_row(3)._replace(rollout_id=7, entity_id="call:ada")
+
+    found = []
+    for row in (*calls, named, named):
+        staged = builder.stage([encode_line(row)], COLUMNS, slow_us_of, records_of([row]))
+        builder.commit(staged)
+        found.append(staged.windows[0].new_entities)
+
+    assert [after - before for before, after in zip([0, *found], found, strict=False)] == [1, 1, 1, 0]

@@ -1,23 +1,29 @@
 """Clients that ask whether a version is ready do not wait for its model servers, unless they ask for that."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 
 from builders import a_version
 
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.tensors import Row, Tensor
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 from understudy.serving.upstream.champion_health import MEMORY_SECONDS
 from understudy.serving.upstream.version_readiness import VersionReadiness
 
 
+def _never_called(_rows: Sequence[Row]) -> Tensor:
+    raise AssertionError
+
+
 class SlowServer(MemoryBackend):
     """A model server that says whether it is ready once it is let."""
 
     def __init__(self) -> None:
-        super().__init__(lambda _: None)
+        super().__init__(_never_called)
         self.asked = 0
         self.may_answer = asyncio.Event()
 

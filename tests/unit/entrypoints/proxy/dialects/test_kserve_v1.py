@@ -12,6 +12,7 @@ import orjson
 import pytest
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
+from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.route import bucket_of
 from understudy.core.schema.tensors import Datatype, Row, Tensor
@@ -225,6 +226,24 @@ async def test_a_call_without_an_entity_is_one_of_its_own_for_all_of_its_rows(st
     first, second, third, fourth = [row.entity_id for row in proxy.spool.rows]
     assert first == second != third == fourth
     assert first.startswith("call:")
+
+
+async def test_a_call_without_an_entity_asks_no_feature_store_and_one_of_such_a_name_does(start):
+    income = {"name": "income", "dtype": "float32", "source": "store", "default": 0}
+    features = [{"name": "age", "dtype": "float32"}, income]
+    row = a_version_row("1", input_schema=an_input_schema(features=features), timeout_ms=10_000)
+    store = MemoryFeatureStore({("visits", "call:me"): {"income": 4}})
+    proxy = await start(models={"visits": policy_rows(versions=[row])}, features=store)
+
+    drawn = await proxy.client.post(PATH, json={"instances": [{"age": 2}]})
+    named = await proxy.client.post(PATH, json={"instances": [{"age": 2}], "entity_id": "call:me"})
+
+    assert (drawn.json(), named.json()) == ({"predictions": [[1]]}, {"predictions": [[3]]})
+    assert [row.is_drawn for row in proxy.spool.rows] == [True, False]
+    assert proxy.spool.rows[0].defaulted == ("income",)
+    page = proxy.telemetry.exposition()[0].decode()
+    assert "feature_missing_total{" not in page
+    assert 'feature_fetch_total{outcome="ok"} 1.0' in page
 
 
 async def test_a_call_without_an_entity_may_be_refused(start):
