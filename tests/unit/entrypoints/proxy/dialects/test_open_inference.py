@@ -205,6 +205,7 @@ def one(**changes: Any) -> dict[str, Any]:
         (one(name="x"), 422, "E101", "/inputs/0/name"),
         ({"inputs": [tensor(), tensor()]}, 422, "E101", "/inputs/1/name"),
         (one(datatype="FP64"), 422, "E101", "/inputs/0/datatype"),
+        (one(datatype="FP16"), 422, "E101", "/inputs/0/datatype"),
         (one(datatype=7), 422, "E101", "/inputs/0/datatype"),
         (one(shape=[-1, 2]), 422, "E101", "/inputs/0/shape"),
         (one(shape=[2, 3]), 422, "E101", "/inputs/0/shape"),
@@ -385,3 +386,31 @@ async def test_what_there_is_not_is_told_in_the_protocols_form(start, method, pa
     proxy = await start()
 
     assert_refused(await proxy.client.request(method, path, json={}), status, code)
+
+
+async def test_parameters_that_are_no_requests_own_are_ignored(up):
+    response = await up.client.post(PATH, json={**one(), "parameters": {"priority": 1, "triton_final_response": True}})
+
+    assert response.status_code == 200
+
+
+async def test_an_output_that_its_schema_leaves_open_is_left_out_of_the_metadata(start):
+    proxy = await start()
+
+    assert (await proxy.client.get("/v2/models/visits")).json()["outputs"] == []
+
+
+@pytest.mark.parametrize("champion_batches", [True, False])
+async def test_an_output_has_the_dimensions_that_its_caller_gave_the_inputs_whoever_answers(start, champion_batches):
+    batches = (champion_batches, not champion_batches)
+    rows = [a_version_row(str(n + 1), input_schema=an_input_schema(batch=batch)) for n, batch in enumerate(batches)]
+    policy = policy_rows(versions=rows, challenger_version=2, challenger_weight=100, fallback=False)
+    values = np.array([7], "<f4")
+    answers = {"2": lambda sent: Tensor(Datatype.FP32, () if champion_batches else (len(sent),), values, "score")}
+    proxy = await start(functions=answers, models={"visits": policy})
+    shape = [1, 2] if champion_batches else [2]
+
+    response = await proxy.client.post(PATH, json=one(shape=shape, data=[1, 2]))
+
+    expected = {"name": "score", "datatype": "FP32", "shape": [1] if champion_batches else [], "data": [7]}
+    assert response.json()["outputs"] == [expected]
