@@ -228,7 +228,7 @@ class DialectHandler:
             row = failed if len(calls) > 1 else None
             return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
         try:
-            # The dimension of the rows is that of the inputs as the caller wrote them, whoever answered.
+            # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
             headers, body = await _off_loop_if_long(answered, reading.word, answered)
