@@ -70,7 +70,7 @@ class PredictRoute:
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
     """Return a request in the form that the predict handler takes."""
     read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds, scope)
-    return HttpCall(scope["path"], scope["headers"], read)
+    return HttpCall(scope["path"], scope["headers"], read, partial(_hold, scope))
 
 
 async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: Mapping[str, Any] = _NO_SCOPE) -> bytes:
@@ -100,8 +100,7 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
     if first["type"] == "http.request" and not first.get("more_body"):
         body: bytes = first.get("body", b"")
         _check_size(len(body), limit_bytes)
-        if len(body) > SMALL_BYTES:
-            _held_body(scope).count(len(body))
+        _hold(scope, len(body))
         return body
     held = _held_body(scope)
     try:
@@ -140,6 +139,12 @@ def _held_body(scope: Mapping[str, Any]) -> HeldBody:
     held = HeldBody(budget, counted_address(scope.get("client")))
     task.add_done_callback(lambda _: held.release())
     return held
+
+
+def _hold(scope: Mapping[str, Any], size: int) -> None:
+    """Count bytes that a request holds beside its body, as a body that came whole."""
+    if size > SMALL_BYTES:
+        _held_body(scope).count(size)
 
 
 async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int, held: HeldBody) -> bytes:

@@ -106,12 +106,12 @@ class DialectHandler:
             options = read_headers(fields)
             admitted = self._needed(target, options)
             self.handler.admit(options, admitted, target.model_name)
-            body = await call.read_body()
+            body = await self._body_of(call, coding, options)
             needed = self._needed(target, options)
             if needed is not admitted:  # the policy changed while the body came
                 self.handler.admit(options, needed, target.model_name, charges=False)
             choice = self._chosen(target)
-            reading = await self._read(dialect, body, (coding, fields), choice.schema_of)
+            reading = await self._read(dialect, body, fields, choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
             return await self._worded(reading, calls, (target, choice), (call.path, fields.get(b"accept-encoding")))
         except UnderstudyError as problem:
@@ -167,16 +167,21 @@ class DialectHandler:
             return _Choice(policy.champion, None)
         return _Choice(named, named.version)
 
-    async def _read(
-        self, dialect: Dialect, body: bytes, head: tuple[bytes | None, HeaderFields], version: ModelVersion
-    ) -> Reading:
-        coding, fields = head
-        if coding is not None and coding.strip().lower() != b"identity":
-            limit = self._rules.body_limit_bytes
-            if len(body) <= INLINE_DEFLATED_BYTES:
-                body = inflated(body, coding, limit)
-            else:
-                body = await self.handler.body_pool.run(inflated, body, coding, limit)
+    async def _body_of(self, call: HttpCall, coding: bytes | None, options: RequestOptions) -> bytes:
+        """Return the whole body, inflated; it is held, and charged to its key, as one that came in this length."""
+        body = await call.read_body()
+        if coding is None or coding.strip().lower() == b"identity":
+            return body
+        came, limit = len(body), self._rules.body_limit_bytes
+        if came <= INLINE_DEFLATED_BYTES:
+            body = inflated(body, coding, limit)
+        else:
+            body = await self.handler.body_pool.run(inflated, body, coding, limit)
+        call.hold(len(body))
+        self.handler.charge_bytes(options, len(body) - came)
+        return body
+
+    async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
         if _is_short(body, has_tensors=HEADER_LENGTH in fields):
             return dialect.read(body, fields, version)
         return await self.handler.body_pool.run(dialect.read, body, fields, version)

@@ -23,3 +23,5 @@ class HttpCall(NamedTuple):
     path: str
     headers: RawHeaders
     read_body: Callable[[], Awaitable[bytes]]
+    hold: Callable[[int], None]
+    """Counts bytes that were made of the body, as long as the request lasts; raises ``Overloaded`` without room."""

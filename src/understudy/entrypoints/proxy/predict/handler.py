@@ -244,6 +244,10 @@ class PredictHandler:
         """Charge a batch's members but the first, which was charged when the batch was admitted."""
         self._rate_limiter.charge_members(key_of(self._snapshot(), options.authorization), more, self._now())
 
+    def charge_bytes(self, options: RequestOptions, more: int) -> None:
+        """Charge what a body is longer than the call that was admitted said."""
+        self._rate_limiter.charge_bytes(key_of(self._snapshot(), options.authorization), more, self._now())
+
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem before there is a route, so without a receipt."""
         self.count_refusal(problem)

@@ -1,7 +1,9 @@
 """Where a body is read: on the event loop while that is quick, and else in a thread, so that no other call waits."""
 
+import gzip
+import random
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -16,9 +18,9 @@ from understudy.entrypoints.proxy.dialects.handler import (
     DialectHandler,
     Rules,
 )
-from understudy.entrypoints.proxy.messages.reply import HttpCall
+from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
-from understudy.errors import MalformedBody
+from understudy.errors import MalformedBody, Overloaded
 
 TENSORS = [(b"inference-header-content-length", b"0")]
 
@@ -36,11 +38,12 @@ class Watched:
         raise MalformedBody
 
 
-async def is_read_inline(body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+async def answered(
+    dialect: Watched, body: bytes, headers: list[tuple[bytes, bytes]], hold: Callable[[int], None] = lambda _size: None
+) -> Reply:
     async def read_body() -> bytes:
         return body
 
-    dialect = Watched()
     never: Any = None  # it is asked nothing, since each body is refused
     snapshot, telemetry = PolicySnapshot({"visits": a_policy()}), MemoryTelemetry()
     handler = PredictHandler(never, snapshot=lambda: snapshot, telemetry=telemetry, needs_key=False, now=lambda: 0.0)
@@ -53,7 +56,12 @@ async def is_read_inline(body: bytes, headers: list[tuple[bytes, bytes]]) -> boo
         now=lambda: 0.0,
         new_id=lambda: "ab" * 16,
     )
-    reply = await dialects.predict(dialect, HttpCall("/", headers, read_body), Target("visits"))
+    return await dialects.predict(dialect, HttpCall("/", headers, read_body, hold), Target("visits"))
+
+
+async def is_read_inline(body: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
+    dialect = Watched()
+    reply = await answered(dialect, body, headers)
     assert reply.status == 400
     return dialect.threads == [threading.current_thread()]
 
@@ -71,3 +79,28 @@ async def is_read_inline(body: bytes, headers: list[tuple[bytes, bytes]]) -> boo
 )
 async def test_a_body_of_many_elements_is_read_in_a_thread_however_few_bytes_it_has(body, headers, is_inline):
     assert await is_read_inline(body, headers) is is_inline
+
+
+LONG = b"[" + random.Random(1).randbytes(20_000).hex().encode() + b"]"
+"""Longer than what is inflated on the event loop, once it is compressed."""
+
+
+@pytest.mark.parametrize("body", [b" " * 500_000, LONG])
+async def test_a_compressed_body_is_held_in_its_inflated_length(body):
+    dialect, held = Watched(), list[int]()
+
+    await answered(dialect, gzip.compress(body), [(b"content-encoding", b"gzip")], held.append)
+
+    assert held == [len(body)]
+    assert len(dialect.threads) == 1
+
+
+async def test_an_inflated_body_for_which_there_is_no_room_is_not_read():
+    def has_no_room(_size: int) -> None:
+        raise Overloaded
+
+    dialect = Watched()
+    reply = await answered(dialect, gzip.compress(b" " * 500_000), [(b"content-encoding", b"gzip")], has_no_room)
+
+    assert reply.status == 503
+    assert dialect.threads == []
