@@ -298,10 +298,14 @@ def _outputs_of(document: Mapping[str, Any], binary: bool) -> tuple[WantedOutput
     if not isinstance(listed, list):
         raise refuse_inputs("/outputs", "expected a list")
     wanted: list[WantedOutput] = []
+    known: set[str] = set()
     for index, entry in enumerate(listed):
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
             raise refuse_inputs(f"/outputs/{index}", "expected an object with a name")
+        if name in known:  # each is a whole tensor of the answer, and a body has room for 70,000
+            raise refuse_inputs(f"/outputs/{index}/name", f"there is another output {shown(name)}")
+        known.add(name)
         parameters = _object(entry, "parameters", f"/outputs/{index}")
         if parameters.get("classification") or _SHARED_MEMORY in parameters:
             raise NotOffered(f"output {shown(name)}: neither classification nor shared memory is offered")

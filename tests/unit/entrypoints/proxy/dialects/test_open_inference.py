@@ -147,6 +147,7 @@ async def test_a_body_may_be_compressed_both_ways(up, coding):
         (b"{}", "gzip", 400, "E100"),
         (b"{}", "br", 400, "E104"),
     ],
+    ids=["bomb of gzip", "bomb of zlib", "cut short", "two of them", "not compressed", "another coding"],
 )
 async def test_a_compressed_body_that_cannot_be_used_is_refused(up, body, coding, status, code):
     response = await up.client.post(PATH, content=body, headers={"content-encoding": coding})
@@ -230,6 +231,7 @@ def one(**changes: Any) -> dict[str, Any]:
         ({**one(), "parameters": []}, 422, "E101", "/parameters"),
         ({**one(), "id": 7}, 422, "E101", "/id"),
         ({**one(), "outputs": [{"name": "y"}]}, 422, "E101", "/outputs/0/name"),
+        ({**one(), "outputs": [{"name": "logits"}] * 2}, 422, "E101", "/outputs/1/name"),
         ({**one(), "outputs": [{"name": "logits", "parameters": {"classification": 3}}]}, 501, "E111", None),
         ({**one(), "outputs": [7]}, 422, "E101", "/outputs/0"),
         ({**one(), "parameters": {"entity_id": ""}}, 422, "E102", "/parameters/entity_id"),
