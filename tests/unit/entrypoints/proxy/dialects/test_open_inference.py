@@ -155,6 +155,20 @@ async def test_a_compressed_body_that_cannot_be_used_is_refused(up, body, coding
     assert_refused(response, status, code)
 
 
+async def test_a_key_pays_for_a_body_as_it_is_once_it_is_inflated(start):
+    proxy = await start(auth=True, key_bytes_per_second=1_000)
+    body = gzip.compress(orjson.dumps(one()) + b" " * 100_000)
+    headers = {**KEY, "content-encoding": "gzip"}
+
+    first = await proxy.client.post(PATH, content=body, headers=headers)
+    second = await proxy.client.post(PATH, content=body, headers=headers)
+
+    assert len(body) < 1_000
+    assert first.status_code == 200
+    assert_refused(second, 429, "E429")
+    assert int(second.headers["retry-after"]) > 60
+
+
 @pytest.mark.parametrize(
     ("entity", "headers", "parameters"),
     [
