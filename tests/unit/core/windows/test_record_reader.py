@@ -112,8 +112,11 @@ DRAWN = [
 
 
 def test_a_segment_from_before_entities_were_drawn_is_read_from_its_text_and_none_of_its_entities_is():
-    columns = read_columns([encode_line(row) for row in DRAWN], layout_of(COLUMNS))
+    layout = layout_of(COLUMNS)
+    assert layout is not None
+    columns = read_columns([encode_line(row) for row in DRAWN], layout)
 
+    assert columns is not None
     assert read_records(changed(records_of(DRAWN), BEFORE_DRAWN), [], COLUMNS) is None
     assert columns.is_drawn.tolist() == [False] * len(DRAWN)
     assert texts(staged_by(DRAWN, changed(records_of(DRAWN), BEFORE_DRAWN))) == texts(
@@ -124,7 +127,9 @@ def test_a_segment_from_before_entities_were_drawn_is_read_from_its_text_and_non
 def test_a_reader_from_before_entities_were_drawn_finds_all_of_its_fields_in_a_segment_of_now():
     segment = encode_header() + b"".join(map(encode_row, DRAWN))
 
-    header, end = read_header(segment)
+    found = read_header(segment)
+    assert found is not None
+    header, end = found
     frames = read_frames(segment, header.fields, end)
     rows = RowRecords(header.fields, b"".join(frames.records)).array()
 
