@@ -1,5 +1,6 @@
 """Who may ask what in other protocols, and that their page names it."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -28,6 +29,17 @@ async def test_every_path_but_health_asks_for_a_key_and_for_the_scope_that_the_p
     assert without.status == (200 if route.path in OPEN else 401)
     assert with_predict.status != 401
     assert (with_predict.status == 403) is not (is_call or route.path in OPEN)
+
+
+async def test_no_body_is_read_before_its_sender_was_let_in(start):
+    proxy = await start(auth=True, receive_seconds=30)
+    caller = [(b"authorization", b"Bearer visitor.secret")]  # predict:visits, and no more
+
+    async with asyncio.timeout(5):
+        for path in (named(route.path) for route in ROUTES if route.method == "POST"):
+            assert (await proxy.ask(path, ends=False)).status == 401
+        for path in ("/v1/models/visits/versions/2:predict", "/v2/models/visits/versions/2/infer"):
+            assert (await proxy.ask(path, headers=caller, ends=False)).status == 403
 
 
 def test_the_page_names_every_path():
