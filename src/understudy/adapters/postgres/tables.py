@@ -487,6 +487,45 @@ ALERT_OUTBOX = Table(
     Index("alertoutbox_of_incident", "dedup_key", "id", postgresql_where=text("action <> 'change'")),
 )
 
+SUBSCRIPTION = Table(
+    "subscription",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("receiver", String(63), nullable=False),
+    Column("format", String(20), nullable=False, server_default="cloudevents"),
+    Column("model_name", String(255)),
+    Column("kinds", ARRAY(Text), nullable=False, server_default=text("'{}'::text[]")),
+    Column("severity", String(20), nullable=False, server_default="info"),
+    Column("created_by", Text, nullable=False, server_default=text("understudy_actor()")),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+NOTIFICATION = Table(
+    "notification",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("subscription_id", BigInteger, nullable=False),
+    Column("event_id", Uuid, nullable=False),
+    Column("kind", String(100), nullable=False),
+    Column("severity", String(20), nullable=False),
+    Column("model_name", String(255)),
+    Column("payload", JSONB, nullable=False),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("next_attempt_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("attempts", Integer, nullable=False, server_default=_ZERO),
+    Column("last_error", Text),
+    Column("delivered_at", _MOMENT),
+    Index(
+        "notification_waiting",
+        "subscription_id",
+        "model_name",
+        "id",
+        postgresql_where=text("delivered_at IS NULL AND next_attempt_at < 'infinity'"),
+    ),
+    Index("notification_created_at", "created_at"),
+)
+
 PREDICTION_WINDOW = Table(
     "predictionwindow",
     METADATA,

@@ -103,6 +103,13 @@ _WARM_UPS = f"""
     DELETE FROM warmuprequest WHERE id = ANY (ARRAY(
         SELECT id FROM warmuprequest WHERE deadline < {_OLD} ORDER BY deadline LIMIT $2))
 """  # noqa: S608 - constants
+# Neither is touched again, so no row is locked.
+_NOTIFICATIONS = f"""
+    DELETE FROM notification WHERE id = ANY (ARRAY(
+        SELECT id FROM notification
+        WHERE created_at < {_OLD} AND (delivered_at IS NOT NULL OR next_attempt_at = 'infinity')
+        ORDER BY created_at LIMIT $2))
+"""  # noqa: S608 - constants
 STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.ALERTS: (_ALERTS,),
     GrowingTable.OUTCOMES: (_OUTCOMES,),
@@ -115,6 +122,7 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),
     GrowingTable.POLICY_CHANGES: (_POLICY_CHANGES,),
     GrowingTable.WARM_UPS: (_WARM_UPS,),
+    GrowingTable.NOTIFICATIONS: (_NOTIFICATIONS,),
 }
 
 

@@ -1,0 +1,133 @@
+"""Receivers of notifications over HTTP: an address is judged as its name resolves, and that address is connected to.
+
+If the client resolved the name itself, it might get another address than the one that was judged (DNS rebinding). So no
+proxy of the environment is used either, which would resolve it anew; and no redirect is followed.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from ipaddress import ip_address
+
+import httpx2
+
+from understudy.adapters.http.answers import delivery_of, secret_parts, without_secrets
+from understudy.core.alerts.alerts import Delivery
+from understudy.core.alerts.events import EventFormat, ModelEvent, event_body
+from understudy.core.upstream.endpoint_rules import NO_RULES, Address, Target, judge_address
+from understudy.core.upstream.receivers import receiver_target
+
+MAX_ADDRESSES = 4
+"""Of one name that are tried."""
+RESOLVE_SECONDS = 5.0
+_LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4)
+
+
+class AddressRefused(Exception):
+    """A receiver's name leads where no receiver may be."""
+
+
+class HttpReceivers:
+    """Implements ``ports.Receivers``.
+
+    Args:
+        addresses: Of the receivers, by their names; treated as secrets, because many contain a token.
+        environment: This installation's name, which receivers are told.
+        timeout_seconds: Longest time of one send, resolving and connecting included.
+    """
+
+    def __init__(self, addresses: Mapping[str, str], environment: str, *, timeout_seconds: float) -> None:
+        self._environment = environment
+        self._receivers = {name: _Receiver(url, timeout_seconds) for name, url in addresses.items()}
+
+    async def send(self, receiver: str, event_format: EventFormat, event: ModelEvent) -> Delivery:
+        known = self._receivers.get(receiver)
+        if known is None:
+            return Delivery(None, f"UNDERSTUDY_RECEIVERS of the monitor that leads has no receiver {receiver}")
+        body = event_body(event, event_format, self._environment)
+        headers = {"content-type": event_format.content_type, "idempotency-key": event.id}
+        return await known.post(body, headers)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        for receiver in self._receivers.values():
+            await receiver.close()
+
+
+class _Receiver:
+    """One receiver, with connections of its own, so that one that hangs takes none of another's."""
+
+    def __init__(self, url: str, timeout_seconds: float) -> None:
+        # At INFO the client's library logs each address, and a receiver's address is its password.
+        logging.getLogger("httpx2").setLevel(logging.WARNING)
+        self._url = url
+        self._secrets = secret_parts(url)
+        self._timeout_seconds = timeout_seconds
+        self._client = httpx2.AsyncClient(
+            timeout=timeout_seconds, headers={"user-agent": "understudy"}, trust_env=False, limits=_LIMITS
+        )
+        # The loop's own threads also resolve Postgres' name: a name server that hangs must not take all of them.
+        self._resolver = ThreadPoolExecutor(max_workers=1, thread_name_prefix="understudy-receiver")
+
+    async def close(self) -> None:
+        self._resolver.shutdown(wait=False, cancel_futures=True)
+        await self._client.aclose()
+
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> Delivery:
+        """Send a body once; every problem is an answer without a status."""
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                target = receiver_target(self._url)
+                addresses = await self._judged_addresses(target)
+                return await self._post_to_one(target, addresses, body, headers)
+        except TimeoutError:
+            return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
+        except Exception as problem:  # noqa: BLE001 - an address may raise anything in the library; nothing was sent
+            return Delivery(None, without_secrets(f"{type(problem).__name__}: {problem}", self._secrets))
+
+    async def _post_to_one(
+        self, target: Target, addresses: Sequence[Address], body: bytes, headers: Mapping[str, str]
+    ) -> Delivery:
+        """Send to the first address that can be connected to."""
+        for address in addresses[:-1]:
+            try:
+                return await self._post(target, address, body, headers)
+            except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                continue
+        return await self._post(target, addresses[-1], body, headers)
+
+    async def _post(self, target: Target, address: Address, body: bytes, headers: Mapping[str, str]) -> Delivery:
+        url = httpx2.URL(self._url)
+        host = url.netloc.decode()
+        async with self._client.stream(
+            "POST",
+            url.copy_with(host=str(address)),
+            content=body,
+            headers={**headers, "host": host},
+            extensions={"sni_hostname": target.host},
+        ) as response:
+            return await delivery_of(response, self._secrets)
+
+    async def _judged_addresses(self, target: Target) -> Sequence[Address]:
+        """Return the addresses of the receiver's host, each of which may be connected to.
+
+        Raises:
+            AddressRefused: One of them may not; then none of the others is used either.
+            OSError: The name cannot be resolved.
+        """
+        addresses = [target.literal] if target.literal is not None else await self._resolve(target)
+        for address in addresses:
+            why = judge_address(target.host, address, NO_RULES)
+            if why is not None:
+                raise AddressRefused(f"{target.host} is refused: {address} {why}")
+        return addresses
+
+    async def _resolve(self, target: Target) -> list[Address]:
+        ask = partial(socket.getaddrinfo, target.host, target.port, type=socket.SOCK_STREAM)
+        async with asyncio.timeout(RESOLVE_SECONDS):
+            found = await asyncio.get_running_loop().run_in_executor(self._resolver, ask)
+        texts = dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found)
+        return [ip_address(text) for text in texts][:MAX_ADDRESSES]

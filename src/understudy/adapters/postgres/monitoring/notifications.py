@@ -1,0 +1,114 @@
+"""``NotificationOutbox`` in Postgres: the rows that triggers write in the transactions of changes (migration 0031)."""
+
+from collections.abc import Sequence
+
+import asyncpg
+import orjson
+
+from understudy.adapters.postgres.connections.connection import KeptConnection
+from understudy.core.alerts.alerts import Severity
+from understudy.core.alerts.events import EventFormat, ModelEvent
+from understudy.ports.monitoring.notifications import Backlog, DueSubscription, QueuedNotification
+
+TAKEN_SECONDS = 60.0
+"""How long a taken notification is reserved for its sender: longer than a send may take."""
+_ERROR_CHARACTERS = 1_000
+_WAITS = "delivered_at IS NULL AND next_attempt_at < 'infinity'"
+
+_DUE_SUBSCRIPTIONS = f"""
+    SELECT id, name, receiver, format FROM Subscription AS one
+    WHERE EXISTS (SELECT FROM Notification WHERE subscription_id = one.id AND {_WAITS}
+                  AND next_attempt_at <= to_timestamp($1))
+    ORDER BY id
+"""  # noqa: S608 - a constant
+# By the index notification_waiting: the oldest of each model is the first of its entries.
+_TAKE = f"""
+    WITH oldest AS (
+        SELECT DISTINCT ON (model_name) id, next_attempt_at FROM Notification
+        WHERE subscription_id = $1 AND {_WAITS} ORDER BY model_name, id),
+    taken AS (
+        SELECT row.id FROM Notification AS row
+        WHERE row.id IN (SELECT id FROM oldest WHERE next_attempt_at <= to_timestamp($2) ORDER BY id LIMIT $3)
+          AND row.delivered_at IS NULL AND row.next_attempt_at <= to_timestamp($2)
+        FOR UPDATE OF row SKIP LOCKED)
+    UPDATE Notification AS row SET attempts = attempts + 1, next_attempt_at = to_timestamp($2 + $4)
+    FROM taken WHERE row.id = taken.id
+    RETURNING row.id, row.event_id, row.kind, row.severity, row.model_name, row.payload, row.attempts,
+              extract(epoch FROM row.created_at)::float8 AS created_at
+"""  # noqa: S608 - a constant
+_DELIVERED = "UPDATE Notification SET delivered_at = now(), last_error = NULL WHERE id = $1 AND delivered_at IS NULL"
+_FAILED = """
+    UPDATE Notification
+    SET last_error = $2, next_attempt_at = CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE to_timestamp($3) END
+    WHERE id = $1 AND delivered_at IS NULL
+"""
+_OVERFLOW = f"""
+    UPDATE Notification
+    SET next_attempt_at = 'infinity', last_error = 'more than ' || $1::bigint || ' waited for this receiver'
+    WHERE id IN (
+        SELECT beyond.id FROM Subscription AS one, LATERAL (
+            SELECT row.id FROM Notification AS row WHERE row.subscription_id = one.id AND {_WAITS}
+            ORDER BY row.id DESC OFFSET $1::bigint) AS beyond)
+"""  # noqa: S608 - a constant
+_ORPHANED = f"""
+    UPDATE Notification SET next_attempt_at = 'infinity', last_error = 'the subscription was removed'
+    WHERE {_WAITS} AND NOT EXISTS (SELECT FROM Subscription WHERE id = subscription_id)
+"""  # noqa: S608 - a constant
+_BACKLOG = f"""
+    SELECT one.name, count(row.id) AS waiting,
+           coalesce(extract(epoch FROM now() - min(row.created_at)), 0)::float8 AS oldest_seconds
+    FROM Subscription AS one LEFT JOIN Notification AS row ON row.subscription_id = one.id AND {_WAITS}
+    GROUP BY one.name ORDER BY one.name
+"""  # noqa: S608 - a constant
+
+
+class PostgresNotificationOutbox:
+    """Uses one connection of its own, opened at the first call and again after each failure.
+
+    Args:
+        database_url: With a role that may select and update ``Notification``, and select ``Subscription``.
+        timeout_seconds: Longest time of one call, waiting for its turn and connecting included.
+    """
+
+    def __init__(self, database_url: str, *, timeout_seconds: float = 5.0) -> None:
+        self._kept = KeptConnection(database_url, "the notifications", timeout_seconds, "understudy-notifications")
+
+    async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
+        async with self._kept.use() as connection:
+            rows = await connection.fetch(_DUE_SUBSCRIPTIONS, now)
+        return [DueSubscription(row["id"], row["name"], row["receiver"], EventFormat(row["format"])) for row in rows]
+
+    async def due(self, subscription_id: int, now: float, limit: int) -> Sequence[QueuedNotification]:
+        async with self._kept.use() as connection:
+            rows = await connection.fetch(_TAKE, subscription_id, now, limit, TAKEN_SECONDS)
+        return [_queued(row) for row in sorted(rows, key=lambda row: int(row["id"]))]
+
+    async def delivered(self, notification_id: int) -> None:
+        async with self._kept.use() as connection:
+            await connection.execute(_DELIVERED, notification_id)
+
+    async def failed(self, notification_id: int, error: str, next_attempt_at: float | None) -> None:
+        text = error.encode(errors="ignore").decode().replace("\0", "")[:_ERROR_CHARACTERS]
+        async with self._kept.use() as connection:
+            await connection.execute(_FAILED, notification_id, text, next_attempt_at)
+
+    async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
+        async with self._kept.use() as connection:
+            await connection.execute(_ORPHANED)
+            await connection.execute(_OVERFLOW, most_waiting)
+            rows = await connection.fetch(_BACKLOG)
+        return [Backlog(row["name"], row["waiting"], row["oldest_seconds"]) for row in rows]
+
+    async def close(self) -> None:
+        """Drop the connection."""
+        self._kept.drop()
+
+
+def _queued(row: asyncpg.Record) -> QueuedNotification:
+    """Return a row as it is sent; one that a person wrote by hand may hold any JSON, which is told as it is."""
+    payload = orjson.loads(row["payload"])
+    data = payload if isinstance(payload, dict) else {"value": payload}
+    event = ModelEvent(
+        str(row["event_id"]), row["kind"], Severity(row["severity"]), row["model_name"], row["created_at"], data
+    )
+    return QueuedNotification(row["id"], event, row["attempts"])

@@ -1,0 +1,414 @@
+"""Notifications on their whole way: changes in a real Postgres, real HTTP, and receivers that misbehave."""
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import orjson
+import pytest
+from receiver_server import HANG, KILL, ReceiverServer
+
+from understudy.adapters.http.receivers import HttpReceivers
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.monitoring.notifications import TAKEN_SECONDS, PostgresNotificationOutbox
+from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Severity
+from understudy.core.alerts.events import EventFormat, ModelEvent
+from understudy.monitoring.notification_delivery import NotificationDelivery
+from understudy.ports.monitoring.lease import Epoch
+
+EPOCH: Epoch = 1
+TIMEOUT_SECONDS = 1.0
+TOKEN = "T0K3N-of-the-channel"
+DELIVER = """
+import asyncio, sys, time
+from understudy.adapters.http.receivers import HttpReceivers
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.monitoring.notifications import PostgresNotificationOutbox
+from understudy.monitoring.notification_delivery import NotificationDelivery
+async def main(database_url, url):
+    delivery = NotificationDelivery(
+        PostgresNotificationOutbox(database_url), HttpReceivers({"hook": url}, "test", timeout_seconds=5),
+        MemoryTelemetry(), finish_seconds=5, now=lambda: time.time() + 5)
+    await delivery.tick(1)
+    await delivery.settle()
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Clock:
+    """The wall clock, as far ahead as was waited for."""
+
+    def __init__(self) -> None:
+        self.ahead_seconds = 5.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_seconds
+
+
+class World:
+    """A database with subscriptions, and a delivery that sends to ``hook`` and ``other``."""
+
+    def __init__(self, database: asyncpg.Connection, database_url: str, hook: ReceiverServer, other: ReceiverServer):
+        self.database = database
+        self.clock = Clock()
+        self.hook, self.other = hook, other
+        self.outbox = PostgresNotificationOutbox(database_url)
+        addresses = {"hook": f"{hook.url}/services/{TOKEN}", "other": other.url}
+        self.receivers = HttpReceivers(addresses, "test", timeout_seconds=TIMEOUT_SECONDS)
+        self.telemetry = MemoryTelemetry()
+        self.delivery = NotificationDelivery(
+            self.outbox, self.receivers, self.telemetry, finish_seconds=5, now=self.clock
+        )
+
+    async def subscribe(self, name: str, receiver: str = "hook", **columns: Any) -> None:
+        names = ", ".join(["name", "receiver", *columns])
+        places = ", ".join(f"${number}" for number in range(1, len(columns) + 3))
+        await self.database.execute(
+            f"INSERT INTO Subscription ({names}) VALUES ({places})", name, receiver, *columns.values()
+        )
+
+    async def deliver(self, times: int = 1, apart_seconds: float = 0.0) -> None:
+        for _ in range(times):
+            await self.delivery.tick(EPOCH)
+            await self.delivery.settle()
+            self.clock.ahead_seconds += apart_seconds
+
+    async def states(self) -> list[tuple[str, bool, bool]]:
+        rows = await self.database.fetch(
+            "SELECT kind, delivered_at IS NOT NULL, next_attempt_at = 'infinity' FROM Notification ORDER BY id"
+        )
+        return [tuple(row) for row in rows]
+
+
+@pytest.fixture
+async def world(database: asyncpg.Connection, database_url: str) -> AsyncIterator[World]:
+    async with ReceiverServer() as hook, ReceiverServer() as other:
+        found = World(database, database_url, hook, other)
+        yield found
+        await found.delivery.stop()
+        await found.receivers.close()
+        await found.outbox.close()
+
+
+async def a_model(database: asyncpg.Connection, name: str = "churn") -> tuple[int, int]:
+    """Register two versions of a model, the first one as champion."""
+    first, second = [
+        await database.fetchval(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+            " VALUES ($1, $2, 's3://models', 'onnx', '{}') RETURNING id",
+            name,
+            label,
+        )
+        for label in ("6", "7")
+    ]
+    for version in (first, second):
+        await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'tfs:8500')", version)
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", name, first)
+    return first, second
+
+
+def an_alert(kind: AlertKind = AlertKind.DRIFT, model: str = "churn", number: int = 0) -> AlertEvent:
+    return AlertEvent(AlertAction.TRIGGER, kind, "test", model, f"{model} drifts {number}", time.time())
+
+
+async def test_every_kind_of_change_is_told_by_the_transaction_that_makes_it(world):
+    await world.subscribe("all")
+    champion, challenger = await a_model(world.database)
+    await world.database.execute(
+        "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10, guard = 'alert'", challenger
+    )
+    await world.database.execute(
+        "INSERT INTO Experiment (model_name, name, champion_version, challenger_version, metric)"
+        " VALUES ('churn', 'e1', $1, $2, 'bought')",
+        champion,
+        challenger,
+    )
+    await world.database.execute("UPDATE Experiment SET ended_at = now()")
+    await world.database.execute("UPDATE ModelVersion SET timeout_ms = 900 WHERE id = $1", challenger)
+    await add_alert(world.database, an_alert())
+    await add_alert(world.database, an_alert(AlertKind.CANARY_ROLLED_BACK))
+    transaction = world.database.transaction()
+    await transaction.start()
+    await add_alert(world.database, an_alert(model="undone"))
+    await transaction.rollback()
+
+    await world.deliver(10)
+
+    kinds = [event["type"].removeprefix("understudy.") for event in world.hook.events]
+    assert set(kinds) == {
+        "lifecycle.version_added",
+        "lifecycle.endpoint_added",
+        "lifecycle.version_changed",
+        "policy.changed",
+        "guard.started",
+        "experiment.started",
+        "experiment.ended",
+        "drift.found",
+        "rollout.rolled_back",
+    }
+    changed = [event for event in world.hook.events if event["type"] == "understudy.policy.changed"][1]
+    assert changed["subject"] == "churn"
+    assert changed["data"]["summary"].startswith("churn: policy changed: challenger none → 7, challenger_weight 0 → 10")
+    assert changed["data"]["changed"]["challenger_weight"] == {"before": 0, "after": 10}
+    assert "salt" not in changed["data"]["changed"]
+    assert all(is_delivered for _, is_delivered, _ in await world.states())
+
+
+async def test_a_receiver_gets_a_cloud_event_that_any_reader_of_the_standard_understands(world):
+    await world.subscribe("drift", kinds=["drift"])
+    await add_alert(world.database, an_alert())
+
+    await world.deliver()
+
+    ((headers, body),) = world.hook.requests
+    event = orjson.loads(body)
+    assert headers["content-type"] == "application/cloudevents+json; charset=utf-8"
+    assert headers["idempotency-key"] == event["id"]
+    assert (
+        event.items()
+        >= {
+            "specversion": "1.0",
+            "source": "/understudy/test",
+            "type": "understudy.drift.found",
+            "subject": "churn",
+            "severity": "warning",
+        }.items()
+    )
+    assert event["data"].items() >= {"summary": "churn drifts 0", "action": "trigger"}.items()
+
+
+async def test_a_chat_gets_one_line_of_text(world):
+    await world.subscribe("chat", format="slack", severity="warning")
+    await add_alert(world.database, an_alert(model="<!channel> & co"))
+
+    await world.deliver()
+
+    ((headers, body),) = world.hook.requests
+    assert headers["content-type"] == "application/json"
+    assert orjson.loads(body) == {
+        "text": "Warning: &lt;!channel&gt; &amp; co drifts 0 [test, drift.found]",
+    }
+
+
+async def test_a_subscription_gets_the_model_the_kinds_and_the_severity_that_it_asks_for(world):
+    await world.subscribe("churn", model_name="churn")
+    await world.subscribe("drift", receiver="other", kinds=["drift.found"])
+    await world.subscribe("bad", receiver="other", severity="error")
+    for model in ("churn", "visits"):
+        await add_alert(world.database, an_alert(model=model))
+    await add_alert(world.database, an_alert(AlertKind.CHAMPION_REGRESSED, "visits"))
+
+    await world.deliver()
+
+    found = await world.database.fetch(
+        "SELECT s.name, n.kind, n.model_name FROM Notification n JOIN Subscription s ON s.id = n.subscription_id"
+        " ORDER BY n.id"
+    )
+    assert [tuple(row) for row in found] == [
+        ("churn", "drift.found", "churn"),
+        ("drift", "drift.found", "churn"),
+        ("drift", "drift.found", "visits"),
+        ("bad", "rollout.champion_regressed", "visits"),
+    ]
+    assert len(world.hook.taken) == 1
+    assert len(world.other.taken) == 3
+
+
+async def test_nothing_is_lost_and_nothing_is_told_twice_whatever_a_receiver_answers(world):
+    await world.subscribe("all", kinds=["drift"])
+    world.hook.script = [
+        (500, "", b"oops"),
+        (429, "retry-after: 7\r\n", b"slow down"),
+        HANG,
+        (302, f"location: {world.other.url}/elsewhere\r\n", b""),
+        (503, "", b""),
+    ]
+    for number in range(4):
+        await add_alert(world.database, an_alert(number=number))
+    await add_alert(world.database, an_alert(model="visits"))
+
+    await world.deliver(30, 20)
+
+    assert [event["data"]["summary"] for event in world.hook.events] == [
+        "churn drifts 0",
+        "visits drifts 0",
+        *(f"churn drifts {number}" for number in range(1, 4)),
+    ]
+    assert len(world.hook.taken) == len(set(world.hook.taken)) == 5
+    assert len(world.hook.requests) == 5 + 5
+    assert world.other.requests == []
+    assert await world.states() == [("drift.found", True, False)] * 5
+
+
+async def test_a_receiver_that_asks_for_time_gets_it(world):
+    await world.subscribe("all", kinds=["drift"])
+    world.hook.script = [(429, "retry-after: 30\r\n", b"")]
+    await add_alert(world.database, an_alert())
+
+    await world.deliver(1, 20)
+    await world.deliver(1, 11)
+    too_early = len(world.hook.requests)
+    await world.deliver()
+
+    assert (too_early, len(world.hook.requests)) == (1, 2)
+
+
+async def test_a_receiver_that_hangs_holds_up_neither_another_one_nor_the_monitor(world):
+    await world.subscribe("dead", kinds=["drift"])
+    await world.subscribe("well", receiver="other", kinds=["drift"])
+    world.hook.script = [HANG] * 40
+    for number in range(30):
+        await add_alert(world.database, an_alert(model=f"model-{number}"))
+
+    began = time.monotonic()
+    await world.delivery.tick(EPOCH)
+    ticked_after = time.monotonic() - began
+    await asyncio.wait_for(world.hook.arrived.wait(), 10)
+    while len(world.other.taken) < 30:
+        assert time.monotonic() - began < 20
+        world.other.arrived.clear()
+        await asyncio.wait_for(world.other.arrived.wait(), 10)
+        await asyncio.sleep(0)
+
+    assert ticked_after < TIMEOUT_SECONDS
+    assert world.hook.taken == []
+
+
+async def test_a_monitor_that_is_killed_between_sending_and_marking_tells_the_event_again_under_its_id(
+    world, database_url
+):
+    await world.subscribe("all", kinds=["drift"])
+    for number in range(3):
+        await add_alert(world.database, an_alert(number=number))
+    world.hook.script = [None, KILL]
+
+    monitor = await asyncio.create_subprocess_exec(sys.executable, "-c", DELIVER, database_url, world.hook.url)
+    world.hook.victim = monitor.pid
+    assert await asyncio.wait_for(monitor.wait(), 60) == -signal.SIGKILL
+    await world.deliver()
+    meanwhile = len(world.hook.requests)
+    world.clock.ahead_seconds += TAKEN_SECONDS + 10
+    await world.deliver()
+
+    summaries = [event["data"]["summary"] for event in world.hook.events]
+    assert summaries == [f"churn drifts {number}" for number in range(3)]
+    assert meanwhile == 2
+    assert len(world.hook.taken) == 4
+    assert world.hook.taken[1] == world.hook.taken[2]
+    assert await world.states() == [("drift.found", True, False)] * 3
+
+
+async def test_two_monitors_at_once_send_each_notification_once(world, database_url):
+    await world.subscribe("all", kinds=["drift"])
+    second = PostgresNotificationOutbox(database_url)
+    other = NotificationDelivery(second, world.receivers, world.telemetry, finish_seconds=5, now=world.clock)
+    for number in range(50):
+        await add_alert(world.database, an_alert(model=f"model-{number}"))
+
+    for delivery in (world.delivery, other):
+        await delivery.tick(EPOCH)
+    for delivery in (world.delivery, other):
+        await delivery.settle()
+    await second.close()
+
+    assert len(world.hook.requests) == len(set(world.hook.taken)) == 50
+
+
+async def test_what_a_receiver_refuses_is_given_up_and_the_next_one_goes_its_way(world):
+    await world.subscribe("all", kinds=["drift"])
+    world.hook.script = [(400, "", b"invalid_payload")]
+    for number in range(2):
+        await add_alert(world.database, an_alert(number=number))
+
+    await world.deliver(2)
+
+    assert await world.states() == [("drift.found", False, True), ("drift.found", True, False)]
+    assert world.telemetry.counts["notification_deliveries_total", "all", "given_up"] == 1
+
+
+async def test_what_waits_beyond_the_bound_or_for_no_subscription_is_given_up_the_oldest_first(world):
+    await world.subscribe("all", kinds=["drift"])
+    await world.subscribe("gone", kinds=["drift"])
+    for number in range(4):
+        await add_alert(world.database, an_alert(number=number))
+    await world.database.execute("DELETE FROM Subscription WHERE name = 'gone'")
+
+    (backlog,) = await world.outbox.tidy(3)
+    await world.deliver(4)
+
+    assert (backlog.name, backlog.waiting) == ("all", 3)
+    assert backlog.oldest_seconds >= 0
+    assert [event["data"]["summary"] for event in world.hook.events] == [f"churn drifts {one}" for one in (1, 2, 3)]
+    errors = await world.database.fetch("SELECT DISTINCT last_error FROM Notification WHERE delivered_at IS NULL")
+    assert {row[0] for row in errors} == {"more than 3 waited for this receiver", "the subscription was removed"}
+
+
+async def test_a_change_goes_on_when_its_notification_cannot_be_written(world):
+    await world.subscribe("all")
+    champion, challenger = await a_model(world.database)
+    await world.database.execute("ALTER TABLE Notification ADD CONSTRAINT none CHECK (FALSE) NOT VALID")
+
+    await world.database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 5", challenger)
+    await world.database.execute("SELECT understudy_rollback('churn')")
+
+    assert await world.database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
+    assert champion
+
+
+async def test_a_session_that_removes_a_subscription_holds_up_no_change(world, database_url):
+    await world.subscribe("all")
+    await a_model(world.database)
+    remover = await asyncpg.connect(database_url, timeout=10)
+    transaction = remover.transaction()
+    await transaction.start()
+    await remover.execute("DELETE FROM Subscription")
+
+    await asyncio.wait_for(world.database.execute("SELECT understudy_rollback('churn')"), 5)
+
+    await transaction.rollback()
+    await remover.close(timeout=5)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:1/s3cr3t-token", "ConnectError"),
+        ("http://169.254.169.254/s3cr3t-token", "is link-local"),
+        ("http://[::ffff:169.254.169.254]/s3cr3t-token", "is link-local"),
+        ("http://no-such-host.invalid/s3cr3t-token", "gaierror"),
+        ("http://s3cr3t-token@127.0.0.1:1/", "ConnectError"),
+        ("ftp://127.0.0.1/s3cr3t-token", "expected https://host/path"),
+    ],
+)
+async def test_an_address_that_cannot_be_or_may_not_be_called_is_an_answer_without_the_token(url, said):
+    receivers = HttpReceivers({"hook": url}, "test", timeout_seconds=TIMEOUT_SECONDS)
+    event = ModelEvent("1", "drift.found", Severity.WARNING, "churn", 0.0, {})
+
+    delivery = await receivers.send("hook", EventFormat.CLOUDEVENTS, event)
+    unknown = await receivers.send("nobody", EventFormat.CLOUDEVENTS, event)
+    await receivers.close()
+
+    assert delivery.status is None
+    assert said in delivery.detail
+    assert "s3cr3t" not in delivery.detail
+    assert "has no receiver nobody" in unknown.detail
+
+
+async def test_no_token_of_an_address_is_in_a_row_or_in_the_log(world, caplog):
+    await world.subscribe("all", kinds=["drift"])
+    world.hook.script = [(500, "", f"no hook /services/{TOKEN}".encode())]
+    await add_alert(world.database, an_alert())
+
+    with caplog.at_level(logging.DEBUG):
+        await world.deliver(2, 20)
+
+    rows = await world.database.fetch("SELECT Notification::TEXT || Subscription::TEXT FROM Notification, Subscription")
+    assert not [row for row in rows if TOKEN in row[0]]
+    assert not [said for said in caplog.messages if TOKEN in said]
+    assert len(world.hook.taken) == 1
