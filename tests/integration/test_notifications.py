@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import asyncpg
 import orjson
@@ -17,10 +18,13 @@ from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.notifications import TAKEN_SECONDS, PostgresNotificationOutbox
 from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.adapters.postgres.monitoring.subscriptions import PostgresSubscriptionStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind, Severity
 from understudy.core.alerts.events import EventFormat, ModelEvent
 from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.notifications import NewSubscription
+from understudy.ports.registry.registry import Actor
 
 EPOCH: Epoch = 1
 TIMEOUT_SECONDS = 1.0
@@ -412,3 +416,34 @@ async def test_no_token_of_an_address_is_in_a_row_or_in_the_log(world, caplog):
     assert not [row for row in rows if TOKEN in row[0]]
     assert not [said for said in caplog.messages if TOKEN in said]
     assert len(world.hook.taken) == 1
+
+
+async def test_under_their_own_roles_an_engineer_subscribes_and_a_monitor_delivers(world, database_url):
+    _, _, place = database_url.rpartition("@")
+    logins = {"engineer": f"e_{uuid4().hex[:12]}", "monitor": f"m_{uuid4().hex[:12]}"}
+    for role, name in logins.items():
+        await world.database.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret' IN ROLE understudy_{role}")
+    urls = {role: f"postgresql://{name}:secret@{place}" for role, name in logins.items()}
+    await a_model(world.database)
+    store = PostgresSubscriptionStore(urls["engineer"], timeout_seconds=5)
+    outbox = PostgresNotificationOutbox(urls["monitor"])
+    delivery = NotificationDelivery(outbox, world.receivers, world.telemetry, finish_seconds=5, now=world.clock)
+    try:
+        made = await store.add(NewSubscription("all", "hook"), Actor("another", "cli"))
+        await store.send_test("all", Actor("another", "cli"))
+        engineer = await asyncpg.connect(urls["engineer"], timeout=10)
+        await engineer.execute("UPDATE ServingPolicy SET shadow_percent = 7")
+        await engineer.close(timeout=5)
+        for _ in range(3):
+            await delivery.tick(EPOCH)
+            await delivery.settle()
+        await delivery.measure(EPOCH)
+    finally:
+        await outbox.close()
+        for name in logins.values():
+            await world.database.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+    assert made.created_by == logins["engineer"]
+    assert {event["type"] for event in world.hook.events} == {"understudy.policy.changed", "understudy.test.sent"}
+    assert {event["data"]["actor"] for event in world.hook.events} == {logins["engineer"]}
+    assert world.telemetry.gauges["notifications_waiting", "all"] == 0
