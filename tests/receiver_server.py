@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 from typing import Any, Self
 
 import orjson
@@ -14,9 +15,10 @@ Answer = tuple[int, str, bytes]
 
 
 class ReceiverServer:
-    """Answers as told, in order, and then 202."""
+    """Answers as told, in order, and then 202; over TLS where it has a context for that."""
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.script: list[Any] = []
         """``HANG``, ``KILL``, or an :data:`Answer`."""
         self.victim: int | None = None
@@ -30,8 +32,9 @@ class ReceiverServer:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
         return self
 
     async def __aexit__(self, *_exception: object) -> None:

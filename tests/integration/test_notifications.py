@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from uuid import uuid4
 import asyncpg
 import orjson
 import pytest
+from certificates import Authority
 from receiver_server import HANG, KILL, ReceiverServer
 
 from understudy.adapters.http.receivers import HttpReceivers
@@ -402,6 +404,29 @@ async def test_an_address_that_cannot_be_or_may_not_be_called_is_an_answer_witho
     assert said in delivery.detail
     assert "s3cr3t" not in delivery.detail
     assert "has no receiver nobody" in unknown.detail
+
+
+@pytest.mark.parametrize(("name", "status"), [("localhost", 202), ("elsewhere.example", None)])
+async def test_a_certificate_is_judged_by_the_receivers_name_though_an_address_is_connected_to(
+    tmp_path, monkeypatch, name, status
+):
+    authority = Authority(tmp_path / "authority")
+    certificate = authority.sign(name)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate.cert, certificate.key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.ca))
+    event = ModelEvent("1", "drift.found", Severity.WARNING, "churn", 0.0, {})
+
+    async with ReceiverServer(context) as server:
+        url = f"https://localhost:{server.port}/{TOKEN}"
+        receivers = HttpReceivers({"hook": url}, "test", timeout_seconds=5)
+        delivery = await receivers.send("hook", EventFormat.CLOUDEVENTS, event)
+        await receivers.close()
+
+    assert delivery.status == status
+    assert ("CERTIFICATE_VERIFY_FAILED" in delivery.detail) == (status is None)
+    assert TOKEN not in delivery.detail
+    assert [headers["host"] for headers, _ in server.requests] == [f"localhost:{server.port}"] * (status is not None)
 
 
 async def test_no_token_of_an_address_is_in_a_row_or_in_the_log(world, caplog):

@@ -67,7 +67,11 @@ class _Receiver:
         self._secrets = secret_parts(url)
         self._timeout_seconds = timeout_seconds
         self._client = httpx2.AsyncClient(
-            timeout=timeout_seconds, headers={"user-agent": "understudy"}, trust_env=False, limits=_LIMITS
+            timeout=timeout_seconds,
+            headers={"user-agent": "understudy"},
+            trust_env=False,
+            verify=httpx2.create_ssl_context(),  # which does read SSL_CERT_FILE
+            limits=_LIMITS,
         )
         # The loop's own threads also resolve Postgres' name: a name server that hangs must not take all of them.
         self._resolver = ThreadPoolExecutor(max_workers=1, thread_name_prefix="understudy-receiver")
@@ -82,32 +86,30 @@ class _Receiver:
             async with asyncio.timeout(self._timeout_seconds):
                 target = receiver_target(self._url)
                 addresses = await self._judged_addresses(target)
-                return await self._post_to_one(target, addresses, body, headers)
+                return await self._post_to_one(addresses, body, headers)
         except TimeoutError:
             return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
         except Exception as problem:  # noqa: BLE001 - an address may raise anything in the library; nothing was sent
             return Delivery(None, without_secrets(f"{type(problem).__name__}: {problem}", self._secrets))
 
-    async def _post_to_one(
-        self, target: Target, addresses: Sequence[Address], body: bytes, headers: Mapping[str, str]
-    ) -> Delivery:
+    async def _post_to_one(self, addresses: Sequence[Address], body: bytes, headers: Mapping[str, str]) -> Delivery:
         """Send to the first address that can be connected to."""
         for address in addresses[:-1]:
             try:
-                return await self._post(target, address, body, headers)
+                return await self._post(address, body, headers)
             except (httpx2.ConnectError, httpx2.ConnectTimeout):
                 continue
-        return await self._post(target, addresses[-1], body, headers)
+        return await self._post(addresses[-1], body, headers)
 
-    async def _post(self, target: Target, address: Address, body: bytes, headers: Mapping[str, str]) -> Delivery:
+    async def _post(self, address: Address, body: bytes, headers: Mapping[str, str]) -> Delivery:
         url = httpx2.URL(self._url)
-        host = url.netloc.decode()
+        host = url.netloc.decode()  # without user and password
         async with self._client.stream(
             "POST",
             url.copy_with(host=str(address)),
             content=body,
             headers={**headers, "host": host},
-            extensions={"sni_hostname": target.host},
+            extensions={"sni_hostname": url.raw_host.decode()},
         ) as response:
             return await delivery_of(response, self._secrets)
 

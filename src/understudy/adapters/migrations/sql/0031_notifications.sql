@@ -150,7 +150,9 @@ CREATE FUNCTION understudy_notify_rollout() RETURNS TRIGGER LANGUAGE plpgsql SEC
 BEGIN
     IF EXISTS (SELECT FROM Subscription) THEN
         PERFORM understudy_notify(
-            NEW.kind || '.' || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE lower(NEW.phase) END, 'info', NEW.model_name,
+            -- A version beside further arms is watched by a row of its own, whose guard_id is set.
+            CASE WHEN NEW.guard_id IS NULL THEN NEW.kind ELSE 'guard' END || '.'
+                || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE lower(NEW.phase) END, 'info', NEW.model_name,
             jsonb_build_object(
                 'rollout', NEW.id, 'champion', understudy_version_label(NEW.champion_version),
                 'challenger', understudy_version_label(NEW.challenger_version), 'phase', NEW.phase, 'step', NEW.step,
