@@ -355,6 +355,36 @@ async def test_what_waits_beyond_the_bound_or_for_no_subscription_is_given_up_th
     assert {row[0] for row in errors} == {"more than 3 waited for this receiver", "the subscription was removed"}
 
 
+@pytest.mark.parametrize(
+    ("function", "table"),
+    [
+        ("policy", "PolicyAudit"),
+        ("alert", "AlertOutbox"),
+        ("rollout", "Rollout"),
+        ("registry", "RegistryAudit"),
+        ("experiment", "Experiment"),
+        ("loading", "LoadedVersion"),
+    ],
+)
+async def test_a_trigger_that_is_hung_on_another_table_tells_nothing(world, function, table):
+    await world.subscribe("all")
+    await world.database.execute(
+        f"CREATE TEMP TABLE mine AS SELECT * FROM {table};"
+        " ALTER TABLE mine ADD COLUMN IF NOT EXISTS severity TEXT DEFAULT 'info';"
+        f" CREATE TRIGGER forge AFTER INSERT ON mine FOR EACH ROW EXECUTE FUNCTION understudy_notify_{function}()"
+    )
+
+    for column in ("model_name TEXT", "payload JSONB", "kind TEXT", "action TEXT", "state TEXT", "subject TEXT"):
+        await world.database.execute(f"ALTER TABLE mine ADD COLUMN IF NOT EXISTS {column}")
+    await world.database.execute(
+        "INSERT INTO mine (model_name, payload, kind, action, subject) VALUES ('forged', $1, 'rollout', 'insert', 'key')",
+        '{"kind": "drift", "summary": "forged"}',
+    )
+    await world.database.execute("DROP TABLE mine")
+
+    assert await world.states() == []
+
+
 async def test_a_change_goes_on_when_its_notification_cannot_be_written(world):
     await world.subscribe("all")
     champion, challenger = await a_model(world.database)

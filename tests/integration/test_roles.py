@@ -138,6 +138,10 @@ FUNCTIONS = {
         )
     },
     "understudy_notify(text, text, text, jsonb)": set(),
+    **{
+        f"understudy_notify_{what}()": set()
+        for what in ("policy", "alert", "rollout", "registry", "experiment", "loading")
+    },
     "understudy_test_subscription(text)": {ENGINEER},
     "understudy_entity_digest(text)": set(),
     "understudy_end_guard(text, text)": set(),

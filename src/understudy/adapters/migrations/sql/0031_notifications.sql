@@ -93,15 +93,15 @@ CREATE FUNCTION understudy_version_label(version_id BIGINT) RETURNS TEXT LANGUAG
     SELECT version FROM ModelVersion WHERE id = version_id
 $$;
 
--- The triggers act as the owner, since the login that changes a policy may not read subscriptions. An error of theirs never undoes the
--- change: a rollback goes on, and the server's log has the warning.
+-- The triggers act as the owner, since the login that changes a policy may not read subscriptions; on another table than their own
+-- they write nothing. An error of theirs never undoes the change: a rollback goes on, and the server's log has the warning.
 CREATE FUNCTION understudy_notify_policy() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     was     JSONB := coalesce(NEW.before, '{}');
     is_now  JSONB := coalesce(NEW.after, '{}');
     changed JSONB;
 BEGIN
-    IF EXISTS (SELECT FROM Subscription) THEN
+    IF TG_RELID = 'PolicyAudit'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
         SELECT jsonb_object_agg(key, jsonb_build_object('before', was -> key, 'after', is_now -> key)) INTO changed
         FROM jsonb_object_keys(was || is_now) AS key
         WHERE was -> key IS DISTINCT FROM is_now -> key AND key NOT IN ('salt', 'generation', 'updated_at', 'updated_by');
@@ -133,7 +133,7 @@ DECLARE
         WHEN 'drift' THEN 'drift.found'
         ELSE family || '.' || alert END;
 BEGIN
-    IF what IS NOT NULL THEN
+    IF TG_RELID = 'AlertOutbox'::REGCLASS AND what IS NOT NULL THEN
         PERFORM understudy_notify(what, NEW.severity, NEW.model_name, (NEW.payload - ARRAY['kind', 'environment', 'model_name',
             'occurred_at']) || jsonb_build_object('dedup_key', NEW.dedup_key));
     END IF;
@@ -148,7 +148,7 @@ CREATE TRIGGER alertoutbox_notify AFTER INSERT ON AlertOutbox
 
 CREATE FUNCTION understudy_notify_rollout() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF EXISTS (SELECT FROM Subscription) THEN
+    IF TG_RELID = 'Rollout'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
         PERFORM understudy_notify(
             -- A version beside further arms is watched by a row of its own, whose guard_id is set.
             CASE WHEN NEW.guard_id IS NULL THEN NEW.kind ELSE 'guard' END || '.'
@@ -171,7 +171,7 @@ CREATE TRIGGER rollout_notify_phase AFTER UPDATE OF phase ON Rollout
 -- Names of columns and no values: addresses and paths of the inside are not for a chat.
 CREATE FUNCTION understudy_notify_registry() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF EXISTS (SELECT FROM Subscription) THEN
+    IF TG_RELID = 'RegistryAudit'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
         PERFORM understudy_notify(
             'lifecycle.' || NEW.subject || CASE NEW.action WHEN 'insert' THEN '_added' WHEN 'update' THEN '_changed'
                 ELSE '_removed' END, 'info', NEW.model_name,
@@ -191,7 +191,7 @@ CREATE TRIGGER registryaudit_notify AFTER INSERT ON RegistryAudit
 
 CREATE FUNCTION understudy_notify_experiment() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 BEGIN
-    IF EXISTS (SELECT FROM Subscription) THEN
+    IF TG_RELID = 'Experiment'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
         PERFORM understudy_notify(
             'experiment.' || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE 'ended' END, 'info', NEW.model_name,
             jsonb_build_object(
@@ -212,7 +212,7 @@ CREATE FUNCTION understudy_notify_loading() RETURNS TRIGGER LANGUAGE plpgsql SEC
 DECLARE
     loaded ModelVersion;
 BEGIN
-    IF EXISTS (SELECT FROM Subscription) THEN
+    IF TG_RELID = 'LoadedVersion'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
         SELECT * INTO loaded FROM ModelVersion WHERE id = NEW.model_version_id;
         PERFORM understudy_notify(
             CASE NEW.state WHEN 'AVAILABLE' THEN 'lifecycle.loaded' WHEN 'ERROR' THEN 'lifecycle.load_failed'
