@@ -397,6 +397,22 @@ async def test_a_change_goes_on_when_its_notification_cannot_be_written(world):
     assert champion
 
 
+async def test_a_change_goes_on_though_another_session_holds_the_outbox(world, database_url):
+    await world.subscribe("all")
+    holder = await asyncpg.connect(database_url, timeout=10)
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute("LOCK TABLE Notification IN ACCESS EXCLUSIVE MODE")
+    await world.database.execute("SET statement_timeout = '3s'")
+
+    await add_alert(world.database, an_alert())
+
+    await transaction.rollback()
+    await holder.close(timeout=5)
+    assert await world.database.fetchval("SELECT count(*) FROM AlertOutbox") == 1
+    assert await world.states() == []
+
+
 async def test_a_session_that_removes_a_subscription_holds_up_no_change(world, database_url):
     await world.subscribe("all")
     await a_model(world.database)

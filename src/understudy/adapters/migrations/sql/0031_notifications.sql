@@ -94,7 +94,8 @@ CREATE FUNCTION understudy_version_label(version_id BIGINT) RETURNS TEXT LANGUAG
 $$;
 
 -- The triggers act as the owner, since the login that changes a policy may not read subscriptions; on another table than their own
--- they write nothing. An error of theirs never undoes the change: a rollback goes on, and the server's log has the warning.
+-- they write nothing. An error of theirs never undoes the change: a rollback goes on, and the server's log has the warning. They wait
+-- for no lock longer than 200 ms. What they cannot catch is the end of the statement itself: its statement_timeout, or its cancellation.
 CREATE FUNCTION understudy_notify_policy() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     was     JSONB := coalesce(NEW.before, '{}');
@@ -389,6 +390,13 @@ BEGIN
             'understudy_test_subscription', 'understudy_bound_subscriptions', 'understudy_version_label', 'understudy_rights')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
+    END LOOP;
+    FOR function IN
+        SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
+            'understudy_notify_policy', 'understudy_notify_alert', 'understudy_notify_rollout', 'understudy_notify_registry',
+            'understudy_notify_experiment', 'understudy_notify_loading')
+    LOOP
+        EXECUTE format('ALTER FUNCTION %s SET lock_timeout = ''200ms''', function);
     END LOOP;
     REVOKE EXECUTE ON FUNCTION
         understudy_notify(TEXT, TEXT, TEXT, JSONB), understudy_test_subscription(TEXT), understudy_notify_policy(),
