@@ -166,6 +166,20 @@ async def test_every_kind_of_change_is_told_by_the_transaction_that_makes_it(wor
     assert all(is_delivered for _, is_delivered, _ in await world.states())
 
 
+async def test_a_rollout_that_failed_is_a_warning(world):
+    _, challenger = await a_model(world.database)
+    await world.database.execute(
+        "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10, guard = 'alert'", challenger
+    )
+    await world.subscribe("bad", kinds=["guard"], severity="warning")
+
+    await world.database.execute(
+        "ALTER TABLE Rollout DISABLE TRIGGER rollout_guard; UPDATE Rollout SET phase = 'FAILED', finished_at = now()"
+    )
+
+    assert await world.states() == [("guard.failed", False, False)]
+
+
 async def test_a_receiver_gets_a_cloud_event_that_any_reader_of_the_standard_understands(world):
     await world.subscribe("drift", kinds=["drift"])
     await add_alert(world.database, an_alert())

@@ -153,7 +153,8 @@ BEGIN
         PERFORM understudy_notify(
             -- A version beside further arms is watched by a row of its own, whose guard_id is set.
             CASE WHEN NEW.guard_id IS NULL THEN NEW.kind ELSE 'guard' END || '.'
-                || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE lower(NEW.phase) END, 'info', NEW.model_name,
+                || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE lower(NEW.phase) END,
+            CASE NEW.phase WHEN 'FAILED' THEN 'warning' ELSE 'info' END, NEW.model_name,
             jsonb_build_object(
                 'rollout', NEW.id, 'champion', understudy_version_label(NEW.champion_version),
                 'challenger', understudy_version_label(NEW.challenger_version), 'phase', NEW.phase, 'step', NEW.step,
