@@ -108,6 +108,27 @@ async def test_rows_of_the_log_queue_behind_a_waiting_migration_no_longer_than_i
     assert queued_seconds <= max(ended_seconds, IMPATIENT.lock_seconds) + 1
 
 
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_notifications_come_and_go_beside_a_rollback_without_a_deadlock(at_revision, way):
+    below, revision = REVISIONS[REVISIONS.index("0031") - 1], "0031"
+    async with (
+        at_revision(below if way == "up" else revision) as (url, seen),
+        a_session(url, "monitor") as monitor,
+    ):
+        async with monitor.transaction():
+            await monitor.execute("SELECT FROM ServingPolicy FOR UPDATE; LOCK TABLE Rollout IN ROW EXCLUSIVE MODE")
+            move = migrations.upgrade(url, revision) if way == "up" else migrations.downgrade(url, below, lose_data=True)
+            migration = asyncio.create_task(move)
+            while not await seen.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL"):
+                assert not migration.done()
+                await asyncio.sleep(0.01)
+            for table in ("ServingPolicy", "PolicyAudit", "RegistryAudit", "AlertOutbox"):
+                await monitor.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
+        await migration
+
+        assert await migrations.current_revision(url) == (revision if way == "up" else below)
+
+
 async def test_whole_revisions_stay_when_a_later_one_gives_up_and_the_next_run_goes_on(at_revision):
     async with at_revision("0003") as (url, _):
         async with a_session(url, "report") as holder, holder.transaction():

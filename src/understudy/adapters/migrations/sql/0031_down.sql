@@ -1,3 +1,6 @@
+-- As on the way up. A trigger is dropped under a lock that readers wait for too.
+LOCK TABLE ServingPolicy IN EXCLUSIVE MODE;
+LOCK TABLE Rollout, Experiment, PolicyAudit, RegistryAudit, LoadedVersion, AlertOutbox IN ACCESS EXCLUSIVE MODE;
 DROP TRIGGER policyaudit_notify ON PolicyAudit;
 DROP TRIGGER alertoutbox_notify ON AlertOutbox;
 DROP TRIGGER rollout_notify_start ON Rollout;

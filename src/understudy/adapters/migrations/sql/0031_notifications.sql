@@ -1,6 +1,10 @@
 -- Notifications: who is told of which events, and the outbox that they wait in. A trigger writes them in the transaction of the
 -- change that they report, so that a change by SQL is told as one by a command is.
 
+-- In the order in which a rollback and a rollout take them, before anything else: otherwise one that is under way and this migration
+-- would wait for each other.
+LOCK TABLE ServingPolicy, Rollout, Experiment, PolicyAudit, RegistryAudit, LoadedVersion, AlertOutbox IN EXCLUSIVE MODE;
+
 -- Who is told of what. The address of a receiver is not here, since it may hold a token: the monitor's settings have it, by the
 -- receiver's name.
 CREATE TABLE Subscription (
