@@ -441,6 +441,27 @@ async def test_a_session_that_removes_a_subscription_holds_up_no_change(world, d
     await remover.close(timeout=5)
 
 
+async def test_subscriptions_that_are_made_at_once_do_not_pass_their_bound(world, database_url):
+    await world.database.execute(
+        "INSERT INTO Subscription (name, receiver) SELECT 's' || n, 'r' FROM generate_series(1, 99) n"
+    )
+    first = await asyncpg.connect(database_url, timeout=10)
+    transaction = first.transaction()
+    await transaction.start()
+    await first.execute("INSERT INTO Subscription (name, receiver) VALUES ('one', 'r')")
+    second = asyncio.create_task(
+        world.database.execute("INSERT INTO Subscription (name, receiver) VALUES ('more', 'r')")
+    )
+    pid, waits = world.database.get_server_pid(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $1"
+    while not second.done() and not await first.fetchval(waits, pid):
+        await asyncio.sleep(0.01)
+    await transaction.commit()
+    await first.close(timeout=5)
+
+    with pytest.raises(asyncpg.CheckViolationError, match="there are 100 subscriptions already"):
+        await second
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

@@ -57,6 +57,8 @@ CREATE INDEX notification_created_at ON Notification (created_at);
 -- Every event is written once for each subscription that asks for it.
 CREATE FUNCTION understudy_bound_subscriptions() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
+    -- One after the other, or two would each count without the other.
+    PERFORM pg_advisory_xact_lock(hashtextextended('understudy_subscription', 0));
     IF (SELECT count(*) FROM Subscription) >= 100 THEN
         PERFORM understudy_refuse('there are 100 subscriptions already',
                                   'Remove one: understudy subscription list shows what became of each.');
