@@ -128,7 +128,7 @@ def test_the_database_knows_the_kinds_that_a_subscription_may_ask_for():
 
 @pytest.mark.parametrize("kind", AlertKind)
 def test_every_alert_is_an_event_of_a_family_by_a_row_of_the_trigger_or_by_its_own_name(kind):
-    mapped = SQL.partition("what   TEXT := CASE alert")[2].partition("END;")[0]
+    mapped = SQL.partition("kind   TEXT := CASE alert")[2].partition("END;")[0]
     own = any(kind.value in kinds for kinds in FAMILIES.values())
 
     assert own or f"WHEN '{kind.value}' THEN" in mapped

@@ -79,20 +79,25 @@ CREATE TRIGGER notification_size BEFORE UPDATE OF last_error ON Notification
     EXECUTE FUNCTION understudy_refuse_size('last_error has at most 100000 bytes');
 
 -- Writes an event for every subscription that asks for it.
-CREATE FUNCTION understudy_notify(what TEXT, how_bad TEXT, model TEXT, told JSONB) RETURNS VOID LANGUAGE plpgsql AS $$
+CREATE FUNCTION understudy_notify(kind TEXT, severity TEXT, model TEXT, data JSONB) RETURNS VOID LANGUAGE plpgsql AS $$
+#variable_conflict use_column
 DECLARE
     event  UUID := gen_random_uuid();
     levels TEXT[] := ARRAY['info', 'warning', 'error', 'critical'];
 BEGIN
-    -- A receiver of CloudEvents need not take more than 64 KB; the rest is in the database.
-    IF octet_length(told::TEXT) > 60000 THEN
-        told := jsonb_build_object('summary', left(told ->> 'summary', 1000), 'left_out', 'the details were too long');
+    -- A receiver of CloudEvents need not take more than 64 KB; the rest is in the database. Who did what is short, and stays.
+    IF octet_length(data::TEXT) > 60000 THEN
+        data := jsonb_strip_nulls(jsonb_build_object(
+            'summary', left(data ->> 'summary', 1000), 'action', left(data ->> 'action', 100), 'actor', left(data ->> 'actor', 300),
+            'via', left(data ->> 'via', 300), 'reason', left(data ->> 'reason', 4000), 'generation', data -> 'generation',
+            'left_out', 'the details were too long'));
     END IF;
     INSERT INTO Notification (subscription_id, event_id, kind, severity, model_name, payload)
-    SELECT id, event, what, how_bad, model, told FROM Subscription
-    WHERE (model_name IS NULL OR model_name = model)
-      AND (kinds = '{}' OR what = ANY (kinds) OR split_part(what, '.', 1) = ANY (kinds))
-      AND array_position(levels, severity::TEXT) <= array_position(levels, how_bad);
+    SELECT one.id, event, understudy_notify.kind, understudy_notify.severity, model, data FROM Subscription AS one
+    WHERE (one.model_name IS NULL OR one.model_name = model)
+      AND (one.kinds = '{}' OR understudy_notify.kind = ANY (one.kinds)
+           OR split_part(understudy_notify.kind, '.', 1) = ANY (one.kinds))
+      AND array_position(levels, one.severity::TEXT) <= array_position(levels, understudy_notify.severity);
 END $$;
 
 CREATE FUNCTION understudy_version_label(version_id BIGINT) RETURNS TEXT LANGUAGE sql STABLE AS $$
@@ -104,20 +109,20 @@ $$;
 -- for no lock longer than 200 ms. What they cannot catch is the end of the statement itself: its statement_timeout, or its cancellation.
 CREATE FUNCTION understudy_notify_policy() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-    was     JSONB := coalesce(NEW.before, '{}');
-    is_now  JSONB := coalesce(NEW.after, '{}');
+    old_row JSONB := coalesce(NEW.before, '{}');
+    new_row JSONB := coalesce(NEW.after, '{}');
     changed JSONB;
 BEGIN
     IF TG_RELID = 'PolicyAudit'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
-        SELECT jsonb_object_agg(key, jsonb_build_object('before', was -> key, 'after', is_now -> key)) INTO changed
-        FROM jsonb_object_keys(was || is_now) AS key
-        WHERE was -> key IS DISTINCT FROM is_now -> key AND key NOT IN ('salt', 'generation', 'updated_at', 'updated_by');
+        SELECT jsonb_object_agg(key, jsonb_build_object('before', old_row -> key, 'after', new_row -> key)) INTO changed
+        FROM jsonb_object_keys(old_row || new_row) AS key
+        WHERE old_row -> key IS DISTINCT FROM new_row -> key AND key NOT IN ('salt', 'generation', 'updated_at', 'updated_by');
         PERFORM understudy_notify('policy.changed', 'info', NEW.model_name, jsonb_build_object(
             'action', NEW.action, 'generation', NEW.generation, 'actor', NEW.actor, 'via', NEW.via, 'reason', NEW.reason,
             'changed', coalesce(changed, '{}'),
             'versions', (SELECT jsonb_object_agg(id, version) FROM ModelVersion WHERE model_name = NEW.model_name
-                AND to_jsonb(id) IN (was -> 'champion_version', was -> 'challenger_version', was -> 'shadow_version',
-                    is_now -> 'champion_version', is_now -> 'challenger_version', is_now -> 'shadow_version'))));
+                AND to_jsonb(id) IN (old_row -> 'champion_version', old_row -> 'challenger_version', old_row -> 'shadow_version',
+                    new_row -> 'champion_version', new_row -> 'challenger_version', new_row -> 'shadow_version'))));
     END IF;
     RETURN NULL;
 EXCEPTION WHEN OTHERS THEN
@@ -131,7 +136,7 @@ CREATE FUNCTION understudy_notify_alert() RETURNS TRIGGER LANGUAGE plpgsql SECUR
 DECLARE
     alert  TEXT := NEW.payload ->> 'kind';
     family TEXT := CASE NEW.payload #>> '{details,kind}' WHEN 'guard' THEN 'guard' ELSE 'rollout' END;
-    what   TEXT := CASE alert
+    kind   TEXT := CASE alert
         WHEN 'canary_rolled_back' THEN family || '.rolled_back'
         WHEN 'rollout_needs_human' THEN family || '.needs_human'
         WHEN 'rollout_stalled' THEN family || '.stalled'
@@ -140,8 +145,8 @@ DECLARE
         WHEN 'drift' THEN 'drift.found'
         ELSE family || '.' || alert END;
 BEGIN
-    IF TG_RELID = 'AlertOutbox'::REGCLASS AND what IS NOT NULL THEN
-        PERFORM understudy_notify(what, NEW.severity, NEW.model_name, (NEW.payload - ARRAY['kind', 'environment', 'model_name',
+    IF TG_RELID = 'AlertOutbox'::REGCLASS AND kind IS NOT NULL THEN
+        PERFORM understudy_notify(kind, NEW.severity, NEW.model_name, (NEW.payload - ARRAY['kind', 'environment', 'model_name',
             'occurred_at']) || jsonb_build_object('dedup_key', NEW.dedup_key));
     END IF;
     RETURN NULL;
@@ -240,9 +245,9 @@ CREATE TRIGGER loadedversion_notify AFTER UPDATE OF state ON LoadedVersion
     EXECUTE FUNCTION understudy_notify_loading();
 
 -- Queues one notification by which a person sees whether a receiver takes them; NULL: there is no such subscription.
-CREATE FUNCTION understudy_test_subscription(named TEXT) RETURNS BIGINT LANGUAGE plpgsql SECURITY DEFINER AS $$
+CREATE FUNCTION understudy_test_subscription(name TEXT) RETURNS BIGINT LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
-    tested BIGINT := (SELECT id FROM Subscription WHERE name = named);
+    tested BIGINT := (SELECT one.id FROM Subscription AS one WHERE one.name = understudy_test_subscription.name);
     queued BIGINT;
 BEGIN
     IF tested IS NOT NULL THEN
