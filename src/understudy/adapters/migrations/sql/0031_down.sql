@@ -10,6 +10,16 @@ DROP TRIGGER experiment_notify_start ON Experiment;
 DROP TRIGGER experiment_notify_end ON Experiment;
 DROP TRIGGER loadedversion_notify_first ON LoadedVersion;
 DROP TRIGGER loadedversion_notify ON LoadedVersion;
+CREATE OR REPLACE FUNCTION understudy_count_texts(erasure BIGINT, entity TEXT) RETURNS BIGINT
+LANGUAGE plpgsql STABLE SECURITY DEFINER AS $$
+DECLARE
+    one EntityErasure := understudy_open_erasure(erasure, entity);
+BEGIN
+    RETURN (SELECT count(*) FROM (
+        SELECT reason FROM PolicyAudit UNION ALL SELECT reason FROM RegistryAudit UNION ALL SELECT reason FROM Rollout
+        UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT reason FROM EntityErasure UNION ALL SELECT note FROM ApiKey
+    ) AS written (words) WHERE strpos(words, entity) > 0);
+END $$;
 DROP TABLE Notification, Subscription;
 DROP FUNCTION understudy_notify_policy();
 DROP FUNCTION understudy_notify_alert();
@@ -147,5 +157,6 @@ $$;
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION understudy_rights() SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION understudy_count_texts(BIGINT, TEXT) SET search_path = %I, pg_temp', current_schema());
 END $$;
 SELECT understudy_grant_roles();

@@ -258,6 +258,19 @@ BEGIN
     RETURN queued;
 END $$;
 
+-- As before, and the reasons that notifications hold: of an event once, however many subscriptions it was written for.
+CREATE OR REPLACE FUNCTION understudy_count_texts(erasure BIGINT, entity TEXT) RETURNS BIGINT
+LANGUAGE plpgsql STABLE SECURITY DEFINER AS $$
+DECLARE
+    one EntityErasure := understudy_open_erasure(erasure, entity);
+BEGIN
+    RETURN (SELECT count(*) FROM (
+        SELECT reason FROM PolicyAudit UNION ALL SELECT reason FROM RegistryAudit UNION ALL SELECT reason FROM Rollout
+        UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT reason FROM EntityErasure UNION ALL SELECT note FROM ApiKey
+        UNION ALL (SELECT DISTINCT ON (event_id) payload ->> 'reason' FROM Notification)
+    ) AS written (words) WHERE strpos(words, entity) > 0);
+END $$;
+
 -- The whole list again, with the two tables.
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
@@ -399,7 +412,7 @@ BEGIN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_notify', 'understudy_notify_policy', 'understudy_notify_alert', 'understudy_notify_rollout',
             'understudy_notify_registry', 'understudy_notify_experiment', 'understudy_notify_loading',
-            'understudy_test_subscription', 'understudy_bound_subscriptions', 'understudy_version_label', 'understudy_rights')
+            'understudy_test_subscription', 'understudy_bound_subscriptions', 'understudy_count_texts', 'understudy_version_label', 'understudy_rights')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
