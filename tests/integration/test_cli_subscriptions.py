@@ -6,6 +6,8 @@ import time
 import asyncpg
 from command import CommandLine
 
+from understudy.adapters.postgres.monitoring import subscriptions
+
 
 async def test_a_subscription_is_added_listed_and_removed(understudy: CommandLine, database: asyncpg.Connection):
     added = await understudy.beside(
@@ -36,6 +38,21 @@ async def test_a_subscription_is_added_listed_and_removed(understudy: CommandLin
     assert removed.code == 0
     assert gone.code == 4
     assert await database.fetchval("SELECT count(*) FROM Subscription") == 0
+
+
+async def test_no_list_of_subscriptions_reads_every_notification(database: asyncpg.Connection):
+    await database.execute(
+        """INSERT INTO Subscription (name, receiver) SELECT 's' || n, 'r' FROM generate_series(1, 20) n;
+           INSERT INTO Notification (subscription_id, event_id, kind, severity, payload, delivered_at, next_attempt_at)
+           SELECT one.id, gen_random_uuid(), 'drift.found', 'info', '{}',
+                  CASE WHEN n % 50 <> 0 THEN now() END, CASE WHEN n % 100 = 0 THEN 'infinity' ELSE now() END
+           FROM Subscription AS one, generate_series(1, 500) n;
+           ANALYZE Notification"""
+    )
+
+    plan = await database.fetch(f"EXPLAIN {subscriptions._RECORDS}")  # noqa: S608, SLF001 - the query itself is judged
+
+    assert not [row[0] for row in plan if "Seq Scan on notification" in row[0]]
 
 
 async def test_what_does_not_fit_is_refused_in_words(understudy: CommandLine, database: asyncpg.Connection):

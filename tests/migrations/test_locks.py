@@ -21,6 +21,10 @@ IMPATIENT = Patience(lock_seconds=1)
 IN_NOBODYS_WAY = ("0010", "0011", "0013", "0014", "0020", "0029")
 """Revisions that need no lock on what was there."""
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'predictionlog'::regclass"
+WAITING_HERE = """
+    SELECT count(*) FROM pg_locks
+    WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 LOG_ROW = (
     "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms)"
     " SELECT min(id), 'late', repeat('ab', 32), '{}', 3 FROM ModelVersion"
@@ -119,7 +123,7 @@ async def test_notifications_come_and_go_beside_a_rollback_without_a_deadlock(at
             await monitor.execute("SELECT FROM ServingPolicy FOR UPDATE; LOCK TABLE Rollout IN ROW EXCLUSIVE MODE")
             move = migrations.upgrade(url, revision) if way == "up" else migrations.downgrade(url, below, lose_data=True)
             migration = asyncio.create_task(move)
-            while not await seen.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted AND relation IS NOT NULL"):
+            while not await seen.fetchval(WAITING_HERE):
                 assert not migration.done()
                 await asyncio.sleep(0.01)
             for table in ("ServingPolicy", "PolicyAudit", "RegistryAudit", "AlertOutbox"):

@@ -524,6 +524,17 @@ NOTIFICATION = Table(
         postgresql_where=text("delivered_at IS NULL AND next_attempt_at < 'infinity'"),
     ),
     Index("notification_created_at", "created_at"),
+    Index(
+        "notification_delivered",
+        "subscription_id",
+        "delivered_at",
+        postgresql_where=text("delivered_at IS NOT NULL"),
+    ),
+    Index(
+        "notification_given_up",
+        "subscription_id",
+        postgresql_where=text("delivered_at IS NULL AND next_attempt_at = 'infinity'"),
+    ),
 )
 
 PREDICTION_WINDOW = Table(

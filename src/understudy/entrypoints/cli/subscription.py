@@ -99,7 +99,8 @@ def remove(*, name: Name, dry_run: DryRun = False, as_json: AsJson = False) -> N
     gone = with_session(lambda session: session.subscriptions.remove(name, dry_run=dry_run))
     waits = f"; {gone.waiting} notifications that wait are given up" if gone.waiting else ""
     said = f"Would remove {name}{waits}; nothing was changed." if dry_run else f"✔ {name} is removed{waits}"
-    show({"subscription": _document(gone), "dry_run": dry_run}, said, as_json=as_json)
+    document = {**gone.subscription._asdict(), "waiting": gone.waiting}
+    show({"subscription": document, "dry_run": dry_run}, said, as_json=as_json)
 
 
 @app.command("test")

@@ -39,6 +39,14 @@ class SubscriptionRecord(NamedTuple):
     """Why the one that waits longest was not taken, without secrets; ``None``: it has not been tried."""
 
 
+class RemovedSubscription(NamedTuple):
+    """A subscription that is gone, or would be."""
+
+    subscription: NewSubscription
+    waiting: int
+    """What waited for its receiver, and is given up."""
+
+
 class NotificationRecord(NamedTuple):
     """What became of one notification so far."""
 
@@ -62,7 +70,7 @@ class SubscriptionStore(Protocol):
     async def list_all(self) -> Sequence[SubscriptionRecord]:
         """Return every subscription, by name."""
 
-    async def remove(self, name: str, *, dry_run: bool = False) -> SubscriptionRecord:
+    async def remove(self, name: str, *, dry_run: bool = False) -> RemovedSubscription:
         """Remove a subscription; what waits for its receiver is given up.
 
         Raises:

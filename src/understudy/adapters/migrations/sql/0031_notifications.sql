@@ -53,6 +53,10 @@ CREATE TABLE Notification (
 CREATE INDEX notification_waiting ON Notification (subscription_id, model_name, id)
     WHERE delivered_at IS NULL AND next_attempt_at < 'infinity';
 CREATE INDEX notification_created_at ON Notification (created_at);
+-- For lists of subscriptions: when a receiver last took one, and how many were given up.
+CREATE INDEX notification_delivered ON Notification (subscription_id, delivered_at) WHERE delivered_at IS NOT NULL;
+CREATE INDEX notification_given_up ON Notification (subscription_id)
+    WHERE delivered_at IS NULL AND next_attempt_at = 'infinity';
 
 -- Every event is written once for each subscription that asks for it.
 CREATE FUNCTION understudy_bound_subscriptions() RETURNS TRIGGER LANGUAGE plpgsql AS $$

@@ -11,11 +11,17 @@ from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.core.alerts.alerts import Severity
 from understudy.core.alerts.events import EventFormat
 from understudy.errors import AlreadyRegistered, NotRegistered, PolicyRefused
-from understudy.ports.monitoring.notifications import NewSubscription, NotificationRecord, SubscriptionRecord
+from understudy.ports.monitoring.notifications import (
+    NewSubscription,
+    NotificationRecord,
+    RemovedSubscription,
+    SubscriptionRecord,
+)
 from understudy.ports.registry.registry import Actor
 
 _ADD = """
     INSERT INTO Subscription (name, receiver, format, model_name, kinds, severity) VALUES ($1, $2, $3, $4, $5, $6)
+    RETURNING *, 0 AS waiting, 0 AS given_up, NULL::timestamptz AS delivered_at, NULL AS last_error
 """
 _RECORDS = """
     SELECT one.*, (
@@ -28,7 +34,13 @@ _RECORDS = """
         WHERE subscription_id = one.id AND delivered_at IS NULL AND next_attempt_at < 'infinity'
           AND last_error IS NOT NULL
         ORDER BY id LIMIT 1) AS last_error
-    FROM Subscription AS one WHERE $1::text IS NULL OR name = $1 ORDER BY name
+    FROM Subscription AS one ORDER BY name
+"""
+_ONE = """
+    SELECT one.*, (
+        SELECT count(*) FROM Notification
+        WHERE subscription_id = one.id AND delivered_at IS NULL AND next_attempt_at < 'infinity') AS waiting
+    FROM Subscription AS one WHERE name = $1
 """
 _REMOVE = "DELETE FROM Subscription WHERE name = $1"
 _TEST = "SELECT understudy_test_subscription($1)"
@@ -45,7 +57,7 @@ class PostgresSubscriptionStore(SessionPerCall):
         async with self._transaction() as connection:
             await sign(connection, actor)
             try:
-                await connection.execute(
+                row = await connection.fetchrow(
                     _ADD, new.name, new.receiver, new.format, new.model_name, list(new.kinds), new.severity
                 )
             except asyncpg.UniqueViolationError:
@@ -55,18 +67,20 @@ class PostgresSubscriptionStore(SessionPerCall):
                 if words is not None:
                     raise PolicyRefused(words.detail, hint=words.hint) from None
                 raise PolicyRefused(said.message or str(said), hint=said.hint) from None
-            return await _record(connection, new.name)
+            return _of_row(row)
 
     async def list_all(self) -> Sequence[SubscriptionRecord]:
         async with self._transaction() as connection:
-            return [_of_row(row) for row in await connection.fetch(_RECORDS, None)]
+            return [_of_row(row) for row in await connection.fetch(_RECORDS)]
 
-    async def remove(self, name: str, *, dry_run: bool = False) -> SubscriptionRecord:
+    async def remove(self, name: str, *, dry_run: bool = False) -> RemovedSubscription:
         async with self._transaction() as connection:
-            found = await _record(connection, name)
+            row = await connection.fetchrow(_ONE, name)
+            if row is None:
+                raise _no_subscription(name)
             if not dry_run:
                 await connection.execute(_REMOVE, name)
-            return found
+            return RemovedSubscription(_asked(row), row["waiting"])
 
     async def send_test(self, name: str, actor: Actor) -> int:
         async with self._transaction() as connection:
@@ -91,15 +105,8 @@ class PostgresSubscriptionStore(SessionPerCall):
                 yield connection
 
 
-async def _record(connection: asyncpg.Connection, name: str) -> SubscriptionRecord:
-    row = await connection.fetchrow(_RECORDS, name)
-    if row is None:
-        raise _no_subscription(name)
-    return _of_row(row)
-
-
-def _of_row(row: asyncpg.Record) -> SubscriptionRecord:
-    subscription = NewSubscription(
+def _asked(row: asyncpg.Record) -> NewSubscription:
+    return NewSubscription(
         row["name"],
         row["receiver"],
         EventFormat(row["format"]),
@@ -107,8 +114,11 @@ def _of_row(row: asyncpg.Record) -> SubscriptionRecord:
         tuple(row["kinds"]),
         Severity(row["severity"]),
     )
+
+
+def _of_row(row: asyncpg.Record) -> SubscriptionRecord:
     return SubscriptionRecord(
-        subscription,
+        _asked(row),
         row["created_by"],
         row["created_at"],
         row["waiting"],
