@@ -157,7 +157,8 @@ class NotificationDelivery:
         return sent
 
     async def _keep(self, subscription: DueSubscription, notification: QueuedNotification, delivery: Delivery) -> Sent:
-        wait_seconds = next_notification_seconds(notification.attempts, delivery)
+        age_seconds = self._now() - notification.queued_at
+        wait_seconds = next_notification_seconds(notification.attempts, delivery, age_seconds)
         log = _log.info if wait_seconds is not None else _log.error
         log(
             "notification.not_delivered",

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from understudy.adapters.memory.notifications import TAKEN_SECONDS, MemoryNotificationOutbox, MemoryReceivers
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.alerts.alerts import Delivery, Severity
-from understudy.core.alerts.events import MAX_ATTEMPTS, EventFormat, ModelEvent
+from understudy.core.alerts.events import MAX_AGE_SECONDS, EventFormat, ModelEvent
 from understudy.errors import RegistryUnavailable
 from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.ports.monitoring.notifications import QueuedNotification
@@ -72,7 +72,7 @@ async def test_a_receiver_that_takes_nothing_is_asked_once_a_tick_and_again_when
             world.clock.now += 0.5
         waits.append(world.clock.now - 0.5 - began)
 
-    assert waits == [0.0, 0.5, 1.5, 1.5, 7.5]
+    assert waits == [0.0, 0.5, 1.5, 3.5, 7.5]
     assert world.taken() == ["id-churn-0"]
 
 
@@ -170,17 +170,25 @@ async def test_an_outbox_that_is_away_in_a_round_is_asked_again_at_the_next_tick
     assert world.taken() == ["id-churn-0"]
 
 
-async def test_a_notification_that_is_never_taken_is_given_up_and_the_next_one_follows():
-    world = World(receivers=MemoryReceivers(hook=[Delivery(500, "broken")] * MAX_ATTEMPTS))
-    for number in range(2):
-        world.outbox.add(an_event(number))
+async def test_a_notification_that_is_never_taken_is_given_up_after_a_day_whatever_was_asked_for_and_the_next_one_follows():
+    answers = [Delivery(503, "broken", retry_after_seconds=number % 2 * 3_600.0) for number in range(40)]
+    world = World(receivers=MemoryReceivers(hook=answers))
+    began = world.clock.now
+    world.outbox.add(an_event(0), now=began)
+    world.outbox.add(an_event(1), now=began + MAX_AGE_SECONDS)
 
+    while not world.outbox.errors["ops"]:
+        await world.deliver()
+        world.clock.now += 300
+    given_up_after = world.clock.now - began
+    answers.clear()
     while not world.taken():
         await world.deliver()
         world.clock.now += 300
 
     assert world.taken() == ["id-churn-1"]
-    assert world.outbox.errors == {"ops": ["500 broken"]}
+    assert MAX_AGE_SECONDS <= given_up_after <= MAX_AGE_SECONDS + 2 * 3_600
+    assert world.outbox.errors == {"ops": ["503 broken"]}
     assert world.telemetry.counts["notification_deliveries_total", "ops", "given_up"] == 1
 
 

@@ -74,7 +74,7 @@ class MemoryNotificationOutbox:
         for row in taken:
             row.attempts += 1
             row.next_attempt_at = now + TAKEN_SECONDS
-        return [QueuedNotification(row.id, row.event, row.attempts) for row in taken]
+        return [QueuedNotification(row.id, row.event, row.attempts, row.added_at) for row in taken]
 
     async def delivered(self, notification_id: int) -> None:
         """Mark a notification as delivered."""
@@ -118,7 +118,7 @@ class MemoryReceivers:
         self.taken: dict[str, list[ModelEvent]] = {}
         """Every accepted event, in order, by receiver."""
         self.has_taken = asyncio.Event()
-        self._answers = {name: list(given) for name, given in answers.items()}
+        self._answers = {name: given if isinstance(given, list) else list(given) for name, given in answers.items()}
 
     async def send(self, receiver: str, _event_format: EventFormat, event: ModelEvent) -> Delivery:
         """Return the next answer; an accepted event is kept."""

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from understudy.core.alerts.alerts import Delivery, Severity, next_attempt_seconds
+from understudy.core.alerts.alerts import MAX_WAIT_SECONDS, Delivery, Severity, next_attempt_seconds
 from understudy.core.alerts.recent_changes import policy_change
 
-MAX_ATTEMPTS = 300
-"""Of one notification: at the longest wait between two, that is a day."""
+MAX_AGE_SECONDS = 86_400.0
+"""Of a notification: one that fails when it is older is given up. It is sent at least once, however old it is."""
 MAX_WAITING = 10_000
 """Notifications of one subscription that wait; older ones are given up."""
 MAX_EVENT_BYTES = 64 * 1024
@@ -96,12 +96,18 @@ def event_body(event: ModelEvent, event_format: EventFormat, environment: str) -
     return _cloud_event(event, environment)
 
 
-def next_notification_seconds(attempts: int, delivery: Delivery) -> float | None:
+def next_notification_seconds(attempts: int, delivery: Delivery, age_seconds: float) -> float | None:
     """Return how long to wait before a notification is sent again; ``None``: it is given up.
 
-    As alerts are, but for :data:`MAX_ATTEMPTS`: an alert is sent for as long as it takes.
+    As alerts are, but for two things: it is given up with :data:`MAX_AGE_SECONDS`, and a receiver's Retry-After only
+    lengthens the wait that doubles from a second, so that a short one does not have the receiver asked all day.
     """
-    return None if attempts >= MAX_ATTEMPTS else next_attempt_seconds(attempts, delivery)
+    wait_seconds = next_attempt_seconds(attempts, delivery)
+    if wait_seconds is None or age_seconds >= MAX_AGE_SECONDS:
+        return None
+    if delivery.retry_after_seconds is None:
+        return wait_seconds
+    return max(wait_seconds, min(2.0 ** min(max(attempts, 1) - 1, 32), MAX_WAIT_SECONDS))
 
 
 def _cloud_event(event: ModelEvent, environment: str) -> bytes:

@@ -100,6 +100,8 @@ class QueuedNotification(NamedTuple):
     event: ModelEvent
     attempts: int
     """Times that it was taken to be sent, this one included."""
+    queued_at: float
+    """Seconds since the epoch."""
 
 
 class Backlog(NamedTuple):

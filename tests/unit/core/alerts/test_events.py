@@ -10,7 +10,7 @@ from understudy.core.alerts.alerts import AlertKind, Delivery, Severity
 from understudy.core.alerts.events import (
     FAMILIES,
     KINDS,
-    MAX_ATTEMPTS,
+    MAX_AGE_SECONDS,
     MAX_EVENT_BYTES,
     MAX_TEXT_CHARACTERS,
     TEST_KIND,
@@ -111,12 +111,19 @@ def test_a_row_that_a_person_wrote_by_hand_is_told_as_it_is():
     assert cloud(event)["data"] == {"changed": "all of it", "summary": "churn: policy changed"}
 
 
-def test_a_notification_is_given_up_after_so_many_attempts_or_once_it_is_refused():
-    assert next_notification_seconds(1, Delivery(503)) == 1.0
-    assert next_notification_seconds(MAX_ATTEMPTS - 1, Delivery(None)) == 300.0
-    assert next_notification_seconds(MAX_ATTEMPTS, Delivery(None)) is None
-    assert next_notification_seconds(1, Delivery(400)) is None
-    assert next_notification_seconds(1, Delivery(429, retry_after_seconds=40.0)) == 40.0
+def test_a_notification_is_given_up_once_it_is_a_day_old_or_refused():
+    assert next_notification_seconds(1, Delivery(503), 0.0) == 1.0
+    assert next_notification_seconds(10_000, Delivery(None), MAX_AGE_SECONDS - 1) == 300.0
+    assert next_notification_seconds(1, Delivery(None), MAX_AGE_SECONDS) is None
+    assert next_notification_seconds(1, Delivery(400), 0.0) is None
+
+
+def test_what_a_receiver_asks_for_only_lengthens_the_wait():
+    assert next_notification_seconds(1, Delivery(429, retry_after_seconds=40.0), 0.0) == 40.0
+    assert next_notification_seconds(1, Delivery(429, retry_after_seconds=2.0), 0.0) == 2.0
+    assert next_notification_seconds(5, Delivery(503, retry_after_seconds=1.0), 0.0) == 16.0
+    assert next_notification_seconds(300, Delivery(503, retry_after_seconds=1.0), 0.0) == 300.0
+    assert next_notification_seconds(300, Delivery(503, retry_after_seconds=9_000.0), 0.0) == 3_600.0
 
 
 def test_the_database_knows_the_kinds_that_a_subscription_may_ask_for():

@@ -111,4 +111,4 @@ def _queued(row: asyncpg.Record) -> QueuedNotification:
     event = ModelEvent(
         str(row["event_id"]), row["kind"], Severity(row["severity"]), row["model_name"], row["created_at"], data
     )
-    return QueuedNotification(row["id"], event, row["attempts"])
+    return QueuedNotification(row["id"], event, row["attempts"], row["created_at"])
