@@ -4,6 +4,7 @@ Triggers of the database write them in the transaction of the change that they r
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -42,6 +43,10 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 KINDS = tuple(name for family, kinds in FAMILIES.items() for name in (family, *(f"{family}.{kind}" for kind in kinds)))
 """What a subscription may ask for: whole families, and single kinds."""
 TEST_KIND = "test.sent"
+MAX_KEPT_CHARACTERS = 1_000
+_PLAIN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b", "](": "]\u200b("}
+_KEPT = ("action", "actor", "via", "reason", "dedup_key")
+"""Of an event whose details are left out."""
 _PLACES = ("version", "server", "code", "experiment", "metric", "champion", "challenger", "waiting_for", "columns")
 _CONTENT_TYPES = {"cloudevents": "application/cloudevents+json; charset=utf-8", "slack": "application/json"}
 
@@ -129,10 +134,12 @@ def _cloud_event(event: ModelEvent, environment: str) -> bytes:
         **({} if event.model_name is None else {"subject": event.model_name}),
     }
     words = _cut(event.words, MAX_TEXT_CHARACTERS)
-    whole = orjson.dumps({**document, "data": {**event.data, "summary": words}})
-    if len(whole) <= MAX_EVENT_BYTES:
-        return whole
-    return orjson.dumps({**document, "data": {"summary": words, "left_out": "the details were too long"}})
+    with suppress(TypeError):  # nested too deep to be written
+        whole = orjson.dumps({**document, "data": {**event.data, "summary": words}})
+        if len(whole) <= MAX_EVENT_BYTES:
+            return whole
+    kept = {name: _cut(value, MAX_KEPT_CHARACTERS) for name, value in event.data.items() if _is_kept(name, value)}
+    return orjson.dumps({**document, "data": {**kept, "summary": words, "left_out": "the details were too long"}})
 
 
 def _slack_text(event: ModelEvent, environment: str) -> str:
@@ -140,11 +147,18 @@ def _slack_text(event: ModelEvent, environment: str) -> str:
 
     Source:
         Slack, "Formatting text for app surfaces": ``&``, ``<`` and ``>`` are escaped; without that a name could
-        mention everyone of a channel.
+        mention everyone of a channel. Mattermost, "Mention people in messages" and "Format messages": ``@`` before a
+        name mentions it, also in what a webhook posts, and ``[text](address)`` is a link; a space of no width behind
+        the first sign ends both.
     """
     over = "Over" if event.data.get("action") == "resolve" else event.severity.capitalize()
-    text = _cut(f"{over}: {event.words} [{environment}, {event.kind}]", MAX_TEXT_CHARACTERS)
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = f"{over}: {event.words} [{environment}, {event.kind}]"
+    for sign, plain in _PLAIN.items():
+        text = text.replace(sign, plain)
+    if len(text) <= MAX_TEXT_CHARACTERS:
+        return text
+    whole, ampersand, rest = text[: MAX_TEXT_CHARACTERS - 1].rpartition("&")
+    return f"{whole if ampersand and ';' not in rest else text[: MAX_TEXT_CHARACTERS - 1]}…"
 
 
 def _policy_words(_family: str, _kind: str, data: Mapping[str, Any]) -> str:
@@ -152,8 +166,12 @@ def _policy_words(_family: str, _kind: str, data: Mapping[str, Any]) -> str:
     before, after = ({name: values.get(side) for name, values in changed.items()} for side in ("before", "after"))
     labels = {int(version_id): label for version_id, label in (data.get("versions") or {}).items()}
     action = data.get("action")
-    words = policy_change(None if action == "insert" else before, None if action == "delete" else after, labels)
-    return f"{words}, by {data.get('actor')} via {data.get('via')}"
+    if action == "insert" and not changed:  # too long to be told
+        words = "policy made"
+    else:
+        words = policy_change(None if action == "insert" else before, None if action == "delete" else after, labels)
+    actor = data.get("actor")
+    return f"{words}, by {actor} via {data.get('via')}" if actor else words
 
 
 def _test_words(_family: str, _kind: str, data: Mapping[str, Any]) -> str:
@@ -167,6 +185,10 @@ def _plain_words(family: str, kind: str, data: Mapping[str, Any]) -> str:
 
 def _value_words(value: Any) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _is_kept(name: str, value: Any) -> bool:
+    return name in _KEPT and isinstance(value, str)
 
 
 def _cut(text: str, most: int) -> str:

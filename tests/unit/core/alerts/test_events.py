@@ -84,6 +84,22 @@ def test_a_cloud_event_has_the_attributes_of_the_standard():
             "Info: churn: lifecycle version changed, version 7, columns labels [prod, lifecycle.version_changed]",
         ),
         (
+            an_event("policy.changed", Severity.INFO, action="update", actor="bo", via="sql", changed={}),
+            "Info: churn: policy changed, by bo via sql [prod, policy.changed]",
+        ),
+        (
+            an_event("policy.changed", Severity.INFO, action="insert", actor="bo", via="sql", left_out="too long"),
+            "Info: churn: policy made, by bo via sql [prod, policy.changed]",
+        ),
+        (
+            an_event("policy.changed", Severity.INFO, left_out="too long"),
+            "Info: churn: policy changed [prod, policy.changed]",
+        ),
+        (
+            an_event(summary="@channel @all @here [look](https://elsewhere.example)"),
+            "Warning: @\u200bchannel @\u200ball @\u200bhere [look]\u200b(https://elsewhere.example) [prod, drift.found]",
+        ),
+        (
             ModelEvent(ID, TEST_KIND, Severity.INFO, None, 0.0, {"actor": "dana"}),
             "Info: a test of this subscription, sent by dana; nothing happened [prod, test.sent]",
         ),
@@ -94,15 +110,35 @@ def test_a_chat_reads_one_line_in_which_no_name_can_mention_others(event, said):
 
 
 def test_an_event_that_is_too_long_keeps_its_sentence_and_leaves_its_details_out():
-    event = an_event(summary="s" * 10_000, details={"rows": ["x" * 100] * 1_000})
+    event = an_event(summary="s" * 10_000, actor="dana", action="trigger", details={"rows": ["x" * 100] * 1_000})
 
     body = event_body(event, EventFormat.CLOUDEVENTS, "prod")
 
     assert len(body) <= MAX_EVENT_BYTES
     data = orjson.loads(body)["data"]
-    assert data["left_out"] == "the details were too long"
+    assert data.items() >= {
+        "left_out": "the details were too long", "actor": "dana", "action": "trigger",
+    }.items()  # fmt: skip
     assert len(data["summary"]) == MAX_TEXT_CHARACTERS
     assert len(text(event)) == MAX_TEXT_CHARACTERS
+
+
+def test_a_line_is_cut_after_it_was_escaped_and_between_two_signs():
+    found = text(an_event(summary="&" * 10_000))
+
+    assert len(found) <= MAX_TEXT_CHARACTERS
+    assert found.endswith("&amp;…")
+
+
+def test_details_that_are_nested_too_deep_are_left_out():
+    details: object = 1
+    for _ in range(300):
+        details = [details]
+
+    assert cloud(an_event(summary="churn v7 drifts", details=details))["data"] == {
+        "summary": "churn v7 drifts",
+        "left_out": "the details were too long",
+    }
 
 
 def test_a_row_that_a_person_wrote_by_hand_is_told_as_it_is():

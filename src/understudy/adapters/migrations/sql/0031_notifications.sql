@@ -94,6 +94,7 @@ BEGIN
         data := jsonb_strip_nulls(jsonb_build_object(
             'summary', left(data ->> 'summary', 1000), 'action', left(data ->> 'action', 100), 'actor', left(data ->> 'actor', 300),
             'via', left(data ->> 'via', 300), 'reason', left(data ->> 'reason', 4000), 'generation', data -> 'generation',
+            'dedup_key', left(data ->> 'dedup_key', 300),
             'left_out', 'the details were too long'));
     END IF;
     INSERT INTO Notification (subscription_id, event_id, kind, severity, model_name, payload)
