@@ -29,6 +29,8 @@ class ReceiverServer:
         """Ids of the events that were answered with 2xx, or taken before a kill."""
         self.arrived = asyncio.Event()
         self.url = ""
+        self.connections = 0
+        """How many were made."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
@@ -53,6 +55,7 @@ class ReceiverServer:
         return [body for _, body in self.requests]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

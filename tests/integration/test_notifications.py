@@ -3,10 +3,12 @@
 import asyncio
 import logging
 import signal
+import socket
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import uuid4
 
@@ -468,7 +470,7 @@ async def test_subscriptions_that_are_made_at_once_do_not_pass_their_bound(world
         ("http://127.0.0.1:1/s3cr3t-token", "ConnectError"),
         ("http://169.254.169.254/s3cr3t-token", "is link-local"),
         ("http://[::ffff:169.254.169.254]/s3cr3t-token", "is link-local"),
-        ("http://no-such-host.invalid/s3cr3t-token", "gaierror"),
+        ("http://no-such-host.invalid/s3cr3t-token", "NameNotResolved"),
         ("http://s3cr3t-token@127.0.0.1:1/", "ConnectError"),
         ("ftp://127.0.0.1/s3cr3t-token", "expected https://host/path"),
     ],
@@ -484,6 +486,7 @@ async def test_an_address_that_cannot_be_or_may_not_be_called_is_an_answer_witho
     assert delivery.status is None
     assert said in delivery.detail
     assert "s3cr3t" not in delivery.detail
+    assert "no-such-host" not in delivery.detail
     assert "has no receiver nobody" in unknown.detail
 
 
@@ -507,7 +510,51 @@ async def test_a_certificate_is_judged_by_the_receivers_name_though_an_address_i
     assert delivery.status == status
     assert ("CERTIFICATE_VERIFY_FAILED" in delivery.detail) == (status is None)
     assert TOKEN not in delivery.detail
+    assert "localhost" not in delivery.detail
     assert [headers["host"] for headers, _ in server.requests] == [f"localhost:{server.port}"] * (status is not None)
+
+
+@contextmanager
+def a_port_that_drops_packets(host: str, port: int) -> Iterator[None]:
+    """A socket whose queue of connections is full: the kernel drops whatever asks for one more."""
+    with ExitStack() as stack:
+        full = stack.enter_context(socket.socket())
+        full.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        full.bind((host, port))
+        full.listen(0)
+        for _ in range(3):
+            queued = stack.enter_context(socket.socket())
+            queued.setblocking(False)
+            queued.connect_ex((host, port))
+        yield
+
+
+async def test_an_address_that_drops_packets_leaves_time_for_the_next_one(world):
+    port = world.hook.port
+    event = ModelEvent("1", "drift.found", Severity.WARNING, "churn", 0.0, {})
+    receivers = HttpReceivers(
+        {"hook": f"http://dual.example:{port}/"},
+        "test",
+        timeout_seconds=2.0,
+        resolve=lambda _host, _port: ["127.0.0.2", "127.0.0.1"],
+    )
+
+    with a_port_that_drops_packets("127.0.0.2", port):
+        delivery = await receivers.send("hook", EventFormat.CLOUDEVENTS, event)
+    await receivers.close()
+
+    assert delivery.status == 202
+
+
+async def test_a_receiver_that_answers_in_a_few_words_keeps_its_connection(world):
+    event = ModelEvent("1", "drift.found", Severity.WARNING, "churn", 0.0, {})
+    world.hook.script = [(200, "", b"ok " * 300)] * 3
+
+    for _ in range(3):
+        await world.receivers.send("hook", EventFormat.CLOUDEVENTS, event)
+
+    assert len(world.hook.requests) == 3
+    assert world.hook.connections == 1
 
 
 async def test_no_token_of_an_address_is_in_a_row_or_in_the_log(world, caplog):

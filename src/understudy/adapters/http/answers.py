@@ -1,5 +1,6 @@
 """What an HTTP receiver answered: its outcome, when it wants to be asked again, and its words without our secrets."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,14 +12,22 @@ import httpx2
 from understudy.core.alerts.alerts import Delivery, Outcome
 
 _DETAIL_BYTES = 500
+_DRAIN_BYTES = 1_024
+_DRAIN_SECONDS = 0.5
 _MIN_SECRET = 6
 """Characters: a shorter part of an address is no token, and redacting it would make errors unreadable."""
 
 
 async def delivery_of(response: httpx2.Response, secrets: Sequence[str]) -> Delivery:
-    """Return a receiver's answer, of whose body no more is read than is kept."""
+    """Return a receiver's answer, of whose body no more is read than is kept.
+
+    Of a 2xx a little is read and dropped: only a body that was read to its end leaves a connection to be used again.
+    """
     delivery = Delivery(response.status_code, retry_after_seconds=_retry_after_seconds(response))
     if delivery.outcome is Outcome.DELIVERED:
+        with suppress(TimeoutError, httpx2.HTTPError):  # it took the event, whatever becomes of its body
+            async with asyncio.timeout(_DRAIN_SECONDS):
+                await _beginning(response, _DRAIN_BYTES)
         return delivery
     said = await _beginning(response, _DETAIL_BYTES + max(map(len, secrets), default=0))
     return delivery._replace(detail=without_secrets(said, secrets)[:_DETAIL_BYTES])
@@ -54,7 +63,7 @@ async def _beginning(response: httpx2.Response, most_bytes: int) -> str:
     found = b""
     async for part in response.aiter_raw():
         found += part
-        if len(found) >= most_bytes:
+        if len(found) > most_bytes:
             break
     return found[:most_bytes].decode(errors="replace")
 
