@@ -157,6 +157,40 @@ async def test_what_is_given_up_holds_nothing_up_and_never_comes_again(world):
     assert await world.due(later(10**6)) == []
 
 
+async def test_what_is_given_up_meanwhile_is_not_revived_by_its_sender(world):
+    for event in (FIRST, SECOND):
+        await world.add(event)
+    (taken,) = await world.due(later())
+    await world.outbox.tidy(1)
+
+    await world.outbox.failed(taken.id, "said by a slower sender", 0.0)
+
+    assert ids(await world.due(later())) == [SECOND.id]
+
+
+async def test_a_long_run_takes_what_was_due_when_it_began_and_reserves_it_from_now_on(world):
+    for event in (FIRST, OF_VISITS):
+        await world.add(event)
+    began = later()
+    (one,) = [found for found in await world.outbox.due_subscriptions(began) if found.name == "one"]
+
+    taken = await world.outbox.due(one.id, began + TAKEN_SECONDS, 10, due_by=began)
+    meanwhile = await world.due(began + 2 * TAKEN_SECONDS - 1)
+
+    assert ids(list(taken)) == [FIRST.id, OF_VISITS.id]
+    assert meanwhile == []
+
+
+async def test_a_subscription_whose_oldest_events_wait_for_their_time_has_nothing_due(world):
+    for event in (FIRST, SECOND):
+        await world.add(event)
+    now = later()
+    for one in await world.outbox.due_subscriptions(now):
+        await world.outbox.due(one.id, now, 10)
+
+    assert list(await world.outbox.due_subscriptions(now)) == []
+
+
 async def test_what_waits_is_told_and_what_is_too_much_is_given_up_the_oldest_first(world):
     for event in (FIRST, SECOND):
         await world.add(event)

@@ -354,6 +354,31 @@ async def test_what_a_receiver_refuses_is_given_up_and_the_next_one_goes_its_way
     assert world.telemetry.counts["notification_deliveries_total", "all", "given_up"] == 1
 
 
+@pytest.mark.parametrize("value", ["1e400", "[" * 1_100 + "]" * 1_100])
+async def test_a_payload_that_no_reader_takes_is_given_up_and_holds_up_no_other(world, value):
+    await world.subscribe("all", kinds=["drift"])
+    for model, payload in (("churn", f'{{"value": {value}}}'), ("visits", "{}")):
+        await world.database.execute(
+            "INSERT INTO Notification (subscription_id, event_id, kind, severity, model_name, payload)"
+            " SELECT id, gen_random_uuid(), 'drift.found', 'info', $1, $2::jsonb FROM Subscription",
+            model,
+            payload,
+        )
+
+    await world.deliver()
+
+    assert await world.states() == [("drift.found", False, True), ("drift.found", True, False)]
+
+
+async def test_a_subscription_that_is_removed_is_sent_nothing_more_by_a_task_under_way(world):
+    await world.subscribe("all", kinds=["drift"])
+    await add_alert(world.database, an_alert())
+    (one,) = await world.outbox.due_subscriptions(world.clock())
+    await world.database.execute("DELETE FROM Subscription")
+
+    assert list(await world.outbox.due(one.id, world.clock(), 10)) == []
+
+
 async def test_what_waits_beyond_the_bound_or_for_no_subscription_is_given_up_the_oldest_first(world):
     await world.subscribe("all", kinds=["drift"])
     await world.subscribe("gone", kinds=["drift"])

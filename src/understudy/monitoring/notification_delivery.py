@@ -12,8 +12,8 @@ from enum import StrEnum
 
 import structlog
 
-from understudy.core.alerts.alerts import Delivery, Outcome
-from understudy.core.alerts.events import MAX_WAITING, next_notification_seconds
+from understudy.core.alerts.alerts import MAX_ASKED_WAIT_SECONDS, Delivery, Outcome
+from understudy.core.alerts.events import MAX_WAITING, EventFormat, ModelEvent, next_notification_seconds
 from understudy.errors import UnderstudyError
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.notifications import (
@@ -28,6 +28,8 @@ _log = structlog.get_logger(__name__)
 
 AT_ONCE = 20
 """Notifications of one subscription that are sent at the same time, each of another model."""
+CHAT_AT_ONCE = 2
+"""Of one that leads to a chat. Source: Slack, "Rate limits": a webhook takes about one message a second."""
 _COUNTED, _WAITING, _OLDEST = "notification_deliveries_total", "notifications_waiting", "notification_oldest_seconds"
 
 
@@ -66,6 +68,8 @@ class NotificationDelivery:
         self._now = now
         self._running: dict[asyncio.Task[None], int] = {}
         """Each with its subscription."""
+        self._not_before: dict[str, float] = {}
+        """By receiver, when it wants to be asked again, as it said."""
         self._is_stopping = False
         self._known: set[str] = set()
         """Names of the subscriptions that have series."""
@@ -80,7 +84,8 @@ class NotificationDelivery:
         """
         self._is_stopping = False
         for subscription in await self._outbox.due_subscriptions(self._now()):
-            if subscription.id not in self._running.values():
+            is_ready = self._now() >= self._not_before.get(subscription.receiver, 0.0)
+            if is_ready and subscription.id not in self._running.values():
                 task = asyncio.create_task(self._deliver(subscription))
                 self._running[task] = subscription.id
                 task.add_done_callback(self._forget)
@@ -123,11 +128,11 @@ class NotificationDelivery:
         self._running.pop(task, None)
 
     async def _deliver(self, subscription: DueSubscription) -> None:
-        """Send what is due now: as long as the receiver takes some of each round."""
+        """Send what is due now, round after round, until one in which the receiver takes nothing or asks for time."""
         began_at = self._now()
         try:
-            while not self._is_stopping and (taken := await self._outbox.due(subscription.id, began_at, AT_ONCE)):
-                if Sent.DELIVERED not in await self._send_all(subscription, taken):
+            while not self._is_stopping and (taken := await self._take(subscription, began_at)):
+                if Sent.TRY_AGAIN in (sent := await self._send_all(subscription, taken)) and len({*sent}) == 1:
                     break
         except Exception as problem:  # noqa: BLE001 - logged, and the next tick begins anew; other receivers go on
             _log.warning(
@@ -136,6 +141,14 @@ class NotificationDelivery:
                 problem=f"{type(problem).__name__}: {problem}",
                 exc_info=not isinstance(problem, UnderstudyError),
             )
+
+    async def _take(self, subscription: DueSubscription, due_by: float) -> Sequence[QueuedNotification]:
+        """Take what was due when the task began; reserved from now on, however long ago that was."""
+        now = self._now()
+        if now < self._not_before.get(subscription.receiver, now):
+            return []
+        at_once = CHAT_AT_ONCE if subscription.format is EventFormat.SLACK else AT_ONCE
+        return await self._outbox.due(subscription.id, now, at_once, due_by=due_by)
 
     async def _send_all(self, subscription: DueSubscription, taken: Sequence[QueuedNotification]) -> list[Sent]:
         """Send notifications of different models; every one is tried before a problem of any is raised."""
@@ -147,16 +160,34 @@ class NotificationDelivery:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _send(self, subscription: DueSubscription, notification: QueuedNotification) -> Sent:
-        delivery = await self._receivers.send(subscription.receiver, subscription.format, notification.event)
-        if delivery.outcome is Outcome.DELIVERED:
-            await self._outbox.delivered(notification.id)
-            sent = Sent.DELIVERED
+        if notification.event is None:
+            sent = await self._give_up_unreadable(subscription, notification)
         else:
-            sent = await self._keep(subscription, notification, delivery)
+            delivery = await self._receivers.send(subscription.receiver, subscription.format, notification.event)
+            if delivery.outcome is Outcome.DELIVERED:
+                await self._outbox.delivered(notification.id)
+                sent = Sent.DELIVERED
+            else:
+                self._hold_off(subscription.receiver, delivery)
+                sent = await self._keep(subscription, notification, notification.event, delivery)
         self._telemetry.count(_COUNTED, subscription.name, sent.value)
         return sent
 
-    async def _keep(self, subscription: DueSubscription, notification: QueuedNotification, delivery: Delivery) -> Sent:
+    def _hold_off(self, receiver: str, delivery: Delivery) -> None:
+        """Remember a receiver's Retry-After, which is for all of its subscriptions and models."""
+        asked_seconds = delivery.retry_after_seconds
+        if asked_seconds is not None and delivery.outcome is Outcome.TRY_AGAIN:
+            until = self._now() + min(asked_seconds, MAX_ASKED_WAIT_SECONDS)
+            self._not_before[receiver] = max(until, self._not_before.get(receiver, until))
+
+    async def _give_up_unreadable(self, subscription: DueSubscription, notification: QueuedNotification) -> Sent:
+        _log.error("notification.unreadable", subscription=subscription.name, notification=notification.id)
+        await self._outbox.failed(notification.id, "its payload cannot be read", None)
+        return Sent.GIVEN_UP
+
+    async def _keep(
+        self, subscription: DueSubscription, notification: QueuedNotification, event: ModelEvent, delivery: Delivery
+    ) -> Sent:
         age_seconds = self._now() - notification.queued_at
         wait_seconds = next_notification_seconds(notification.attempts, delivery, age_seconds)
         log = _log.info if wait_seconds is not None else _log.error
@@ -164,8 +195,8 @@ class NotificationDelivery:
             "notification.not_delivered",
             subscription=subscription.name,
             receiver=subscription.receiver,
-            event_id=notification.event.id,
-            kind=notification.event.kind,
+            event_id=event.id,
+            kind=event.kind,
             attempts=notification.attempts,
             status=delivery.status,
             detail=delivery.detail,

@@ -154,10 +154,12 @@ async def test_an_outbox_that_is_away_in_a_round_is_asked_again_at_the_next_tick
     class AwayOutbox(MemoryNotificationOutbox):
         is_away = True
 
-        async def due(self, subscription_id: int, now: float, limit: int) -> Sequence[QueuedNotification]:
+        async def due(
+            self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+        ) -> Sequence[QueuedNotification]:
             if self.is_away:
                 raise RegistryUnavailable
-            return await super().due(subscription_id, now, limit)
+            return await super().due(subscription_id, now, limit, due_by=due_by)
 
     world, outbox = World(), AwayOutbox(("ops", "hook"))
     world.delivery = world.delivers_from(outbox)
@@ -190,6 +192,62 @@ async def test_a_notification_that_is_never_taken_is_given_up_after_a_day_whatev
     assert world.taken() == ["id-churn-1"]
     assert MAX_AGE_SECONDS <= given_up_after <= MAX_AGE_SECONDS + 2 * 3_600
     assert world.outbox.errors == {"ops": ["503 broken"]}
+    assert world.telemetry.counts["notification_deliveries_total", "ops", "given_up"] == 1
+
+
+async def test_a_long_run_reserves_what_it_takes_from_then_on():
+    class Slow(MemoryReceivers):
+        async def send(self, receiver: str, event_format: EventFormat, event: ModelEvent, /) -> Delivery:
+            world.clock.now += TAKEN_SECONDS
+            assert not await world.outbox.due_subscriptions(world.clock.now - 1)
+            return await super().send(receiver, event_format, event)
+
+    world = World(receivers=Slow())
+    for number in range(3):
+        world.outbox.add(an_event(number))
+
+    await world.deliver()
+
+    assert world.taken() == ["id-churn-0", "id-churn-1", "id-churn-2"]
+
+
+async def test_a_receiver_that_asks_for_time_gets_it_for_all_models_and_subscriptions():
+    receivers = MemoryReceivers(hook=[Delivery(429, retry_after_seconds=30.0)])
+    world = World(("a", "hook"), ("b", "hook"), ("c", "other"), receivers=receivers)
+    world.outbox.add(an_event())
+    del world.outbox.subscriptions["b"]
+    await world.deliver()
+    world.outbox.subscriptions["b"] = "hook"
+    world.outbox.add(an_event(1, "visits"))
+
+    world.clock.now += 29
+    await world.deliver()
+    too_early = world.taken()
+    world.clock.now += 1
+    await world.deliver()
+
+    assert too_early == []
+    assert sorted(world.taken()) == ["id-churn-0", "id-churn-0", "id-visits-1", "id-visits-1"]
+    assert world.taken("other") == ["id-churn-0", "id-visits-1"]
+
+
+async def test_what_cannot_be_read_is_given_up_and_the_others_go_on():
+    class Unreadable(MemoryNotificationOutbox):
+        async def due(
+            self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+        ) -> Sequence[QueuedNotification]:
+            taken = await super().due(subscription_id, now, limit, due_by=due_by)
+            return [one._replace(event=None) if one.id == 1 else one for one in taken]
+
+    world, outbox = World(), Unreadable(("ops", "hook"))
+    world.delivery = world.delivers_from(outbox)
+    for number in range(2):
+        outbox.add(an_event(number))
+
+    await world.deliver()
+
+    assert world.taken() == ["id-churn-1"]
+    assert outbox.errors == {"ops": ["its payload cannot be read"]}
     assert world.telemetry.counts["notification_deliveries_total", "ops", "given_up"] == 1
 
 

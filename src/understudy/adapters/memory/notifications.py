@@ -57,20 +57,20 @@ class MemoryNotificationOutbox:
 
     async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
         """Return those with a row that is due."""
-        due = {row.subscription for row in self._rows if row.waits and row.next_attempt_at <= now}
         return [
             DueSubscription(self._ids[name], name, receiver, EventFormat.CLOUDEVENTS)
             for name, receiver in self.subscriptions.items()
-            if name in due
+            if any(row.next_attempt_at <= now for row in self._heads(name))
         ]
 
-    async def due(self, subscription_id: int, now: float, limit: int) -> Sequence[QueuedNotification]:
+    async def due(
+        self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+    ) -> Sequence[QueuedNotification]:
         """Take the oldest of each model, if it is due."""
-        heads: dict[str | None, _Row] = {}
-        for row in self._rows:
-            if row.waits and self._ids[row.subscription] == subscription_id:
-                heads.setdefault(row.event.model_name, row)
-        taken = sorted((row for row in heads.values() if row.next_attempt_at <= now), key=lambda row: row.id)[:limit]
+        name = next((name for name in self.subscriptions if self._ids[name] == subscription_id), None)
+        by = now if due_by is None else due_by
+        heads = [] if name is None else self._heads(name)
+        taken = sorted((row for row in heads if row.next_attempt_at <= by), key=lambda row: row.id)[:limit]
         for row in taken:
             row.attempts += 1
             row.next_attempt_at = now + TAKEN_SECONDS
@@ -83,7 +83,7 @@ class MemoryNotificationOutbox:
     async def failed(self, notification_id: int, error: str, next_attempt_at: float | None) -> None:
         """Keep a notification for a later attempt; ``None``: only for an operator to read."""
         row = self._row(notification_id)
-        if not row.is_delivered:
+        if row.waits:
             row.last_error = error
             row.next_attempt_at = _NEVER if next_attempt_at is None else next_attempt_at
 
@@ -102,6 +102,14 @@ class MemoryNotificationOutbox:
 
     async def close(self) -> None:
         """Nothing is open."""
+
+    def _heads(self, name: str) -> list[_Row]:
+        """Return the oldest row of each model that waits."""
+        heads: dict[str | None, _Row] = {}
+        for row in self._rows:
+            if row.waits and row.subscription == name:
+                heads.setdefault(row.event.model_name, row)
+        return list(heads.values())
 
     def _row(self, notification_id: int) -> _Row:
         return next(row for row in self._rows if row.id == notification_id)

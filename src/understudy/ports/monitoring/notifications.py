@@ -97,7 +97,8 @@ class QueuedNotification(NamedTuple):
     """An event on its way to one subscription's receiver."""
 
     id: int
-    event: ModelEvent
+    event: ModelEvent | None
+    """``None``: what the row holds cannot be read."""
     attempts: int
     """Times that it was taken to be sent, this one included."""
     queued_at: float
@@ -119,18 +120,26 @@ class NotificationOutbox(Protocol):
     async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
         """Return the subscriptions that have a notification whose time has come."""
 
-    async def due(self, subscription_id: int, now: float, limit: int) -> Sequence[QueuedNotification]:
+    async def due(
+        self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+    ) -> Sequence[QueuedNotification]:
         """Take up to ``limit`` due notifications, oldest first, so that no other monitor takes them for a minute.
 
         Of each model only the oldest one that waits is ever taken: the next one follows once it is delivered or given
-        up.
+        up. None is taken once the subscription is removed.
+
+        Args:
+            subscription_id: Whose.
+            now: The minute begins here.
+            limit: Most of them.
+            due_by: Only those whose time had come by then; ``None``: by now.
         """
 
     async def delivered(self, notification_id: int) -> None:
         """Take a notification out."""
 
     async def failed(self, notification_id: int, error: str, next_attempt_at: float | None) -> None:
-        """Keep a notification until a later time, or (``None``) give it up; one that was delivered stays so."""
+        """Keep a notification until a later time, or (``None``) give it up; one that is delivered or given up stays so."""
 
     async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
         """Give up what waits beyond a number, the oldest first, and for no subscription; return what still waits."""

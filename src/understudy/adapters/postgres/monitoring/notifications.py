@@ -1,6 +1,7 @@
 """``NotificationOutbox`` in Postgres: the rows that triggers write in the transactions of changes (migration 0031)."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import asyncpg
 import orjson
@@ -28,10 +29,11 @@ _TAKE = f"""
         WHERE subscription_id = $1 AND {_WAITS} ORDER BY model_name, id),
     taken AS (
         SELECT row.id FROM Notification AS row
-        WHERE row.id IN (SELECT id FROM oldest WHERE next_attempt_at <= to_timestamp($2) ORDER BY id LIMIT $3)
+        WHERE EXISTS (SELECT FROM Subscription WHERE id = $1)
+          AND row.id IN (SELECT id FROM oldest WHERE next_attempt_at <= to_timestamp($2) ORDER BY id LIMIT $3)
           AND row.delivered_at IS NULL AND row.next_attempt_at <= to_timestamp($2)
         FOR UPDATE OF row SKIP LOCKED)
-    UPDATE Notification AS row SET attempts = attempts + 1, next_attempt_at = to_timestamp($2 + $4)
+    UPDATE Notification AS row SET attempts = attempts + 1, next_attempt_at = to_timestamp($4)
     FROM taken WHERE row.id = taken.id
     RETURNING row.id, row.event_id, row.kind, row.severity, row.model_name, row.payload, row.attempts,
               extract(epoch FROM row.created_at)::float8 AS created_at
@@ -40,7 +42,7 @@ _DELIVERED = "UPDATE Notification SET delivered_at = now(), last_error = NULL WH
 _FAILED = """
     UPDATE Notification
     SET last_error = $2, next_attempt_at = CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE to_timestamp($3) END
-    WHERE id = $1 AND delivered_at IS NULL
+    WHERE id = $1 AND delivered_at IS NULL AND next_attempt_at < 'infinity'
 """
 _OVERFLOW = f"""
     UPDATE Notification
@@ -78,9 +80,12 @@ class PostgresNotificationOutbox:
             rows = await connection.fetch(_DUE_SUBSCRIPTIONS, now)
         return [DueSubscription(row["id"], row["name"], row["receiver"], EventFormat(row["format"])) for row in rows]
 
-    async def due(self, subscription_id: int, now: float, limit: int) -> Sequence[QueuedNotification]:
+    async def due(
+        self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+    ) -> Sequence[QueuedNotification]:
+        by = now if due_by is None else due_by
         async with self._kept.use() as connection:
-            rows = await connection.fetch(_TAKE, subscription_id, now, limit, TAKEN_SECONDS)
+            rows = await connection.fetch(_TAKE, subscription_id, by, limit, now + TAKEN_SECONDS)
         return [_queued(row) for row in sorted(rows, key=lambda row: int(row["id"]))]
 
     async def delivered(self, notification_id: int) -> None:
@@ -106,9 +111,11 @@ class PostgresNotificationOutbox:
 
 def _queued(row: asyncpg.Record) -> QueuedNotification:
     """Return a row as it is sent; one that a person wrote by hand may hold any JSON, which is told as it is."""
-    payload = orjson.loads(row["payload"])
-    data = payload if isinstance(payload, dict) else {"value": payload}
-    event = ModelEvent(
-        str(row["event_id"]), row["kind"], Severity(row["severity"]), row["model_name"], row["created_at"], data
-    )
+    event = None
+    with suppress(ValueError):  # a number that is too large, or brackets that are too deep, for any reader
+        payload = orjson.loads(row["payload"])
+        data = payload if isinstance(payload, dict) else {"value": payload}
+        event = ModelEvent(
+            str(row["event_id"]), row["kind"], Severity(row["severity"]), row["model_name"], row["created_at"], data
+        )
     return QueuedNotification(row["id"], event, row["attempts"], row["created_at"])
