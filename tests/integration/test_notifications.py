@@ -20,6 +20,7 @@ from receiver_server import HANG, KILL, ReceiverServer
 
 from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.monitoring import notifications
 from understudy.adapters.postgres.monitoring.notifications import TAKEN_SECONDS, PostgresNotificationOutbox
 from understudy.adapters.postgres.monitoring.outbox import add_alert
 from understudy.adapters.postgres.monitoring.subscriptions import PostgresSubscriptionStore
@@ -377,6 +378,24 @@ async def test_a_subscription_that_is_removed_is_sent_nothing_more_by_a_task_und
     await world.database.execute("DELETE FROM Subscription")
 
     assert list(await world.outbox.due(one.id, world.clock(), 10)) == []
+
+
+async def test_asking_what_is_due_costs_a_step_for_each_model_and_not_for_each_event(world):
+    await world.subscribe("all", kinds=["drift"])
+    await world.database.execute(
+        """INSERT INTO Notification (subscription_id, event_id, kind, severity, model_name, payload, next_attempt_at)
+           SELECT id, gen_random_uuid(), 'drift.found', 'info', 'model-' || n % 10, '{}', now() + INTERVAL '1 hour'
+           FROM Subscription, generate_series(1, 20000) n"""
+    )
+    await world.database.execute("VACUUM ANALYZE Notification")
+
+    plan = await world.database.fetchval(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {notifications._DUE_SUBSCRIPTIONS}",  # noqa: SLF001 - it is judged
+        world.clock(),
+    )
+    (top,) = orjson.loads(plan)
+
+    assert top["Plan"]["Shared Hit Blocks"] + top["Plan"]["Shared Read Blocks"] < 200
 
 
 async def test_what_waits_beyond_the_bound_or_for_no_subscription_is_given_up_the_oldest_first(world):

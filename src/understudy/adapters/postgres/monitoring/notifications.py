@@ -16,17 +16,28 @@ TAKEN_SECONDS = 60.0
 _ERROR_CHARACTERS = 1_000
 _WAITS = "delivered_at IS NULL AND next_attempt_at < 'infinity'"
 
+# The oldest that waits of each model, by the index notification_waiting: one step for each model, however many wait.
+_HEADS = f"""
+    WITH RECURSIVE head AS (
+        (SELECT id, model_name, next_attempt_at FROM Notification
+         WHERE subscription_id = {{of}} AND model_name IS NOT NULL AND {_WAITS} ORDER BY model_name, id LIMIT 1)
+        UNION ALL
+        SELECT following.* FROM head, LATERAL (
+            SELECT id, model_name, next_attempt_at FROM Notification
+            WHERE subscription_id = {{of}} AND model_name > head.model_name AND {_WAITS}
+            ORDER BY model_name, id LIMIT 1) AS following)
+    SELECT id, next_attempt_at FROM head
+    UNION ALL
+    (SELECT id, next_attempt_at FROM Notification
+     WHERE subscription_id = {{of}} AND model_name IS NULL AND {_WAITS} ORDER BY id LIMIT 1)
+"""  # noqa: S608 - a constant
 _DUE_SUBSCRIPTIONS = f"""
     SELECT id, name, receiver, format FROM Subscription AS one
-    WHERE EXISTS (SELECT FROM Notification WHERE subscription_id = one.id AND {_WAITS}
-                  AND next_attempt_at <= to_timestamp($1))
+    WHERE EXISTS (SELECT FROM ({_HEADS.format(of="one.id")}) AS oldest WHERE next_attempt_at <= to_timestamp($1))
     ORDER BY id
 """  # noqa: S608 - a constant
-# By the index notification_waiting: the oldest of each model is the first of its entries.
 _TAKE = f"""
-    WITH oldest AS (
-        SELECT DISTINCT ON (model_name) id, next_attempt_at FROM Notification
-        WHERE subscription_id = $1 AND {_WAITS} ORDER BY model_name, id),
+    WITH oldest AS ({_HEADS.format(of="$1")}),
     taken AS (
         SELECT row.id FROM Notification AS row
         WHERE EXISTS (SELECT FROM Subscription WHERE id = $1)
