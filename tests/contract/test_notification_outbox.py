@@ -197,5 +197,5 @@ async def test_what_waits_is_told_and_what_is_too_much_is_given_up_the_oldest_fi
 
     backlogs = await world.outbox.tidy(1)
 
-    assert [(one.name, one.waiting) for one in backlogs] == [("one", 1), ("other", 1)]
+    assert [(one.name, one.waiting, one.given_up) for one in backlogs] == [("one", 1, 1), ("other", 1, 1)]
     assert ids(await world.due(later())) == [SECOND.id]

@@ -380,6 +380,45 @@ async def test_a_subscription_that_is_removed_is_sent_nothing_more_by_a_task_und
     assert list(await world.outbox.due(one.id, world.clock(), 10)) == []
 
 
+async def test_a_row_that_another_session_has_locked_holds_up_no_job_of_the_monitor(world, database_url):
+    await world.subscribe("all", kinds=["drift"])
+    for number in range(3):
+        await add_alert(world.database, an_alert(number=number))
+    holder = await asyncpg.connect(database_url, timeout=10)
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute("SELECT FROM Notification FOR UPDATE")
+    (one,) = await world.outbox.due_subscriptions(world.clock())
+    marking = asyncio.create_task(world.outbox.delivered(await world.database.fetchval("SELECT min(id) FROM Notification")))
+    while not await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+        assert not marking.done()
+
+    (backlog,) = await world.outbox.tidy(1)
+    due = await world.outbox.due_subscriptions(world.clock())
+
+    assert not marking.done()
+    await transaction.rollback()
+    await marking
+    await holder.close(timeout=5)
+    assert (backlog.waiting, backlog.given_up) == (3, 0)
+    assert list(due) == [one]
+
+
+async def test_what_is_too_much_is_given_up_in_pieces(world, monkeypatch):
+    monkeypatch.setattr(notifications, "PIECE_ROWS", 2)
+    await world.subscribe("all", kinds=["drift"])
+    await world.subscribe("gone", kinds=["drift"])
+    for number in range(8):
+        await add_alert(world.database, an_alert(number=number))
+    await world.database.execute("DELETE FROM Subscription WHERE name = 'gone'")
+
+    (backlog,) = await world.outbox.tidy(3)
+
+    assert (backlog.waiting, backlog.given_up) == (3, 5)
+    waiting = "SELECT count(*) FROM Notification WHERE next_attempt_at < 'infinity'"
+    assert await world.database.fetchval(waiting) == 3
+
+
 async def test_asking_what_is_due_costs_a_step_for_each_model_and_not_for_each_event(world):
     await world.subscribe("all", kinds=["drift"])
     await world.database.execute(

@@ -109,6 +109,9 @@ class NotificationDelivery:
         for backlog in backlogs:
             self._telemetry.set(_WAITING, backlog.waiting, backlog.name)
             self._telemetry.set(_OLDEST, backlog.oldest_seconds, backlog.name)
+            if backlog.given_up:
+                self._telemetry.count(_COUNTED, backlog.name, Sent.GIVEN_UP.value, by=backlog.given_up)
+                _log.error("notification.too_many_wait", subscription=backlog.name, given_up=backlog.given_up)
 
     async def settle(self) -> None:
         """Wait for every task that was started."""

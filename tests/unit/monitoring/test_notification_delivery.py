@@ -11,6 +11,7 @@ from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.alerts.alerts import Delivery, Severity
 from understudy.core.alerts.events import MAX_AGE_SECONDS, EventFormat, ModelEvent
 from understudy.errors import RegistryUnavailable
+from understudy.monitoring import notification_delivery
 from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.ports.monitoring.notifications import QueuedNotification
 
@@ -249,6 +250,18 @@ async def test_what_cannot_be_read_is_given_up_and_the_others_go_on():
     assert world.taken() == ["id-churn-1"]
     assert outbox.errors == {"ops": ["its payload cannot be read"]}
     assert world.telemetry.counts["notification_deliveries_total", "ops", "given_up"] == 1
+
+
+async def test_what_is_too_much_is_counted_as_given_up(monkeypatch):
+    monkeypatch.setattr(notification_delivery, "MAX_WAITING", 2)
+    world = World()
+    for number in range(5):
+        world.outbox.add(an_event(number))
+
+    await world.delivery.measure(1)
+
+    assert world.telemetry.counts["notification_deliveries_total", "ops", "given_up"] == 3
+    assert world.telemetry.gauges["notifications_waiting", "ops"] == 2
 
 
 async def test_what_waits_is_measured_and_a_subscription_that_is_removed_loses_its_series():

@@ -97,7 +97,7 @@ class MemoryNotificationOutbox:
                 row.next_attempt_at, row.last_error = _NEVER, "given up"
             if name in self.subscriptions:
                 oldest = min((row.added_at for row in kept), default=0.0)
-                backlogs.append(Backlog(name, len(kept), oldest))
+                backlogs.append(Backlog(name, len(kept), oldest, len(rows) - len(kept)))
         return backlogs
 
     async def close(self) -> None:

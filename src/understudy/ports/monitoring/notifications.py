@@ -112,6 +112,8 @@ class Backlog(NamedTuple):
     waiting: int
     oldest_seconds: float
     """How long the oldest one has waited; 0 when none waits."""
+    given_up: int = 0
+    """Those beyond the bound that were given up just now."""
 
 
 class NotificationOutbox(Protocol):
@@ -142,7 +144,10 @@ class NotificationOutbox(Protocol):
         """Keep a notification until a later time, or (``None``) give it up; one that is delivered or given up stays so."""
 
     async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
-        """Give up what waits beyond a number, the oldest first, and for no subscription; return what still waits."""
+        """Give up what waits beyond a number, the oldest first, and for no subscription; return what still waits.
+
+        In pieces: what was given up stays so when a later piece fails.
+        """
 
     async def close(self) -> None:
         """Close the connections."""

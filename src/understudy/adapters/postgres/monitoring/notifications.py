@@ -1,5 +1,6 @@
 """``NotificationOutbox`` in Postgres: the rows that triggers write in the transactions of changes (migration 0031)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -13,6 +14,10 @@ from understudy.ports.monitoring.notifications import Backlog, DueSubscription, 
 
 TAKEN_SECONDS = 60.0
 """How long a taken notification is reserved for its sender: longer than a send may take."""
+ASK_SECONDS = 1.0
+"""Longest time of what a job asks: rollouts and pages wait as long."""
+PIECE_ROWS = 2_000
+"""Given up by one statement, in a transaction of its own: what a slow one did not reach, the next minute's does."""
 _ERROR_CHARACTERS = 1_000
 _WAITS = "delivered_at IS NULL AND next_attempt_at < 'infinity'"
 
@@ -55,17 +60,28 @@ _FAILED = """
     SET last_error = $2, next_attempt_at = CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE to_timestamp($3) END
     WHERE id = $1 AND delivered_at IS NULL AND next_attempt_at < 'infinity'
 """
+# The oldest first. A row that its sender has locked is left to the next time.
 _OVERFLOW = f"""
-    UPDATE Notification
-    SET next_attempt_at = 'infinity', last_error = 'more than ' || $1::bigint || ' waited for this receiver'
-    WHERE id IN (
-        SELECT beyond.id FROM Subscription AS one, LATERAL (
-            SELECT row.id FROM Notification AS row WHERE row.subscription_id = one.id AND {_WAITS}
-            ORDER BY row.id DESC OFFSET $1::bigint) AS beyond)
+    WITH crowded AS (
+        SELECT one.id, one.name, count(*) - $1::bigint AS beyond
+        FROM Subscription AS one JOIN Notification AS row ON row.subscription_id = one.id AND {_WAITS}
+        GROUP BY one.id HAVING count(*) > $1::bigint),
+    oldest AS (
+        SELECT crowded.name, waiting.id FROM crowded, LATERAL (
+            SELECT row.id FROM Notification AS row WHERE row.subscription_id = crowded.id AND {_WAITS}
+            ORDER BY row.id LIMIT least(crowded.beyond, $2::bigint) FOR UPDATE SKIP LOCKED) AS waiting
+        LIMIT $2::bigint),
+    given_up AS (
+        UPDATE Notification AS row
+        SET next_attempt_at = 'infinity', last_error = 'more than ' || $1::bigint || ' waited for this receiver'
+        FROM oldest WHERE row.id = oldest.id RETURNING oldest.name)
+    SELECT name, count(*) AS rows FROM given_up GROUP BY name
 """  # noqa: S608 - a constant
 _ORPHANED = f"""
     UPDATE Notification SET next_attempt_at = 'infinity', last_error = 'the subscription was removed'
-    WHERE {_WAITS} AND NOT EXISTS (SELECT FROM Subscription WHERE id = subscription_id)
+    WHERE id = ANY (ARRAY(
+        SELECT id FROM Notification WHERE {_WAITS} AND NOT EXISTS (SELECT FROM Subscription WHERE Subscription.id = subscription_id)
+        LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
 """  # noqa: S608 - a constant
 _BACKLOG = f"""
     SELECT one.name, count(row.id) AS waiting,
@@ -76,7 +92,10 @@ _BACKLOG = f"""
 
 
 class PostgresNotificationOutbox:
-    """Uses one connection of its own, opened at the first call and again after each failure.
+    """Uses two connections of its own, opened at the first call and again after each failure.
+
+    The monitor's jobs ask by one of them and wait for no row that another session has locked; the tasks beside the jobs
+    take, mark and give up by the other one, which may wait.
 
     Args:
         database_url: With a role that may select and update ``Notification``, and select ``Subscription``.
@@ -85,9 +104,12 @@ class PostgresNotificationOutbox:
 
     def __init__(self, database_url: str, *, timeout_seconds: float = 5.0) -> None:
         self._kept = KeptConnection(database_url, "the notifications", timeout_seconds, "understudy-notifications")
+        self._asking = KeptConnection(
+            database_url, "the notifications", min(timeout_seconds, ASK_SECONDS), "understudy-notifications"
+        )
 
     async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
-        async with self._kept.use() as connection:
+        async with self._asking.use() as connection:
             rows = await connection.fetch(_DUE_SUBSCRIPTIONS, now)
         return [DueSubscription(row["id"], row["name"], row["receiver"], EventFormat(row["format"])) for row in rows]
 
@@ -109,15 +131,24 @@ class PostgresNotificationOutbox:
             await connection.execute(_FAILED, notification_id, text, next_attempt_at)
 
     async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
-        async with self._kept.use() as connection:
-            await connection.execute(_ORPHANED)
-            await connection.execute(_OVERFLOW, most_waiting)
+        given_up: Counter[str] = Counter()
+        while True:
+            async with self._asking.use() as connection:
+                orphaned = await connection.execute(_ORPHANED, PIECE_ROWS)
+            async with self._asking.use() as connection:
+                found = await connection.fetch(_OVERFLOW, most_waiting, PIECE_ROWS)
+            piece = Counter({row["name"]: row["rows"] for row in found})
+            given_up += piece
+            if piece.total() < PIECE_ROWS and orphaned != f"UPDATE {PIECE_ROWS}":
+                break
+        async with self._asking.use() as connection:
             rows = await connection.fetch(_BACKLOG)
-        return [Backlog(row["name"], row["waiting"], row["oldest_seconds"]) for row in rows]
+        return [Backlog(row["name"], row["waiting"], row["oldest_seconds"], given_up[row["name"]]) for row in rows]
 
     async def close(self) -> None:
-        """Drop the connection."""
+        """Drop the connections."""
         self._kept.drop()
+        self._asking.drop()
 
 
 def _queued(row: asyncpg.Record) -> QueuedNotification:
