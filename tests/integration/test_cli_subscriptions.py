@@ -50,7 +50,7 @@ async def test_no_list_of_subscriptions_reads_every_notification(database: async
            ANALYZE Notification"""
     )
 
-    plan = await database.fetch(f"EXPLAIN {subscriptions._RECORDS}")  # noqa: S608, SLF001 - the query itself is judged
+    plan = await database.fetch(f"EXPLAIN {subscriptions._RECORDS}")  # noqa: SLF001 - the query itself is judged
 
     assert not [row[0] for row in plan if "Seq Scan on notification" in row[0]]
 

@@ -389,7 +389,9 @@ async def test_a_row_that_another_session_has_locked_holds_up_no_job_of_the_moni
     await transaction.start()
     await holder.execute("SELECT FROM Notification FOR UPDATE")
     (one,) = await world.outbox.due_subscriptions(world.clock())
-    marking = asyncio.create_task(world.outbox.delivered(await world.database.fetchval("SELECT min(id) FROM Notification")))
+    marking = asyncio.create_task(
+        world.outbox.delivered(await world.database.fetchval("SELECT min(id) FROM Notification"))
+    )
     while not await holder.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
         assert not marking.done()
 
@@ -476,7 +478,8 @@ async def test_a_trigger_that_is_hung_on_another_table_tells_nothing(world, func
     for column in ("model_name TEXT", "payload JSONB", "kind TEXT", "action TEXT", "state TEXT", "subject TEXT"):
         await world.database.execute(f"ALTER TABLE mine ADD COLUMN IF NOT EXISTS {column}")
     await world.database.execute(
-        "INSERT INTO mine (model_name, payload, kind, action, subject) VALUES ('forged', $1, 'rollout', 'insert', 'key')",
+        "INSERT INTO mine (model_name, payload, kind, action, subject)"
+        " VALUES ('forged', $1, 'rollout', 'insert', 'key')",
         '{"kind": "drift", "summary": "forged"}',
     )
     await world.database.execute("DROP TABLE mine")
@@ -538,7 +541,8 @@ async def test_subscriptions_that_are_made_at_once_do_not_pass_their_bound(world
         world.database.execute("INSERT INTO Subscription (name, receiver) VALUES ('more', 'r')")
     )
     pid, waits = world.database.get_server_pid(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = $1"
-    while not second.done() and not await first.fetchval(waits, pid):
+    while not await first.fetchval(waits, pid):
+        assert not second.done()
         await asyncio.sleep(0.01)
     await transaction.commit()
     await first.close(timeout=5)

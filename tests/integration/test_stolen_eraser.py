@@ -333,8 +333,8 @@ async def test_what_people_wrote_is_searched_for_the_entity_of_an_open_erasure_a
 async def test_reasons_in_notifications_are_searched_and_each_event_counts_once(database, thief):
     await database.execute(
         "INSERT INTO Notification (subscription_id, event_id, kind, severity, payload)"
-        " SELECT n, '00000000-0000-4000-8000-000000000001', 'policy.changed', 'info', jsonb_build_object('reason', $1::text)"
-        " FROM generate_series(1, 3) n",
+        " SELECT n, '00000000-0000-4000-8000-000000000001', 'policy.changed', 'info',"
+        " jsonb_build_object('reason', $1::text) FROM generate_series(1, 3) n",
         f"asked by {ENTITY}",
     )
     erasure = await thief.fetchval(BEGIN, ENTITY)

@@ -121,7 +121,9 @@ async def test_notifications_come_and_go_beside_a_rollback_without_a_deadlock(at
     ):
         async with monitor.transaction():
             await monitor.execute("SELECT FROM ServingPolicy FOR UPDATE; LOCK TABLE Rollout IN ROW EXCLUSIVE MODE")
-            move = migrations.upgrade(url, revision) if way == "up" else migrations.downgrade(url, below, lose_data=True)
+            move = (
+                migrations.upgrade(url, revision) if way == "up" else migrations.downgrade(url, below, lose_data=True)
+            )
             migration = asyncio.create_task(move)
             while not await seen.fetchval(WAITING_HERE):
                 assert not migration.done()

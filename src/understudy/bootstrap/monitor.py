@@ -76,8 +76,8 @@ ALERT_SEND_SECONDS = 5.0
 NOTIFICATION_SEND_SECONDS = 10.0
 """Longest send of a notification: beside the jobs, so it delays no rollback and no alert."""
 NOTIFICATION_FINISH_SECONDS = 0.8
-"""The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less than
-the margin of a lease that was lost, or the next leader would lead while these go on."""
+"""The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less
+than the margin of a lease that was lost, or the next leader would lead while these go on."""
 BACKLOG_SECONDS = 60.0
 
 

@@ -173,7 +173,7 @@ async def test_an_outbox_that_is_away_in_a_round_is_asked_again_at_the_next_tick
     assert world.taken() == ["id-churn-0"]
 
 
-async def test_a_notification_that_is_never_taken_is_given_up_after_a_day_whatever_was_asked_for_and_the_next_one_follows():
+async def test_a_notification_that_is_never_taken_is_given_up_after_a_day_and_the_next_one_follows():
     answers = [Delivery(503, "broken", retry_after_seconds=number % 2 * 3_600.0) for number in range(100)]
     world = World(receivers=MemoryReceivers(hook=answers))
     began = world.clock.now

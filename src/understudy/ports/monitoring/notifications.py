@@ -141,7 +141,10 @@ class NotificationOutbox(Protocol):
         """Take a notification out."""
 
     async def failed(self, notification_id: int, error: str, next_attempt_at: float | None) -> None:
-        """Keep a notification until a later time, or (``None``) give it up; one that is delivered or given up stays so."""
+        """Keep a notification until a later time, or (``None``) give it up.
+
+        One that is delivered or given up stays so.
+        """
 
     async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
         """Give up what waits beyond a number, the oldest first, and for no subscription; return what still waits.

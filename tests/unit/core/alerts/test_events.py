@@ -97,7 +97,8 @@ def test_a_cloud_event_has_the_attributes_of_the_standard():
         ),
         (
             an_event(summary="@channel @all @here [look](https://elsewhere.example)"),
-            "Warning: @\u200bchannel @\u200ball @\u200bhere [look]\u200b(https://elsewhere.example) [prod, drift.found]",
+            "Warning: @\u200bchannel @\u200ball @\u200bhere [look]\u200b(https://elsewhere.example)"
+            " [prod, drift.found]",
         ),
         (
             ModelEvent(ID, TEST_KIND, Severity.INFO, None, 0.0, {"actor": "dana"}),

@@ -12,8 +12,8 @@ LOSES = (
     Loss("Notification", "notifications, delivered and not"),
 )
 
-# What it takes from the release before: these triggers catch every error of theirs and wait 200 ms for a lock at most. A statement
-# whose statement_timeout ends within that time fails, as it would for any other wait.
+# What it takes from the release before: these triggers catch every error of theirs and wait 200 ms for a lock at most.
+# A statement whose statement_timeout ends within that time fails, as it would for any other wait.
 NARROWS = tuple(
     f"trigger {trigger} may refuse what was done before"
     for trigger in (

@@ -80,7 +80,8 @@ _OVERFLOW = f"""
 _ORPHANED = f"""
     UPDATE Notification SET next_attempt_at = 'infinity', last_error = 'the subscription was removed'
     WHERE id = ANY (ARRAY(
-        SELECT id FROM Notification WHERE {_WAITS} AND NOT EXISTS (SELECT FROM Subscription WHERE Subscription.id = subscription_id)
+        SELECT id FROM Notification
+        WHERE {_WAITS} AND NOT EXISTS (SELECT FROM Subscription WHERE Subscription.id = subscription_id)
         LIMIT $1::bigint FOR UPDATE SKIP LOCKED))
 """  # noqa: S608 - a constant
 _BACKLOG = f"""
