@@ -85,6 +85,7 @@ async def test_a_test_says_what_the_receiver_answered_to_the_monitor(
     assert taken == (0, "✔ the receiver of ops took the test")
     assert refused[0] == 1
     assert "the receiver of ops did not take the test: 403 invalid_token" in refused[1]
+    assert "This test is sent again by itself, for a day." in " ".join(refused[1].split())
     assert unsent.code == 6
     assert unknown.code == 4
 

@@ -1,5 +1,6 @@
 """``understudy subscription``: who is told of events, as CloudEvents or in Slack's format."""
 
+import asyncio
 import time
 from shlex import quote
 from typing import Annotated, Any
@@ -113,16 +114,19 @@ def try_receiver(
     as_json: AsJson = False,
 ) -> None:
     """Have the monitor send a test to the receiver, and say what that answers."""
-    queued = with_session(lambda session: session.subscriptions.send_test(name, actor_of_command(None)))
 
-    async def look(session: Session) -> NotificationRecord | None:
-        return await session.subscriptions.show_notification(queued)
+    async def send_and_wait(session: Session) -> NotificationRecord | None:
+        store = session.subscriptions
+        async with store.shared_session():
+            queued = await store.send_test(name, actor_of_command(None))
+            until = time.monotonic() + wait_seconds
+            while (found := await store.show_notification(queued)) is not None:
+                if _is_answered(found) or time.monotonic() >= until:
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+        return found
 
-    until = time.monotonic() + wait_seconds
-    found = with_session(look)
-    while found is not None and not _is_answered(found) and time.monotonic() < until:
-        time.sleep(POLL_SECONDS)
-        found = with_session(look)
+    found = with_session(send_and_wait)
     document = None if found is None else found._asdict()
     if found is not None and found.is_delivered:
         show({"notification": document}, f"✔ the receiver of {name} took the test", as_json=as_json)
@@ -136,7 +140,8 @@ def try_receiver(
     raise CommandRefused(
         ExitCode.PROBLEM,
         f"the receiver of {name} did not take the test: {found.last_error}",
-        "Correct the address in UNDERSTUDY_RECEIVERS of the monitors, or the receiver; then test it again.",
+        "Correct the address in UNDERSTUDY_RECEIVERS of the monitors and restart them, or correct the receiver. "
+        + ("Then test it again." if found.is_given_up else "This test is sent again by itself, for a day."),
     )
 
 

@@ -1,6 +1,7 @@
 """Subscriptions to events, the outbox that notifications wait in, and whom they are sent to."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
@@ -58,6 +59,9 @@ class NotificationRecord(NamedTuple):
 
 class SubscriptionStore(Protocol):
     """Subscriptions, as commands change and show them. Raises as :class:`Registry` does."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Have the calls inside use one connection, one after the other."""
 
     async def add(self, new: NewSubscription, actor: Actor) -> SubscriptionRecord:
         """Subscribe.

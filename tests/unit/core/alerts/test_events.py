@@ -96,9 +96,8 @@ def test_a_cloud_event_has_the_attributes_of_the_standard():
             "Info: churn: policy changed [prod, policy.changed]",
         ),
         (
-            an_event(summary="@channel @all @here [look](https://elsewhere.example)"),
-            "Warning: @\u200bchannel @\u200ball @\u200bhere [look]\u200b(https://elsewhere.example)"
-            " [prod, drift.found]",
+            an_event(summary="@channel @all @here [a](https://elsewhere.example)"),
+            "Warning: @\u200bchannel @\u200ball @\u200bhere [a]\u200b(https://elsewhere.example) [prod, drift.found]",
         ),
         (
             ModelEvent(ID, TEST_KIND, Severity.INFO, None, 0.0, {"actor": "dana"}),
