@@ -47,7 +47,7 @@ MAX_KEPT_CHARACTERS = 1_000
 _PLAIN = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "@\u200b", "](": "]\u200b("}
 _KEPT = ("action", "actor", "via", "reason", "dedup_key")
 """Of an event whose details are left out."""
-_PLACES = ("version", "server", "code", "experiment", "metric", "champion", "challenger", "waiting_for", "columns")
+_SHOWN = ("version", "server", "code", "experiment", "metric", "champion", "challenger", "waiting_for", "columns")
 _CONTENT_TYPES = {"cloudevents": "application/cloudevents+json; charset=utf-8", "slack": "application/json"}
 
 
@@ -78,15 +78,15 @@ class ModelEvent:
     """JSON values, by kind: ``docs/reference/events.md`` lists them."""
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """What happened, as one sentence that stands alone."""
         said = self.data.get("summary")
         if isinstance(said, str):
             return said
         family, _, kind = self.kind.partition(".")
-        words = {"policy": _policy_words, "test": _test_words}.get(family, _plain_words)
+        describe = {"policy": _policy_words, "test": _test_words}.get(family, _plain_words)
         try:
-            what = words(family, kind, self.data)
+            what = describe(family, kind, self.data)
         except (AttributeError, TypeError, ValueError):  # a row that another program than our triggers wrote
             what = _plain_words(family, kind, {})
         reason = self.data.get("reason")
@@ -133,7 +133,7 @@ def _cloud_event(event: ModelEvent, environment: str) -> bytes:
         "environment": environment,
         **({} if event.model_name is None else {"subject": event.model_name}),
     }
-    words = _cut(event.words, MAX_TEXT_CHARACTERS)
+    words = _cut(event.summary, MAX_TEXT_CHARACTERS)
     with suppress(TypeError):  # nested too deep to be written
         whole = orjson.dumps({**document, "data": {**event.data, "summary": words}})
         if len(whole) <= MAX_EVENT_BYTES:
@@ -152,7 +152,7 @@ def _slack_text(event: ModelEvent, environment: str) -> str:
         the first sign ends both.
     """
     over = "Over" if event.data.get("action") == "resolve" else event.severity.capitalize()
-    text = f"{over}: {event.words} [{environment}, {event.kind}]"
+    text = f"{over}: {event.summary} [{environment}, {event.kind}]"
     for sign, plain in _PLAIN.items():
         text = text.replace(sign, plain)
     if len(text) <= MAX_TEXT_CHARACTERS:
@@ -179,7 +179,7 @@ def _test_words(_family: str, _kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _plain_words(family: str, kind: str, data: Mapping[str, Any]) -> str:
-    known = [f"{name.replace('_', ' ')} {_value_words(data[name])}" for name in _PLACES if data.get(name)]
+    known = [f"{name.replace('_', ' ')} {_value_words(data[name])}" for name in _SHOWN if data.get(name)]
     return ", ".join([f"{family} {kind.replace('_', ' ')}", *known])
 
 
