@@ -57,7 +57,7 @@ class PostgresSubscriptionStore(SessionPerCall):
         async with self._transaction() as connection:
             await sign(connection, actor)
             try:
-                row = await connection.fetchrow(
+                (row,) = await connection.fetch(
                     _ADD, new.name, new.receiver, new.format, new.model_name, list(new.kinds), new.severity
                 )
             except asyncpg.UniqueViolationError:
