@@ -620,7 +620,7 @@ async def test_an_address_that_drops_packets_leaves_time_for_the_next_one(world)
     port = world.hook.port
     event = ModelEvent("1", "drift.found", Severity.WARNING, "churn", 0.0, {})
     receivers = HttpReceivers(
-        {"hook": f"http://dual.example:{port}/"},
+        {"hook": f"http://localhost:{port}/"},
         "test",
         timeout_seconds=2.0,
         resolve=lambda _host, _port: ["127.0.0.2", "127.0.0.1"],
