@@ -16,7 +16,7 @@ TAKEN_SECONDS = 60.0
 """How long a taken notification is reserved for its sender: longer than a send may take."""
 ASK_SECONDS = 1.0
 """Longest time of what a job asks: rollouts and pages wait as long."""
-PIECE_ROWS = 2_000
+PIECE_ROWS = 10_000
 """Given up by one statement, in a transaction of its own: what a slow one did not reach, the next minute's does."""
 _ERROR_CHARACTERS = 1_000
 _WAITS = "delivered_at IS NULL AND next_attempt_at < 'infinity'"
@@ -93,10 +93,10 @@ _BACKLOG = f"""
 
 
 class PostgresNotificationOutbox:
-    """Uses two connections of its own, opened at the first call and again after each failure.
+    """Uses connections of its own, opened at the first call and again after each failure.
 
-    The monitor's jobs ask by one of them and wait for no row that another session has locked; the tasks beside the jobs
-    take, mark and give up by the other one, which may wait.
+    The monitor's jobs ask by one of them, and tidy by another one that is closed after that; they wait for no row that
+    another session has locked. The tasks beside the jobs take, mark and give up by a third one, which may wait.
 
     Args:
         database_url: With a role that may select and update ``Notification``, and select ``Subscription``.
@@ -108,6 +108,7 @@ class PostgresNotificationOutbox:
         self._asking = KeptConnection(
             database_url, "the notifications", min(timeout_seconds, ASK_SECONDS), "understudy-notifications"
         )
+        self._tidying = KeptConnection(database_url, "the notifications", timeout_seconds, "understudy-notifications")
 
     async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
         async with self._asking.use() as connection:
@@ -132,17 +133,23 @@ class PostgresNotificationOutbox:
             await connection.execute(_FAILED, notification_id, text, next_attempt_at)
 
     async def tidy(self, most_waiting: int) -> Sequence[Backlog]:
+        try:
+            return await self._tidy(most_waiting)
+        finally:
+            self._tidying.drop()
+
+    async def _tidy(self, most_waiting: int) -> Sequence[Backlog]:
         given_up: Counter[str] = Counter()
         while True:
-            async with self._asking.use() as connection:
+            async with self._tidying.use() as connection:
                 orphaned = await connection.execute(_ORPHANED, PIECE_ROWS)
-            async with self._asking.use() as connection:
+            async with self._tidying.use() as connection:
                 found = await connection.fetch(_OVERFLOW, most_waiting, PIECE_ROWS)
             piece = Counter({row["name"]: row["rows"] for row in found})
             given_up += piece
             if piece.total() < PIECE_ROWS and orphaned != f"UPDATE {PIECE_ROWS}":
                 break
-        async with self._asking.use() as connection:
+        async with self._tidying.use() as connection:
             rows = await connection.fetch(_BACKLOG)
         return [Backlog(row["name"], row["waiting"], row["oldest_seconds"], given_up[row["name"]]) for row in rows]
 
