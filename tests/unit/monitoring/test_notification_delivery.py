@@ -12,8 +12,8 @@ from understudy.core.alerts.alerts import Delivery, Severity
 from understudy.core.alerts.events import MAX_AGE_SECONDS, EventFormat, ModelEvent
 from understudy.errors import RegistryUnavailable
 from understudy.monitoring import notification_delivery
-from understudy.monitoring.notification_delivery import NotificationDelivery
-from understudy.ports.monitoring.notifications import QueuedNotification
+from understudy.monitoring.notification_delivery import CHAT_AT_ONCE, NotificationDelivery
+from understudy.ports.monitoring.notifications import DueSubscription, QueuedNotification
 
 OUTAGES = [Delivery(500), Delivery(None, "no answer"), Delivery(429, retry_after_seconds=2.0), Delivery(302)]
 
@@ -230,6 +230,30 @@ async def test_a_receiver_that_asks_for_time_gets_it_for_all_models_and_subscrip
     assert too_early == []
     assert sorted(world.taken()) == ["id-churn-0", "id-churn-0", "id-visits-1", "id-visits-1"]
     assert world.taken("other") == ["id-churn-0", "id-visits-1"]
+
+
+async def test_a_chat_gets_two_at_once():
+    limits = []
+
+    class Chats(MemoryNotificationOutbox):
+        async def due_subscriptions(self, now: float) -> Sequence[DueSubscription]:
+            return [one._replace(format=EventFormat.SLACK) for one in await super().due_subscriptions(now)]
+
+        async def due(
+            self, subscription_id: int, now: float, limit: int, *, due_by: float | None = None
+        ) -> Sequence[QueuedNotification]:
+            limits.append(limit)
+            return await super().due(subscription_id, now, limit, due_by=due_by)
+
+    world, outbox = World(), Chats(("ops", "hook"))
+    world.delivery = world.delivers_from(outbox)
+    for number in range(5):
+        outbox.add(an_event(number, f"model-{number}"))
+
+    await world.deliver()
+
+    assert set(limits) == {CHAT_AT_ONCE}
+    assert len(world.taken()) == 5
 
 
 async def test_what_cannot_be_read_is_given_up_and_the_others_go_on():
