@@ -21,32 +21,32 @@ PIECE_ROWS = 10_000
 _ERROR_CHARACTERS = 1_000
 _WAITS = "delivered_at IS NULL AND next_attempt_at < 'infinity'"
 
-# The oldest that waits of each model, by the index notification_waiting: one step for each model, however many wait.
+# The oldest of the subscription "one" that waits of each model, by the index notification_waiting: one step for each
+# model, however many wait.
 _HEADS = f"""
     WITH RECURSIVE head AS (
         (SELECT id, model_name, next_attempt_at FROM Notification
-         WHERE subscription_id = {{of}} AND model_name IS NOT NULL AND {_WAITS} ORDER BY model_name, id LIMIT 1)
+         WHERE subscription_id = one.id AND model_name IS NOT NULL AND {_WAITS} ORDER BY model_name, id LIMIT 1)
         UNION ALL
         SELECT following.* FROM head, LATERAL (
             SELECT id, model_name, next_attempt_at FROM Notification
-            WHERE subscription_id = {{of}} AND model_name > head.model_name AND {_WAITS}
+            WHERE subscription_id = one.id AND model_name > head.model_name AND {_WAITS}
             ORDER BY model_name, id LIMIT 1) AS following)
     SELECT id, next_attempt_at FROM head
     UNION ALL
     (SELECT id, next_attempt_at FROM Notification
-     WHERE subscription_id = {{of}} AND model_name IS NULL AND {_WAITS} ORDER BY id LIMIT 1)
+     WHERE subscription_id = one.id AND model_name IS NULL AND {_WAITS} ORDER BY id LIMIT 1)
 """  # noqa: S608 - a constant
 _DUE_SUBSCRIPTIONS = f"""
     SELECT id, name, receiver, format FROM Subscription AS one
-    WHERE EXISTS (SELECT FROM ({_HEADS.format(of="one.id")}) AS oldest WHERE next_attempt_at <= to_timestamp($1))
+    WHERE EXISTS (SELECT FROM ({_HEADS}) AS oldest WHERE next_attempt_at <= to_timestamp($1))
     ORDER BY id
 """  # noqa: S608 - a constant
 _TAKE = f"""
-    WITH oldest AS ({_HEADS.format(of="$1")}),
+    WITH oldest AS (SELECT head.* FROM Subscription AS one, LATERAL ({_HEADS}) AS head WHERE one.id = $1),
     taken AS (
         SELECT row.id FROM Notification AS row
-        WHERE EXISTS (SELECT FROM Subscription WHERE id = $1)
-          AND row.id IN (SELECT id FROM oldest WHERE next_attempt_at <= to_timestamp($2) ORDER BY id LIMIT $3)
+        WHERE row.id IN (SELECT id FROM oldest WHERE next_attempt_at <= to_timestamp($2) ORDER BY id LIMIT $3)
           AND row.delivered_at IS NULL AND row.next_attempt_at <= to_timestamp($2)
         FOR UPDATE OF row SKIP LOCKED)
     UPDATE Notification AS row SET attempts = attempts + 1, next_attempt_at = to_timestamp($4)
