@@ -34,6 +34,7 @@ OUTCOME_DAYS = 400.0
 GUARDED = {
     "PolicyAudit": "policyaudit_guard",
     "RegistryAudit": "registryaudit_guard",
+    "SubscriptionAudit": "subscriptionaudit_guard",
     "PolicyChange": "policychange_guard",
     "SpoolOffset": "spooloffset_guard",
 }
@@ -240,6 +241,18 @@ async def test_of_the_registrys_audit_two_years_stay(world):
 
     left = await world.database.fetch("SELECT action FROM RegistryAudit")
     assert [row["action"] for row in left] == ["update"]
+
+
+async def test_of_the_audit_of_subscriptions_two_years_stay(world):
+    await world.database.execute("INSERT INTO Subscription (name, receiver) VALUES ('ops', 'chat')")
+    await world.database.execute("DELETE FROM Subscription")
+    await world.age("SubscriptionAudit", "changed_at", 800, "action = 'insert'")
+    await world.age("SubscriptionAudit", "changed_at", 700, "action = 'delete'")
+
+    await world.job.tick(world.epoch)
+
+    left = await world.database.fetch("SELECT action FROM SubscriptionAudit")
+    assert [row["action"] for row in left] == ["delete"]
 
 
 async def test_of_erasures_that_are_finished_two_years_stay_and_of_others_all(world):

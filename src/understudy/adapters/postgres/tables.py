@@ -501,6 +501,23 @@ SUBSCRIPTION = Table(
     Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
 )
 
+SUBSCRIPTION_AUDIT = Table(
+    "subscriptionaudit",
+    METADATA,
+    Column("id", BigInteger, primary_key=True, server_default=text("nextval('registryaudit_id_seq'::regclass)")),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text),
+    Column("name", String(63), nullable=False),
+    Column("model_name", String(255)),
+    Column("action", String(10), nullable=False),
+    Column("before", JSONB(none_as_null=True)),
+    Column("after", JSONB(none_as_null=True)),
+    Index("subscriptionaudit_changed_at", "changed_at"),
+)
+Index("subscriptionaudit_model_name_id_idx", SUBSCRIPTION_AUDIT.c.model_name, SUBSCRIPTION_AUDIT.c.id.desc())
+
 NOTIFICATION = Table(
     "notification",
     METADATA,

@@ -97,7 +97,7 @@ def list_subscriptions(*, utc: Utc = False, as_json: AsJson = False) -> None:
 @app.command()
 def remove(*, name: Name, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Remove a subscription; what waits for its receiver is given up."""
-    gone = with_session(lambda session: session.subscriptions.remove(name, dry_run=dry_run))
+    gone = with_session(lambda session: session.subscriptions.remove(name, actor_of_command(None), dry_run=dry_run))
     waits = f"; {gone.waiting} notifications that wait are given up" if gone.waiting else ""
     said = f"Would remove {name}{waits}; nothing was changed." if dry_run else f"✔ {name} is removed{waits}"
     document = {**gone.subscription._asdict(), "waiting": gone.waiting}

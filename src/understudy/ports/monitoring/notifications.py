@@ -74,7 +74,7 @@ class SubscriptionStore(Protocol):
     async def list_all(self) -> Sequence[SubscriptionRecord]:
         """Return every subscription, by name."""
 
-    async def remove(self, name: str, *, dry_run: bool = False) -> RemovedSubscription:
+    async def remove(self, name: str, actor: Actor, *, dry_run: bool = False) -> RemovedSubscription:
         """Remove a subscription; what waits for its receiver is given up.
 
         Raises:

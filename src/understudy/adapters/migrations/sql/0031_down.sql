@@ -20,7 +20,7 @@ BEGIN
         UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT reason FROM EntityErasure UNION ALL SELECT note FROM ApiKey
     ) AS written (words) WHERE strpos(words, entity) > 0);
 END $$;
-DROP TABLE Notification, Subscription;
+DROP TABLE Notification, Subscription, SubscriptionAudit;
 DROP FUNCTION understudy_notify_policy();
 DROP FUNCTION understudy_notify_alert();
 DROP FUNCTION understudy_notify_rollout();
@@ -29,6 +29,8 @@ DROP FUNCTION understudy_notify_experiment();
 DROP FUNCTION understudy_notify_loading();
 DROP FUNCTION understudy_test_subscription(TEXT);
 DROP FUNCTION understudy_bound_subscriptions();
+DROP FUNCTION understudy_record_subscription();
+DROP FUNCTION understudy_guard_subscription_audit();
 DROP FUNCTION understudy_notify(TEXT, TEXT, TEXT, JSONB);
 DROP FUNCTION understudy_version_label(BIGINT);
 

@@ -82,6 +82,71 @@ CREATE TRIGGER notification_size BEFORE UPDATE OF last_error ON Notification
     FOR EACH ROW WHEN (pg_column_size(NEW.last_error) > 100000)
     EXECUTE FUNCTION understudy_refuse_size('last_error has at most 100000 bytes');
 
+-- Who subscribed, changed and removed what, for two years. A table of its own and no further subject of RegistryAudit: the release
+-- before lists every row of that one, and knows no such subject. They share a sequence, so that an id is unique among both.
+CREATE TABLE SubscriptionAudit (
+    id         BIGINT       PRIMARY KEY DEFAULT nextval('registryaudit_id_seq'),
+    changed_at TIMESTAMPTZ  NOT NULL DEFAULT NOW(),
+    actor      TEXT         NOT NULL,
+    via        TEXT         NOT NULL,
+    reason     TEXT,
+    name       VARCHAR(63)  NOT NULL,
+    model_name VARCHAR(255),
+    action     VARCHAR(10)  NOT NULL CHECK (action IN ('insert', 'update', 'delete')),
+    before     JSONB,                   -- of an update the columns that changed, else the whole row
+    after      JSONB
+);
+CREATE INDEX subscriptionaudit_model_name_id_idx ON SubscriptionAudit (model_name, id DESC);
+CREATE INDEX subscriptionaudit_changed_at ON SubscriptionAudit (changed_at);
+
+CREATE FUNCTION understudy_record_subscription() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
+DECLARE
+    was    JSONB := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) END;
+    is_now JSONB := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) END;
+    whole  JSONB := coalesce(is_now, was);
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        SELECT jsonb_object_agg(key, was -> key), jsonb_object_agg(key, is_now -> key) INTO was, is_now
+        FROM jsonb_object_keys(whole) AS key WHERE was -> key IS DISTINCT FROM is_now -> key;
+    END IF;
+    IF TG_RELID = 'Subscription'::REGCLASS AND (was IS NOT NULL OR is_now IS NOT NULL) THEN
+        INSERT INTO SubscriptionAudit (actor, via, reason, name, model_name, action, before, after)
+        VALUES (understudy_actor(),
+                coalesce(nullif(current_setting('understudy.via', TRUE), ''),
+                         nullif(current_setting('application_name', TRUE), ''), 'sql'),
+                nullif(current_setting('understudy.reason', TRUE), ''), whole ->> 'name', whole ->> 'model_name', lower(TG_OP),
+                was, is_now);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER subscription_record AFTER INSERT OR UPDATE OR DELETE ON Subscription
+    FOR EACH ROW EXECUTE FUNCTION understudy_record_subscription();
+CREATE TRIGGER subscription_no_truncate BEFORE TRUNCATE ON Subscription
+    FOR EACH STATEMENT EXECUTE FUNCTION understudy_refuse_truncate();
+
+CREATE FUNCTION understudy_guard_subscription_audit() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP = 'DELETE' THEN
+        IF OLD.changed_at < now() - INTERVAL '730 days' THEN
+            RETURN OLD;
+        END IF;
+    ELSIF TG_OP = 'INSERT' AND pg_trigger_depth() > 1 THEN
+        RETURN NULL;
+    END IF;
+    PERFORM understudy_refuse(
+        'SubscriptionAudit is written by the trigger on Subscription and by nothing else, and no row of it changes, nor goes before '
+        'it is two years old',
+        'Undo a change by another one, with its reason: SET understudy.reason = ''…''; UPDATE Subscription SET … WHERE name = …');
+    RETURN NULL;
+END $$;
+CREATE TRIGGER subscriptionaudit_guard BEFORE INSERT OR UPDATE OR TRUNCATE ON SubscriptionAudit
+    FOR EACH STATEMENT EXECUTE FUNCTION understudy_guard_subscription_audit();
+CREATE TRIGGER subscriptionaudit_guard_age BEFORE DELETE ON SubscriptionAudit
+    FOR EACH ROW EXECUTE FUNCTION understudy_guard_subscription_audit();
+CREATE TRIGGER subscriptionaudit_bound BEFORE INSERT ON SubscriptionAudit
+    FOR EACH ROW WHEN (length(NEW.reason) > 1000 OR length(NEW.actor) > 255 OR length(NEW.via) > 255)
+    EXECUTE FUNCTION understudy_bound_words();
+
 -- Writes an event for every subscription that asks for it.
 CREATE FUNCTION understudy_notify(kind TEXT, severity TEXT, model TEXT, data JSONB) RETURNS VOID LANGUAGE plpgsql AS $$
 #variable_conflict use_column
@@ -263,7 +328,7 @@ BEGIN
     RETURN queued;
 END $$;
 
--- As before, and the reasons that notifications hold: of an event once, however many subscriptions it was written for.
+-- As before, and the reasons that the audit of subscriptions and notifications hold: of an event once, however many subscriptions it was written for.
 CREATE OR REPLACE FUNCTION understudy_count_texts(erasure BIGINT, entity TEXT) RETURNS BIGINT
 LANGUAGE plpgsql STABLE SECURITY DEFINER AS $$
 DECLARE
@@ -272,11 +337,12 @@ BEGIN
     RETURN (SELECT count(*) FROM (
         SELECT reason FROM PolicyAudit UNION ALL SELECT reason FROM RegistryAudit UNION ALL SELECT reason FROM Rollout
         UNION ALL SELECT reason FROM RolloutEvent UNION ALL SELECT reason FROM EntityErasure UNION ALL SELECT note FROM ApiKey
+        UNION ALL SELECT reason FROM SubscriptionAudit
         UNION ALL (SELECT DISTINCT ON (event_id) payload ->> 'reason' FROM Notification)
     ) AS written (words) WHERE strpos(words, entity) > 0);
 END $$;
 
--- The whole list again, with the two tables.
+-- The whole list again, with the three tables.
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
     -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
@@ -347,7 +413,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_engineer', 'SELECT', 'WarmUpAnswer'),
     ('understudy_engineer', 'SELECT', 'ModelServer, Placement, LoadedVersion, AgentLease'),
     ('understudy_engineer', 'SELECT, INSERT, UPDATE', 'VersionLoading'),
-    ('understudy_engineer', 'SELECT', 'Subscription, Notification'),
+    ('understudy_engineer', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_engineer', 'INSERT (name, receiver, format, model_name, kinds, severity), '
         'UPDATE (receiver, format, model_name, kinds, severity), DELETE', 'Subscription'),
     ('understudy_engineer', 'USAGE', 'SEQUENCE subscription_id_seq'),
@@ -381,7 +447,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'understudy_detach_archived(BIGINT), understudy_drop_archived(BIGINT), understudy_drop_due()'),
     ('understudy_retention', 'SELECT (id, finished_at), DELETE', 'EntityErasure'),
     ('understudy_retention', 'SELECT (id, deadline), DELETE', 'WarmUpRequest'),
-    ('understudy_retention', 'SELECT, DELETE', 'Notification'),
+    ('understudy_retention', 'SELECT, DELETE', 'Notification, SubscriptionAudit'),
     -- A person who erases an entity, by functions alone: reads no row of the log and no outcome, and changes nothing else.
     ('understudy_eraser', 'SELECT', 'LogArchive, LogArchiveFile, EntityErasureFile, alembic_version'),
     ('understudy_eraser', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
@@ -405,7 +471,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'files, outcomes, dead_letters)', 'EntityErasure'),
     ('understudy_reader', 'SELECT', 'WarmUpRequest, WarmUpAnswer'),
     ('understudy_reader', 'SELECT', 'ModelServer, VersionLoading, Placement, LoadedVersion, AgentLease'),
-    ('understudy_reader', 'SELECT', 'Subscription, Notification'),
+    ('understudy_reader', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
         'revoked_at)', 'ApiKey')
 $$;
@@ -417,7 +483,8 @@ BEGIN
         SELECT oid FROM pg_proc WHERE pronamespace = current_schema()::REGNAMESPACE AND proname IN (
             'understudy_notify', 'understudy_notify_policy', 'understudy_notify_alert', 'understudy_notify_rollout',
             'understudy_notify_registry', 'understudy_notify_experiment', 'understudy_notify_loading',
-            'understudy_test_subscription', 'understudy_bound_subscriptions', 'understudy_count_texts', 'understudy_version_label', 'understudy_rights')
+            'understudy_test_subscription', 'understudy_bound_subscriptions', 'understudy_record_subscription',
+            'understudy_guard_subscription_audit', 'understudy_count_texts', 'understudy_version_label', 'understudy_rights')
     LOOP
         EXECUTE format('ALTER FUNCTION %s SET search_path = %I, pg_temp', function, current_schema());
     END LOOP;
@@ -431,7 +498,7 @@ BEGIN
     REVOKE EXECUTE ON FUNCTION
         understudy_notify(TEXT, TEXT, TEXT, JSONB), understudy_test_subscription(TEXT), understudy_notify_policy(),
         understudy_notify_alert(), understudy_notify_rollout(), understudy_notify_registry(), understudy_notify_experiment(),
-        understudy_notify_loading()
+        understudy_notify_loading(), understudy_record_subscription()
     FROM PUBLIC;
 END $$;
 SELECT understudy_grant_roles();

@@ -10,6 +10,7 @@ down_revision = "0030"
 LOSES = (
     Loss("Subscription", "subscriptions to notifications"),
     Loss("Notification", "notifications, delivered and not"),
+    Loss("SubscriptionAudit", "changes of subscriptions in the audit"),
 )
 
 # What it takes from the release before: these triggers catch every error of theirs and wait 200 ms for a lock at most.
@@ -36,7 +37,7 @@ NOTES = (
 
 
 def upgrade() -> None:
-    """Create the two tables, and the triggers that write notifications with the changes that they report."""
+    """Create the three tables, and the triggers that write notifications with the changes that they report."""
     run_script("0031_notifications.sql")
 
 

@@ -79,6 +79,10 @@ _REGISTRY_AUDIT = f"""
     DELETE FROM registryaudit WHERE id = ANY (ARRAY(
         SELECT id FROM registryaudit WHERE changed_at < {_OLD} ORDER BY changed_at LIMIT $2))
 """  # noqa: S608 - constants
+_SUBSCRIPTION_AUDIT = f"""
+    DELETE FROM subscriptionaudit WHERE id = ANY (ARRAY(
+        SELECT id FROM subscriptionaudit WHERE changed_at < {_OLD} ORDER BY changed_at LIMIT $2))
+"""  # noqa: S608 - constants
 _ERASURES = f"""
     DELETE FROM entityerasure WHERE id = ANY (ARRAY(
         SELECT id FROM entityerasure WHERE finished_at < {_OLD} ORDER BY id LIMIT $2))
@@ -116,7 +120,7 @@ STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.ROLLOUT_EVENTS: (_EVENTS, _INPUTS_OF_EVENTS),
     GrowingTable.ROLLOUTS: (_ROLLOUTS,),
     GrowingTable.AUDIT: (_AUDIT,),
-    GrowingTable.REGISTRY_AUDIT: (_REGISTRY_AUDIT,),
+    GrowingTable.REGISTRY_AUDIT: (_REGISTRY_AUDIT, _SUBSCRIPTION_AUDIT),
     GrowingTable.ERASURES: (_ERASURES,),
     GrowingTable.DEAD_LETTERS: (_DEAD_LETTERS,),
     GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),

@@ -73,12 +73,13 @@ class PostgresSubscriptionStore(SessionPerCall):
         async with self._transaction() as connection:
             return [_of_row(row) for row in await connection.fetch(_RECORDS)]
 
-    async def remove(self, name: str, *, dry_run: bool = False) -> RemovedSubscription:
+    async def remove(self, name: str, actor: Actor, *, dry_run: bool = False) -> RemovedSubscription:
         async with self._transaction() as connection:
             row = await connection.fetchrow(_ONE, name)
             if row is None:
                 raise _no_subscription(name)
             if not dry_run:
+                await sign(connection, actor)
                 await connection.execute(_REMOVE, name)
             return RemovedSubscription(_asked(row), row["waiting"])
 
