@@ -269,6 +269,23 @@ async def test_nothing_is_lost_and_nothing_is_told_twice_whatever_a_receiver_ans
     assert await world.states() == [("drift.found", True, False)] * 5
 
 
+async def test_what_waited_for_days_while_monitors_of_the_release_before_led_is_told_once_and_in_order(world):
+    """On this schema triggers write whichever release leads, and the one before delivers none."""
+    await world.subscribe("all", kinds=["drift"])
+    for number in range(3):
+        await add_alert(world.database, an_alert(number=number))
+    await world.database.execute(
+        "UPDATE Notification SET created_at = now() - INTERVAL '40 days', next_attempt_at = now() - INTERVAL '40 days'"
+    )
+
+    await world.delivery.measure(EPOCH)
+    await world.deliver(3)
+
+    assert [event["data"]["summary"] for event in world.hook.events] == [f"churn drifts {n}" for n in range(3)]
+    assert len(world.hook.requests) == 3
+    assert await world.states() == [("drift.found", True, False)] * 3
+
+
 async def test_a_receiver_that_asks_for_time_gets_it(world):
     await world.subscribe("all", kinds=["drift"])
     world.hook.script = [(429, "retry-after: 30\r\n", b"")]

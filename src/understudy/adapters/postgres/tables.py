@@ -504,7 +504,7 @@ SUBSCRIPTION = Table(
 SUBSCRIPTION_AUDIT = Table(
     "subscriptionaudit",
     METADATA,
-    Column("id", BigInteger, primary_key=True, server_default=text("nextval('registryaudit_id_seq'::regclass)")),
+    Column("id", BigInteger, primary_key=True),
     Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("actor", Text, nullable=False),
     Column("via", Text, nullable=False),
