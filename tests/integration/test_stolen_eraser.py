@@ -342,6 +342,14 @@ async def test_reasons_in_notifications_are_searched_and_each_event_counts_once(
     assert await thief.fetchval("SELECT understudy_count_texts($1, $2)", erasure, ENTITY) == 1
 
 
+async def test_reasons_in_the_audit_of_subscriptions_are_searched_too(database, thief):
+    await database.execute(f"SET understudy.reason = 'asked by {ENTITY}'")
+    await database.execute("INSERT INTO Subscription (name, receiver) VALUES ('ops', 'chat')")
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    assert await thief.fetchval("SELECT understudy_count_texts($1, $2)", erasure, ENTITY) == 1
+
+
 async def test_reasons_of_erasures_are_searched_too(database, thief):
     await thief.fetchval("SELECT id FROM understudy_begin_erasure(NULL, $1, $2, 'cli')", THEIRS, f"also {ENTITY}")
     erasure = await thief.fetchval(BEGIN, ENTITY)
