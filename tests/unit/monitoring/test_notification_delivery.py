@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -310,6 +311,7 @@ faults = st.lists(st.sampled_from(OUTAGES), max_size=8)
 models = st.lists(st.sampled_from(["churn", "visits"]), max_size=12)
 
 
+@pytest.mark.deep
 @given(models, faults, faults)
 def test_whatever_fails_every_subscription_is_told_everything_in_order_and_once(history, of_one, of_other):
     async def live() -> None:
