@@ -57,7 +57,7 @@ DECISIONS = {
     "servingpolicy": ("s", "s(u)", "siud", "s", "s", "", "s"),
     "spooloffset": ("si(u)", "", "s", "sd(u)", "s", "", ""),
     "subscription": ("", "s", "sd(iu)", "", "s", "", ""),
-    "subscriptionaudit": ("", "", "s", "sd", "s", "", ""),
+    "subscriptionaudit": ("", "s", "s", "sd", "s", "", ""),
     "understudy_arms": ("", "s", "s", "", "s", "", ""),
     "understudy_split": ("", "s", "s", "", "s", "", ""),
     "understudy_status": ("", "s", "s", "", "s", "", ""),

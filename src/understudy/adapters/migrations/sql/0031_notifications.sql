@@ -382,7 +382,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_monitor', 'SELECT, INSERT, UPDATE, DELETE', 'Placement'),
     ('understudy_monitor', 'INSERT, UPDATE', 'PredictionMetric, DriftHour, AlertOutbox, MonitorLease'),
     -- Notifications are written by triggers; the monitor delivers them, and says what came of it.
-    ('understudy_monitor', 'SELECT', 'Subscription, Notification'),
+    ('understudy_monitor', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_monitor', 'UPDATE (next_attempt_at, attempts, last_error, delivered_at)', 'Notification'),
     ('understudy_monitor', 'USAGE', 'SEQUENCE rolloutevent_id_seq, alertoutbox_id_seq, warmuprequest_id_seq'),
     ('understudy_monitor', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ), understudy_drop_silent_servers()'),
