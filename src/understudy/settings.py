@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
+from understudy.core.upstream.receivers import parse_receivers
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
@@ -265,6 +266,9 @@ class Settings(BaseModel):
     """Integration key of the PagerDuty service that gets the alerts."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
+    receivers: SecretStr | None = Field(default=None, min_length=1)
+    """Receivers of notifications: ``name=https://host/path``, separated by spaces or lines. Subscriptions name them;
+    secret, since an address may carry a token."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
@@ -334,6 +338,12 @@ class Settings(BaseModel):
         if problem is not None:
             raise ValueError(problem)
         return url
+
+    @field_validator("receivers", mode="after")
+    @classmethod
+    def _check_receivers(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_receivers("" if text is None else text.get_secret_value())
+        return text
 
     @field_validator("endpoint_allow", mode="after")
     @classmethod

@@ -82,6 +82,10 @@ audit list
 key create --scope read
 key list
 key revoke 0123456789abcdef
+subscription add ops --receiver ops-chat
+subscription list
+subscription test ops
+subscription remove ops
 doctor
 """
 """A call of every command that reads settings."""
