@@ -93,7 +93,7 @@ async def test_an_equal_version_with_a_share_by_hand_keeps_it_for_an_hour_whatev
 
     state = await state_of(guard)
     assert (state.phase, state.weight_percent) == (Phase.PROGRESSING, 50)
-    assert tuple(await database.fetchrow(POLICY)) == ("6", 50, guard.id)
+    assert [tuple(row) for row in await database.fetch(POLICY)] == [("6", 50, guard.id)]
     assert await database.fetchval("SELECT count(*) FROM AlertOutbox WHERE action = 'trigger'") == 0
 
 
