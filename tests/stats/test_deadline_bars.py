@@ -22,7 +22,7 @@ from understudy.core.canary.decision import Verdict
 RUNS = runs(1, full=40)
 VOLUMES = (333, 3_000) if IS_FULL else (3_000,)
 
-pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
+pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 300)
 
 
 def rollouts_of(world: World, minutes: float = 480, look_seconds: float = 60) -> list[Outcome]:
