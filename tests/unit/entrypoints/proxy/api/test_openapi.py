@@ -39,16 +39,19 @@ async def described(proxy: Any) -> dict[str, dict[str, Any]]:
     return {call["operationId"]: call["responses"] for call in calls if call["tags"] != ["control"]}
 
 
+LIMITS = {"body_limit_bytes": 1_024, "rank_body_limit_bytes": 1_024}
+
+
 @pytest.fixture
 async def up(start):
-    limits = {"body_limit_bytes": 1_024, "rank_body_limit_bytes": 1_024}
-    return await start(auth=True, docs=True, receive_seconds=0.05, offers=True, **limits)
+    return await start(auth=True, docs=True, offers=True, **LIMITS)
 
 
 @pytest.fixture
 async def reached(up, start):
     """Return the statuses, and their content types, that each operation answered to everything that can be wrong."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
+    impatient = await start(auth=True, receive_seconds=0.05, offers=True, **LIMITS)  # of a good body it may be, too
 
     async def ask(operation: str, path: str, *chunks: bytes, proxy: Any = up, **asked: Any) -> None:
         answer = await proxy.ask(path, *chunks, **asked)
@@ -62,7 +65,7 @@ async def reached(up, start):
         await ask(operation, path, good)
         await ask(operation, pattern.format(other), good, headers=[VISITOR])
         await ask(operation, pattern.format("nobody"), good, headers=[OPS])
-        await ask(operation, path, headers=[OPS], ends=False)
+        await ask(operation, path, proxy=impatient, headers=[OPS], ends=False)
         await ask(operation, path, b" " * 1_025, headers=[OPS])
         await ask(operation, path, b"{}", headers=[OPS])
         await ask(operation, path, good, headers=[OPS, NO_TIME])
@@ -75,7 +78,7 @@ async def reached(up, start):
         (b" " * 1_025, [OPS]),
     ):
         await ask("addOutcomes", "/v1/outcomes", chunk, headers=headers)
-    await ask("addOutcomes", "/v1/outcomes", headers=[OPS], ends=False)
+    await ask("addOutcomes", "/v1/outcomes", proxy=impatient, headers=[OPS], ends=False)
     up.outcomes.available = False
     await ask("addOutcomes", "/v1/outcomes", b'{"events":[%s]}' % EVENT, headers=[OPS])
     for operation, path in READS.items():
