@@ -62,6 +62,9 @@ ABOUT_THE_SCHEMA = {
     "test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it": (
         "asks the older doctor, which rightly says that the schema is newer"
     ),
+    "test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks_about_an_entity": (
+        "asks the older doctor, which rightly says that the schema is newer"
+    ),
     "test_every_operation_that_was_not_decided_is_refused_when_it_is_tried": (
         "lists what each role may read: the monitor reads RegistryAudit now, and others who went on with an erasure"
     ),
