@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
+from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
@@ -279,6 +280,17 @@ class Settings(BaseModel):
     ``models``, which is its ``--repository``."""
     artifact_root: Path | None = None
     """Folder that artifacts must lie below, for an agent to read them."""
+    artifact_stores: str | None = None
+    """Beginnings of the addresses of stores that an agent may read artifacts from, by commas:
+    ``s3://models/visits,oci://registry.internal/models``. Without it: of none."""
+    artifact_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
+    """Endpoint of the S3-compatible store of artifacts that is not Amazon's, such as ``http://minio:9000``."""
+    artifact_region: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    """Region of the buckets of artifacts; by default ``AWS_REGION``."""
+    artifact_bytes: int = Field(default=20 * 1024**3, ge=1)
+    """Bytes of one artifact, at most, unpacked."""
+    artifact_seconds: float = Field(default=600.0, gt=0)
+    """Longest time that one artifact takes to be fetched, or to be verified on the stage."""
     agent_metrics_port: int = 9092
 
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
@@ -349,6 +361,12 @@ class Settings(BaseModel):
         if url is not None and "://" in url and ("@" in url or not url.startswith(("s3://", "file:///"))):
             raise ValueError("expected s3://bucket/prefix without credentials, or a folder")
         return url
+
+    @field_validator("artifact_stores", mode="after")
+    @classmethod
+    def _check_stores(cls, text: str | None) -> str | None:
+        parse_stores(text or "")
+        return text
 
     @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")
     @classmethod

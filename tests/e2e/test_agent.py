@@ -1,9 +1,10 @@
 """From a registered artifact to a served version, and back: proxy, monitor, agent and model server as processes."""
 
 import asyncio
+import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from command import CommandLine
 from e2e.load import Connection
 from e2e.stack import PREDICT_BODIES, VISITS, Process, Stack, a_stack, sql, wait_for_port
+from s3_server import LOGIN, an_s3_server, make_bucket, put_object
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -37,7 +39,7 @@ class Lifecycle:
         self._stack.processes["server"] = Process("server", arguments, self._stack.folder)
         wait_for_port(self.control_port)
 
-    def start_agent(self) -> None:
+    def start_agent(self, store: Mapping[str, str] | None = None) -> None:
         environment = {
             "DATABASE_URL": self._stack.database_url,
             "UNDERSTUDY_SERVER_NAME": "onnx-0",
@@ -47,6 +49,7 @@ class Lifecycle:
             "UNDERSTUDY_STAGE_DIR": str(self._stack.folder / "stage"),
             "UNDERSTUDY_ARTIFACT_ROOT": str(self.root),
             "UNDERSTUDY_AGENT_METRICS_PORT": "0",
+            **(store or {}),
         }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "agent"]
         self._stack.processes["agent"] = Process("agent", arguments, self._stack.folder, environment)
@@ -211,3 +214,44 @@ async def test_a_version_that_does_not_answer_its_cases_as_expected_is_not_annou
     assert "version 2 of visits is loaded on no server (onnx-0: ERROR E216)" in refused.said
     ((endpoints,),) = await sql(database_url, "SELECT count(*) FROM ModelEndpoint")
     assert endpoints == 1
+
+
+async def test_a_version_is_loaded_from_a_bucket_and_answers_and_one_whose_objects_were_changed_is_not(
+    stack: Stack, database_url: str, understudy: CommandLine
+):
+    lifecycle = Lifecycle(stack)
+    lifecycle.start_server()
+    lifecycle.start_monitor()
+    stack.start_proxy()
+    with an_s3_server(stack.folder) as endpoint:
+        make_bucket(endpoint, "models")
+        for label in (1, 2):
+            put_object(endpoint, "models", f"visits/{label}/model.onnx", example_version("visits", label).read())
+        store = {"UNDERSTUDY_ARTIFACT_STORES": "s3://models/visits", "UNDERSTUDY_ARTIFACT_ENDPOINT": endpoint, **LOGIN}
+        lifecycle.start_agent(store)
+        for label in (1, 2):
+            registered = await understudy.beside(
+                *("version", "register", "visits", str(label), "--from", str(lifecycle.describe(label))),
+                *("--artifact", f"s3://models/visits/{label}", "--group", "onnx"),
+                **store,
+            )
+            assert registered.code == 0, registered
+        loaded = [await understudy.beside("version", "load", "visits", label, "--wait", "--json") for label in "12"]
+        assert [done.code for done in loaded] == [0, 0], loaded
+        await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes")
+        with closing(Connection("127.0.0.1", stack.proxy_port)) as connection:
+            answer = await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
+
+        # A server beside whose stage is gone fetches again what was registered, and takes nothing else for it.
+        lifecycle.kill("agent")
+        shutil.rmtree(stack.folder / "stage/artifacts")
+        lifecycle.kill("server")
+        put_object(endpoint, "models", "visits/2/model.onnx", example_version("visits", 1).read())
+        lifecycle.start_server()
+        lifecycle.start_agent(store)
+        question = "SELECT max(error_code) FROM LoadedVersion WHERE state = 'ERROR'"
+        await until(database_url, question, "E212")
+        await until(database_url, "SELECT count(*) FROM LoadedVersion WHERE state = 'AVAILABLE'", 1)
+
+    assert answer["version"] == "1"
+    assert LOGIN["AWS_SECRET_ACCESS_KEY"] not in stack.processes["agent"].log.read_text()

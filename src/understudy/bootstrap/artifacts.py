@@ -1,0 +1,45 @@
+"""Where artifacts are read from, by settings: for an agent, and for the command that registers a version."""
+
+from collections.abc import Callable, Mapping
+
+from understudy import DISTRIBUTION
+from understudy.adapters.artifacts.folder_origin import FolderOrigin
+from understudy.adapters.artifacts.origin import Limits, Origin
+from understudy.adapters.artifacts.permitted_origin import PermittedOrigin
+from understudy.core.loading.artifact_address import parse_stores
+from understudy.errors import ArtifactUnreachable
+from understudy.settings import Settings
+
+
+def origins_of(settings: Settings) -> Mapping[str, Origin]:
+    """Return what an agent reads artifacts from, by the scheme of their addresses."""
+    stores = parse_stores(settings.artifact_stores or "")
+    origins: dict[str, Origin] = {}
+    if settings.artifact_root is not None:
+        folder = FolderOrigin(settings.artifact_root)
+        origins |= {"": folder, "file": folder}
+    for scheme, open_origin in _remote(settings).items():
+        if any(store.startswith(f"{scheme}:") for store in stores):
+            origins[scheme] = PermittedOrigin(open_origin, stores)
+    return origins
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the bounds of one artifact."""
+    return Limits(most_bytes=settings.artifact_bytes, seconds=settings.artifact_seconds)
+
+
+def _remote(settings: Settings) -> Mapping[str, Callable[[], Origin]]:
+    """Return what opens the origin of each scheme of a store."""
+    return {"s3": lambda: _objects(settings)}
+
+
+def _objects(settings: Settings) -> Origin:
+    try:
+        from understudy.adapters.artifacts.object_origin import ObjectOrigin  # noqa: PLC0415 - its library is an extra
+    except ModuleNotFoundError as problem:
+        raise ArtifactUnreachable(
+            f"{problem.name} is not installed",
+            hint=f"Install the extra that reads buckets: pip install '{DISTRIBUTION}[archive]'.",
+        ) from None
+    return ObjectOrigin(settings.artifact_endpoint, settings.artifact_region)
