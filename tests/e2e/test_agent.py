@@ -236,6 +236,8 @@ async def test_a_version_is_loaded_from_a_bucket_and_answers_and_one_whose_objec
                 **store,
             )
             assert registered.code == 0, registered
+        pins = "SELECT count(*) FROM ModelVersion WHERE artifact_digest ~ '^sha256:'"
+        assert (await sql(database_url, pins))[0][0] == 2  # before an agent has fetched anything
         loaded = [await understudy.beside("version", "load", "visits", label, "--wait", "--json") for label in "12"]
         assert [done.code for done in loaded] == [0, 0], loaded
         await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes")

@@ -6,7 +6,8 @@ from understudy import DISTRIBUTION
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.origin import Limits, Origin
 from understudy.adapters.artifacts.permitted_origin import PermittedOrigin
-from understudy.core.loading.artifact_address import parse_stores
+from understudy.adapters.artifacts.pin import Pinned, RemoteOrigin, pin_artifact
+from understudy.core.loading.artifact_address import parse_stores, scheme_of
 from understudy.errors import ArtifactUnreachable
 from understudy.settings import Settings
 
@@ -29,12 +30,22 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(most_bytes=settings.artifact_bytes, seconds=settings.artifact_seconds)
 
 
-def _remote(settings: Settings) -> Mapping[str, Callable[[], Origin]]:
+async def pinned_artifact(settings: Settings, uri: str, expected: str | None) -> Pinned:
+    """Return what to register for an artifact; raises as :func:`understudy.adapters.artifacts.pin.pin_artifact`.
+
+    The person who registers chooses the store, and shows a login of their own.
+    """
+    open_origin = _remote(settings).get(scheme_of(uri))
+    origins = {} if open_origin is None else {scheme_of(uri): open_origin()}
+    return await pin_artifact(uri, expected, origins, limits_of(settings))
+
+
+def _remote(settings: Settings) -> Mapping[str, Callable[[], RemoteOrigin]]:
     """Return what opens the origin of each scheme of a store."""
     return {"s3": lambda: _objects(settings)}
 
 
-def _objects(settings: Settings) -> Origin:
+def _objects(settings: Settings) -> RemoteOrigin:
     try:
         from understudy.adapters.artifacts.object_origin import ObjectOrigin  # noqa: PLC0415 - its library is an extra
     except ModuleNotFoundError as problem:

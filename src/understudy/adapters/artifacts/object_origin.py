@@ -15,6 +15,7 @@ from obstore.store import S3Store
 
 from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree
 from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing, Patience
+from understudy.adapters.artifacts.pin import Pinned
 from understudy.core.loading.artifact_address import object_address
 from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactUnreachable
 
@@ -39,7 +40,7 @@ class _Object(NamedTuple):
 
 
 class ObjectOrigin:
-    """An :class:`understudy.adapters.artifacts.origin.Origin` of ``s3://bucket/key``, or ``s3://bucket/prefix``.
+    """A :class:`understudy.adapters.artifacts.pin.RemoteOrigin` of ``s3://bucket/key``, or ``s3://bucket/prefix``.
 
     Args:
         endpoint: Another server than Amazon's, such as ``http://minio:9000``.
@@ -75,6 +76,9 @@ class ObjectOrigin:
         for found in reader.below(key):
             tree.add(found.key[len(key) + 1 if key else 0 :], reader.blocks(found))
         return tree.digest()
+
+    def pin(self, uri: str, tree: ArtifactTree) -> Pinned:
+        return Pinned(uri, self.copy(uri, tree))
 
     def _store(self, bucket: str) -> S3Store:
         config: S3Config = {}
