@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
+from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 
 FILE_SUFFIX = "_FILE"
@@ -287,6 +288,10 @@ class Settings(BaseModel):
     """Endpoint of the S3-compatible store of artifacts that is not Amazon's, such as ``http://minio:9000``."""
     artifact_region: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
     """Region of the buckets of artifacts; by default ``AWS_REGION``."""
+    oci_logins: SecretStr | None = Field(default=None, min_length=1)
+    """Logins of the OCI registries that artifacts are read from: the content of a ``config.json`` of Docker."""
+    oci_plain_http: str | None = None
+    """OCI registries that are asked without TLS, by commas: ``registry.internal:5000``. Those of this machine are."""
     artifact_bytes: int = Field(default=20 * 1024**3, ge=1)
     """Bytes of one artifact, at most, unpacked."""
     artifact_seconds: float = Field(default=600.0, gt=0)
@@ -366,6 +371,19 @@ class Settings(BaseModel):
     @classmethod
     def _check_stores(cls, text: str | None) -> str | None:
         parse_stores(text or "")
+        return text
+
+    @field_validator("oci_logins", mode="after")
+    @classmethod
+    def _check_logins(cls, text: SecretStr | None) -> SecretStr | None:
+        if text is not None:
+            parse_logins(text.get_secret_value())
+        return text
+
+    @field_validator("oci_plain_http", mode="after")
+    @classmethod
+    def _check_registries(cls, text: str | None) -> str | None:
+        parse_registries(text or "")
         return text
 
     @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")

@@ -14,6 +14,7 @@ import pytest
 from command import CommandLine
 from e2e.load import Connection
 from e2e.stack import PREDICT_BODIES, VISITS, Process, Stack, a_stack, sql, wait_for_port
+from oci_registry_server import LOGINS_OF, PASSWORD, TOKEN, a_registry
 from s3_server import LOGIN, an_s3_server, make_bucket, put_object
 
 from understudy.adapters.dev_server.example_models import example_version
@@ -257,3 +258,38 @@ async def test_a_version_is_loaded_from_a_bucket_and_answers_and_one_whose_objec
 
     assert answer["version"] == "1"
     assert LOGIN["AWS_SECRET_ACCESS_KEY"] not in stack.processes["agent"].log.read_text()
+
+
+async def test_a_version_is_loaded_from_an_image_registry_by_the_digest_that_its_tag_had_when_it_was_registered(
+    stack: Stack, database_url: str, understudy: CommandLine
+):
+    lifecycle = Lifecycle(stack)
+    lifecycle.start_server()
+    lifecycle.start_monitor()
+    stack.start_proxy()
+    with a_registry("token") as registry:
+        content = example_version("visits", 1).read()
+        manifest = registry.push("canary", [registry.file("model.onnx", content)])
+        address = f"oci://{registry.name}/models/visits"
+        logins = stack.folder / "config.json"
+        logins.write_text(LOGINS_OF.format(registry.name))
+        store = {"UNDERSTUDY_ARTIFACT_STORES": address, "UNDERSTUDY_OCI_LOGINS_FILE": str(logins)}
+        registered = await understudy.beside(
+            *("version", "register", "visits", "1", "--from", str(lifecycle.describe(1))),
+            *("--artifact", f"{address}:canary", "--group", "onnx"),
+            **store,
+        )
+        assert registered.code == 0, registered
+        registry.push("canary", [registry.file("model.onnx", b"no model")])
+        lifecycle.start_agent(store)
+        loaded = await understudy.beside("version", "load", "visits", "1", "--wait", "--json")
+        assert loaded.code == 0, loaded
+        await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes")
+        with closing(Connection("127.0.0.1", stack.proxy_port)) as connection:
+            answer = await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
+
+    assert answer["version"] == "1"
+    ((path,),) = await sql(database_url, "SELECT artifact_path FROM ModelVersion")
+    assert path == f"{address}:canary@{manifest}"
+    log = stack.processes["agent"].log.read_text()
+    assert [secret for secret in (PASSWORD, TOKEN) if secret in log] == []

@@ -8,6 +8,7 @@ from understudy.adapters.artifacts.origin import Limits, Origin
 from understudy.adapters.artifacts.permitted_origin import PermittedOrigin
 from understudy.adapters.artifacts.pin import Pinned, RemoteOrigin, pin_artifact
 from understudy.core.loading.artifact_address import parse_stores, scheme_of
+from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.errors import ArtifactUnreachable
 from understudy.settings import Settings
 
@@ -42,7 +43,15 @@ async def pinned_artifact(settings: Settings, uri: str, expected: str | None) ->
 
 def _remote(settings: Settings) -> Mapping[str, Callable[[], RemoteOrigin]]:
     """Return what opens the origin of each scheme of a store."""
-    return {"s3": lambda: _objects(settings)}
+    return {"s3": lambda: _objects(settings), "oci": lambda: _images(settings)}
+
+
+def _images(settings: Settings) -> RemoteOrigin:
+    from understudy.adapters.artifacts.oci_origin import OciOrigin  # noqa: PLC0415 - its HTTP client takes a while
+    from understudy.adapters.artifacts.oci_registry import OciAccess  # noqa: PLC0415
+
+    logins = {} if settings.oci_logins is None else parse_logins(settings.oci_logins.get_secret_value())
+    return OciOrigin(OciAccess(logins, parse_registries(settings.oci_plain_http or "")))
 
 
 def _objects(settings: Settings) -> RemoteOrigin:

@@ -13,7 +13,7 @@ from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTre
 from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
 from understudy.adapters.artifacts.folder_origin import files_of, said
 from understudy.adapters.artifacts.origin import Limits, Origin
-from understudy.core.loading.artifact_address import scheme_of
+from understudy.core.loading.artifact_address import holds_login, scheme_of
 from understudy.core.loading.digest import PREFIX, folder_digest, is_digest
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 from understudy.ports.loading.artifact_stage import Staged
@@ -39,6 +39,8 @@ class FolderStage:
         """Two versions may have the same artifact, and be fetched at once."""
 
     async def fetch(self, uri: str, expected: str | None) -> Staged:
+        if holds_login(uri):
+            raise ArtifactUnreachable("the artifact's address has a login in it, which is not used")
         if expected is not None:
             if not is_digest(expected):
                 raise ArtifactDiffers(

@@ -27,6 +27,11 @@ def scheme_of(uri: str) -> str:
     return found[1] if found else ""
 
 
+def holds_login(uri: str) -> bool:
+    """Whether an address names a user or a password before its host; then no message may repeat it."""
+    return "@" in uri.partition("://")[2].partition("/")[0]
+
+
 def object_address(uri: str) -> ObjectAddress:
     """Read ``s3://bucket/key``.
 
