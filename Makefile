@@ -175,6 +175,10 @@ triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe and TensorFlow
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
+.PHONY: test-registry
+test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY=its binary)
+	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
+
 .PHONY: bench
 bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)

@@ -46,7 +46,7 @@ def _problem_of(name: str, value: Any) -> str:
     is_number_from_bool = isinstance(value, bool) and bool not in permitted
     if is_number_from_bool or not isinstance(value, permitted):
         return f"{name} is not {permitted[0].__name__}"
-    if name == "artifact_path" and holds_login(value):
+    if name == "artifact_path" and isinstance(value, str) and holds_login(value):
         return "artifact_path has a login in it: the process that reads the artifact has one in its environment"
     if name in _NAMES and isinstance(value, str) and not is_name(value):
         return f"{name} has {len(value)} characters: 1 to {MAX_NAME_CHARACTERS}"
