@@ -8,7 +8,7 @@ import pytest
 from s3_server import LOGIN, an_s3_server, make_bucket
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def s3_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with an_s3_server(tmp_path_factory.mktemp("s3")) as url:
         yield url

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from s3_server import SECRET, make_bucket, put_object
+from scripted_bucket import Bucket
 from scripted_server import Answering, ScriptedServer, a_scripted_server
 
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
@@ -20,7 +21,6 @@ from understudy.adapters.artifacts.permitted_origin import PermittedOrigin
 from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactUnreachable, UnderstudyError
 
 FILES = {"model.onnx": b"weights" * 300_000, "1/labels.txt": b"yes\nno\n", "1/empty": b""}
-LISTED = "Thu, 26 Nov 2026 11:00:00 GMT"
 
 
 def stage_of(folder: Path, endpoint: str, limits: Limits | None = None, request_seconds: float = 10.0) -> FolderStage:
@@ -164,27 +164,6 @@ async def test_a_store_that_is_not_permitted_is_asked_nothing(tmp_path):
 def scripted(s3_login: None) -> Iterator[Callable[[Callable[[Answering], None]], ScriptedServer]]:
     with ExitStack() as stack:
         yield lambda answer: stack.enter_context(a_scripted_server(answer))
-
-
-class Bucket:
-    """A bucket with one object ``model``, of which a request for its content may go wrong."""
-
-    def __init__(self, content: bytes, *faults: Callable[[Answering, bytes, dict[str, str]], object]) -> None:
-        self._content = content
-        self.faults = list(faults)
-
-    def __call__(self, answering: Answering) -> None:
-        headers = {"etag": '"a"', "last-modified": LISTED}
-        if answering.asked.method == "HEAD":
-            answering.send(200, self._content, headers)
-            return
-        first, last = map(int, answering.asked.headers["range"].removeprefix("bytes=").split("-"))
-        headers["content-range"] = f"bytes {first}-{last}/{len(self._content)}"
-        part = self._content[first : last + 1]
-        if self.faults:
-            self.faults.pop(0)(answering, part, headers)
-        else:
-            answering.send(206, part, headers)
 
 
 def status(code: int) -> Callable[[Answering, bytes, dict[str, str]], object]:

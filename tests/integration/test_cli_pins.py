@@ -9,7 +9,9 @@ import asyncpg
 import orjson
 import pytest
 from command import CommandLine, Done
-from s3_server import LOGIN, an_s3_server, make_bucket, put_object
+from s3_server import LOGIN
+from scripted_bucket import Bucket
+from scripted_server import a_scripted_server
 
 WEIGHTS = b"weights" * 1_000
 DIGEST = f"sha256:{sha256(WEIGHTS).hexdigest()}"
@@ -23,24 +25,19 @@ class Store(NamedTuple):
     environment: dict[str, str]
     folder: Path
 
-    async def register(self, understudy: CommandLine, *options: str, digest: str | None = None) -> Done:
+    async def register(
+        self, understudy: CommandLine, *options: str, digest: str | None = None, address: str = ADDRESS
+    ) -> Done:
         place = self.folder / "version.json"
         place.write_bytes(orjson.dumps(DESCRIBED | ({} if digest is None else {"artifact_digest": digest})))
-        arguments = ("version", "register", "visits", "7", "--from", str(place), "--artifact", ADDRESS)
+        arguments = ("version", "register", "visits", "7", "--from", str(place), "--artifact", address)
         return await understudy.beside(*arguments, *options, **self.environment)
 
 
-@pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with an_s3_server(tmp_path_factory.mktemp("s3")) as url:
-        make_bucket(url, "models")
-        put_object(url, "models", "visits/7/model.onnx", WEIGHTS)
-        yield url
-
-
 @pytest.fixture
-def store(endpoint: str, tmp_path: Path) -> Store:
-    return Store({"UNDERSTUDY_ARTIFACT_ENDPOINT": endpoint, **LOGIN}, tmp_path)
+def store(tmp_path: Path) -> Iterator[Store]:
+    with a_scripted_server(Bucket(WEIGHTS)) as server:
+        yield Store({"UNDERSTUDY_ARTIFACT_ENDPOINT": server.url, **LOGIN}, tmp_path)
 
 
 async def digest_of_row(database: asyncpg.Connection) -> str | None:
@@ -71,9 +68,8 @@ async def test_a_digest_that_is_given_is_compared_and_another_one_is_not_registe
 
 
 async def test_a_store_that_cannot_be_read_from_here_is_said_with_the_way_round_it(understudy, database, store):
-    away = store._replace(environment={**store.environment, "UNDERSTUDY_ARTIFACT_ENDPOINT": "http://127.0.0.1:1"})
-    refused = await away.register(understudy, "--group", "onnx")
-    unread = await away.register(understudy, "--group", "onnx", "--no-pin")
+    refused = await store.register(understudy, "--group", "onnx", address="s3://absent/visits/7")
+    unread = await store.register(understudy, "--group", "onnx", "--no-pin", address="s3://absent/visits/7")
 
     assert refused.code == 69
     assert "add --no-pin: the artifact is then pinned when an agent fetches it first" in refused.said
@@ -81,8 +77,6 @@ async def test_a_store_that_cannot_be_read_from_here_is_said_with_the_way_round_
 
 
 async def test_an_artifact_that_people_load_is_not_read(understudy, database, store):
-    away = store._replace(environment={**store.environment, "UNDERSTUDY_ARTIFACT_ENDPOINT": "http://127.0.0.1:1"})
-
-    done = await away.register(understudy, "--endpoint", "127.0.0.1:9000")
+    done = await store.register(understudy, "--endpoint", "127.0.0.1:9000", address="s3://absent/visits/7")
 
     assert (done.code, await digest_of_row(database)) == (0, None)

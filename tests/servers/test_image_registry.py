@@ -63,7 +63,7 @@ def _answers(name: str) -> bool:
 def push(registry: str, tag: str, *layers: tuple[bytes, str, Mapping[str, str]]) -> str:
     """Push blobs and their manifest, and return its digest."""
     base = f"http://{registry}/v2/models/visits"
-    config = (b"{}", "application/vnd.oci.empty.v1+json", {})
+    config: tuple[bytes, str, Mapping[str, str]] = (b"{}", "application/vnd.oci.empty.v1+json", {})
     described = []
     with httpx2.Client(timeout=30, headers={"authorization": BASIC}) as client:
         for content, media_type, annotations in (config, *layers):

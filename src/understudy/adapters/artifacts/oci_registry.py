@@ -86,6 +86,8 @@ class OciRegistry:
                 response.close()
         except httpx2.TimeoutException:
             raise Passing("the registry does not answer in time") from None
+        except httpx2.ConnectError as problem:  # certificates and names, too, which only the system's words tell apart
+            raise Passing(f"{self._registry} cannot be connected to: {str(problem)[:200]}") from None
         except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as problem:
             raise Passing(f"the registry's answer breaks off, or none comes ({type(problem).__name__})") from None
 
