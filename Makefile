@@ -184,6 +184,10 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 test-clients: $(VENV)/.dev .venv-clients/.done ## Unmodified clients of Triton and KServe against a running proxy (a minute)
 	@$(BIN)/pytest -q -p no:randomly tests/clients
 
+.PHONY: test-registry
+test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY=its binary)
+	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
+
 .PHONY: bench
 bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)

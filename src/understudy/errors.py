@@ -43,10 +43,12 @@ UnderstudyError
     ├── DataWouldBeLost    E210 the older schema has no place for what the database holds
     ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
-    ├── ArtifactUnreachable E213 an artifact cannot be read, or is none that may be
+    ├── ArtifactUnreachable E213 an artifact cannot be read, is too large, or is none that may be read
     ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
     ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
     ├── LoadRefused        E217 the model server cannot load or drop the version
+    ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
+    ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -399,7 +401,7 @@ class ArtifactDiffers(RegistryError):
 class ArtifactUnreachable(RegistryError):
     code = "E213"
     title = "The artifact cannot be read"
-    hint = "Name a file or folder below UNDERSTUDY_ARTIFACT_ROOT that the agent may read."
+    hint = "Name what the agent may read: below UNDERSTUDY_ARTIFACT_ROOT, or in a store of UNDERSTUDY_ARTIFACT_STORES."
 
 
 class ServerNotManageable(RegistryError):
@@ -423,6 +425,21 @@ class LoadRefused(RegistryError):
     hint = (
         "Read the server's words and its log; once that is mended, understudy version load MODEL VERSION tries again."
     )
+
+
+class ArtifactForbidden(RegistryError):
+    code = "E218"
+    title = "The store of the artifact refuses the login"
+    hint = (
+        "Give the process a login that may read it: AWS_ACCESS_KEY_ID and so on for s3://, UNDERSTUDY_OCI_LOGINS for "
+        "oci://; then understudy version load MODEL VERSION tries again."
+    )
+
+
+class ArtifactNotTaken(RegistryError):
+    code = "E219"
+    title = "The artifact holds what none may, or is of a kind that is not read"
+    hint = "Build it anew as docs/how-to/load-models.md says, and register that as another version."
 
 
 class GenerationMoved(RegistryError):

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, fi
 from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
+from understudy.core.loading.artifact_address import parse_stores
+from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 from understudy.core.upstream.receivers import parse_receivers
 
@@ -287,6 +289,21 @@ class Settings(BaseModel):
     ``models``, which is its ``--repository``."""
     artifact_root: Path | None = None
     """Folder that artifacts must lie below, for an agent to read them."""
+    artifact_stores: str | None = None
+    """Beginnings of the addresses of stores that an agent may read artifacts from, by commas:
+    ``s3://models/visits,oci://registry.internal/models``. Without it: of none."""
+    artifact_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
+    """Endpoint of the S3-compatible store of artifacts that is not Amazon's, such as ``http://minio:9000``."""
+    artifact_region: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,64}$")
+    """Region of the buckets of artifacts; by default ``AWS_REGION``."""
+    oci_logins: SecretStr | None = Field(default=None, min_length=1)
+    """Logins of the OCI registries that artifacts are read from: the content of a ``config.json`` of Docker."""
+    oci_plain_http: str | None = None
+    """OCI registries that are asked without TLS, by commas: ``registry.internal:5000``. Those of this machine are."""
+    artifact_bytes: int = Field(default=20 * 1024**3, ge=1)
+    """Bytes of one artifact, at most, unpacked."""
+    artifact_seconds: float = Field(default=600.0, gt=0)
+    """Longest time that one artifact takes to be fetched, or to be verified on the stage."""
     agent_metrics_port: int = 9092
 
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")
@@ -363,6 +380,25 @@ class Settings(BaseModel):
         if url is not None and "://" in url and ("@" in url or not url.startswith(("s3://", "file:///"))):
             raise ValueError("expected s3://bucket/prefix without credentials, or a folder")
         return url
+
+    @field_validator("artifact_stores", mode="after")
+    @classmethod
+    def _check_stores(cls, text: str | None) -> str | None:
+        parse_stores(text or "")
+        return text
+
+    @field_validator("oci_logins", mode="after")
+    @classmethod
+    def _check_logins(cls, text: SecretStr | None) -> SecretStr | None:
+        if text is not None:
+            parse_logins(text.get_secret_value())
+        return text
+
+    @field_validator("oci_plain_http", mode="after")
+    @classmethod
+    def _check_registries(cls, text: str | None) -> str | None:
+        parse_registries(text or "")
+        return text
 
     @field_validator("tls_cert", "tls_key", "backend_ca", mode="after")
     @classmethod

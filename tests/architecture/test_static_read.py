@@ -35,6 +35,7 @@ SQL_WITH_NAMES = {
 WAITS = {
     "asyncpg.connect": {"timeout", "command_timeout"},
     "httpx2.AsyncClient": {"timeout"},
+    "httpx2.Client": {"timeout"},
     "subprocess.run": {"timeout"},
     "socket.create_connection": {"timeout"},
     "BlockingConnectionPool.from_url": {"timeout", "socket_timeout", "socket_connect_timeout"},

@@ -23,6 +23,7 @@ from servers.test_real_servers import (
     stop,
 )
 
+from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.agent_store import MemoryAgentStore
@@ -183,7 +184,7 @@ async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_agai
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
     store = MemoryAgentStore(loop.time)
     store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
-    stage = FolderStage(server.folder / "stage", server.folder)
+    stage = FolderStage(server.folder / "stage", {"": FolderOrigin(server.folder)})
     agent = Agent(
         AgentServer("s-0", "g", server.target),
         store,

@@ -31,7 +31,16 @@ SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(fi
 
 
 def test_every_url_that_may_hold_a_password_is_a_secret():
-    ends = ("_url", "_routing_key", "cache_key", "credential", "_otlp_headers", "_traces_headers", "receivers")
+    ends = (
+        "_url",
+        "_routing_key",
+        "cache_key",
+        "credential",
+        "_otlp_headers",
+        "_traces_headers",
+        "receivers",
+        "_logins",
+    )
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert may_hold_one - NO_PASSWORD == set(SECRETS)
@@ -46,6 +55,13 @@ def test_a_url_that_is_no_secret_takes_no_password(name, url):
 
 def test_every_url_that_may_hold_a_password_is_checked_before_a_client_reads_it():
     assert {name for name in SECRETS if name.endswith("_url")} == set(URL_CHECKS)
+
+
+def test_an_error_of_the_logins_of_registries_holds_nothing_of_them():
+    with pytest.raises(ValidationError, match=r"expected a config\.json of Docker") as refusal:
+        Settings.model_validate({"oci_logins": '{"auths": {"a:1": {"auth": "Xy7z"}}}'})
+
+    assert "Xy7z" not in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", sorted(URL_CHECKS))
@@ -69,7 +85,10 @@ def test_an_error_of_the_receivers_never_holds_an_address():
 def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
     path = tmp_path / "secret"
     scheme = SCHEMES.get(name.removesuffix("_url").rpartition("_")[2], "https")
-    text = "ops=https://hooks.example/pa-ss" if name == "receivers" else f"{scheme}://proxy:pa ss@db/understudy"
+    text = {
+        "receivers": "ops=https://hooks.example/pa-ss",
+        "oci_logins": '{"auths": {"a:1": {"auth": "YTpi"}}}',
+    }.get(name, f"{scheme}://proxy:pa ss@db/understudy")
     path.write_text(f"{text}\n")
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
 

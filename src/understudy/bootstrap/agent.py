@@ -18,6 +18,7 @@ from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.loading.agent import Agent, AgentServer
@@ -48,7 +49,6 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
     assert settings.server_group is not None
     assert settings.server_target is not None
     assert settings.server_control is not None
-    assert settings.artifact_root is not None
     async with AsyncExitStack() as stack:
         telemetry = PrometheusTelemetry()
         lease = PostgresLease(url, row=agent_of(name))
@@ -62,7 +62,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             AgentServer(name, settings.server_group, settings.server_target),
             store,
             control,
-            FolderStage(settings.stage_dir / "artifacts", settings.artifact_root),
+            FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings)),
             telemetry,
             validation=_validation(settings, settings.server_target),
             now=time.monotonic,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from understudy.core.loading.artifact_address import holds_login
+
 _TYPES: dict[str, tuple[type, ...]] = {
     "artifact_path": (str,),
     "artifact_digest": (str, type(None)),
@@ -44,6 +46,8 @@ def _problem_of(name: str, value: Any) -> str:
     is_number_from_bool = isinstance(value, bool) and bool not in permitted
     if is_number_from_bool or not isinstance(value, permitted):
         return f"{name} is not {permitted[0].__name__}"
+    if name == "artifact_path" and isinstance(value, str) and holds_login(value):
+        return "artifact_path has a login in it: the process that reads the artifact has one in its environment"
     if name in _NAMES and isinstance(value, str) and not is_name(value):
         return f"{name} has {len(value)} characters: 1 to {MAX_NAME_CHARACTERS}"
     is_list_of_text = not isinstance(value, list) or all(isinstance(target, str) for target in value)

@@ -19,6 +19,7 @@ from understudy.core.loading.state import LoadingState, next_attempt, retry_seco
 from understudy.core.loading.wanted import RANK
 from understudy.errors import (
     ArtifactDiffers,
+    ArtifactNotTaken,
     InternalFault,
     LeadershipLost,
     LoadRefused,
@@ -288,7 +289,7 @@ class Agent:
         except Exception as problem:  # a defect too is a failure that people see, and that ends after five attempts
             known = problem if isinstance(problem, UnderstudyError) else InternalFault(repr(problem))
             self._telemetry.count("load_failures_total", known.code)
-            is_final = isinstance(problem, ArtifactDiffers | NotValidated)
+            is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
             pause = None if is_final else retry_seconds(max(attempt, 1))
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)

@@ -34,3 +34,12 @@ def test_a_base_model_and_its_family_are_names_of_a_bounded_length_or_absent(nam
 @pytest.mark.parametrize("described", [None, [], "text", 7])
 def test_a_description_is_one_object(described):
     assert problems_of(described) == ["it is not one JSON object"]
+
+
+def test_an_address_with_a_login_is_refused_without_repeating_it():
+    described = {"framework": "onnx", "input_schema": {}}
+
+    (problem,) = problems_of({**described, "artifact_path": "s3://key:secret@models/7"})
+
+    assert problem == "artifact_path has a login in it: the process that reads the artifact has one in its environment"
+    assert problems_of({**described, "artifact_path": "oci://r/visits:7@sha256:ab"}) == []

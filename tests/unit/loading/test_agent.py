@@ -15,7 +15,7 @@ from understudy.adapters.memory.validation import MemoryValidation
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
-from understudy.errors import LeadershipLost, RegistryUnavailable
+from understudy.errors import ArtifactForbidden, ArtifactNotTaken, LeadershipLost, RegistryUnavailable
 from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.ports.loading.artifact_stage import Staged
@@ -236,6 +236,28 @@ def test_a_defect_in_a_task_is_recorded_and_tried_as_often_as_any_failure(tmp_pa
 
         assert world.telemetry.counts["load_failures_total", "E500"] == MAX_ATTEMPTS
         assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, "E500")
+
+    in_a_world(tmp_path, scenario)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "attempts"), [(ArtifactNotTaken, 1), (ArtifactForbidden, MAX_ATTEMPTS)], ids=["content", "login"]
+)
+def test_an_artifact_that_none_may_load_is_fetched_once_and_one_that_a_login_may_not_read_as_any_failure(
+    tmp_path, refusal, attempts
+):
+    class RefusingStage(MemoryArtifactStage):
+        async def fetch(self, uri: str, expected: str | None) -> Staged:
+            raise refusal(uri)
+
+    async def scenario(world: World) -> None:
+        world.stage = RefusingStage(tmp_path)
+        world.agent = world.new_agent()
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(600)
+
+        assert world.telemetry.counts["load_failures_total", refusal.code] == attempts
+        assert (world.store.state_of(1), world.store.error_of(1)) == (LoadingState.ERROR, refusal.code)
 
     in_a_world(tmp_path, scenario)
 

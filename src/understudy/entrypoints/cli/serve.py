@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.settings import Settings
 
-_NEEDED_BY_AGENTS = ("server_group", "server_target", "server_control", "artifact_root")
+_NEEDED_BY_AGENTS = ("server_group", "server_target", "server_control")
 app = typer.Typer(
     no_args_is_help=True, help="Run a process of Understudy; settings come from the environment.", add_completion=False
 )
@@ -43,9 +43,11 @@ def monitor() -> None:
 def agent() -> None:
     """Load what is wanted into the model server beside this process until SIGTERM, and unload what is not."""
     settings = settings_with_demo()
-    missing = [name for name in _NEEDED_BY_AGENTS if getattr(settings, name) is None]
+    missing = [f"UNDERSTUDY_{name.upper()}" for name in _NEEDED_BY_AGENTS if getattr(settings, name) is None]
+    if settings.artifact_root is None and not settings.artifact_stores:
+        missing.append("UNDERSTUDY_ARTIFACT_ROOT (or UNDERSTUDY_ARTIFACT_STORES)")
     if missing:
-        variables = ", ".join(f"UNDERSTUDY_{name.upper()}" for name in missing)
+        variables = ", ".join(missing)
         raise CommandRefused(
             ExitCode.USAGE,
             f"an agent needs to know its model server: {variables} not set",

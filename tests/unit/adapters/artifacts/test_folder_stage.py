@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from understudy.adapters.artifacts import folder_stage
+from understudy.adapters.artifacts import artifact_tree, folder_origin, folder_stage
 from understudy.adapters.artifacts.bounded_thread import NAME
+from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.artifacts.origin import Limits
 from understudy.errors import ArtifactDiffers, ArtifactUnreachable
 
 WEIGHTS = b"weights" * 1000
@@ -29,7 +31,12 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stage(root: Path, tmp_path: Path) -> FolderStage:
-    return FolderStage(tmp_path / "stage", root)
+    return stage_of(root, tmp_path)
+
+
+def stage_of(root: Path, folder: Path, seconds: float = 60.0) -> FolderStage:
+    origin = FolderOrigin(root)
+    return FolderStage(folder / "stage", {"": origin, "file": origin}, Limits(seconds=seconds))
 
 
 def left_on(stage: Path) -> list[str]:
@@ -121,8 +128,9 @@ class HangingDisk:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.hangs, self.goes_on = threading.Event(), threading.Event()
         self.blocks = 0
-        monkeypatch.setattr(folder_stage, "_BLOCK_BYTES", 1_000)
-        monkeypatch.setattr(folder_stage, "sha256", self._sha256)
+        monkeypatch.setattr(folder_origin, "BLOCK_BYTES", 1_000)
+        for module in (artifact_tree, folder_stage):
+            monkeypatch.setattr(module, "sha256", self._sha256)
 
     def _sha256(self) -> "HangingDisk":
         return self
@@ -163,8 +171,8 @@ async def test_a_copy_that_is_broken_off_ends_at_its_next_block_and_leaves_nothi
     assert left_on(tmp_path / "stage") == []
 
 
-async def test_a_read_that_hangs_ends_with_its_time(stage, disk, tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_stage, "FETCH_SECONDS", 0.01)
+async def test_a_read_that_hangs_ends_with_its_time(root, disk, tmp_path):
+    stage = stage_of(root, tmp_path, seconds=0.01)
 
     with pytest.raises(ArtifactUnreachable, match=r"cannot be copied: it takes longer than 0\.01 s"):
         await stage.fetch("visits/7/model.onnx", None)
@@ -173,10 +181,10 @@ async def test_a_read_that_hangs_ends_with_its_time(stage, disk, tmp_path, monke
     assert left_on(tmp_path / "stage") == []
 
 
-async def test_a_staged_copy_that_cannot_be_read_in_time_is_said_to_be_so(stage, disk, tmp_path, monkeypatch):
+async def test_a_staged_copy_that_cannot_be_read_in_time_is_said_to_be_so(root, disk, tmp_path):
     (tmp_path / "stage" / ("ab" * 32)).mkdir(parents=True)
     (tmp_path / "stage" / ("ab" * 32) / "model.onnx").write_bytes(WEIGHTS)
-    monkeypatch.setattr(folder_stage, "FETCH_SECONDS", 0.01)
+    stage = stage_of(root, tmp_path, seconds=0.01)
 
     with pytest.raises(ArtifactUnreachable, match=r"cannot be verified: it takes longer than 0\.01 s"):
         await stage.verified("sha256:" + "ab" * 32)
@@ -211,7 +219,7 @@ async def test_every_kind_of_damage_is_noticed(stage, damage):
         ("out", "outside"),
         ("file:///etc/hostname", "outside"),
         ("file://host/visits/7", "neither a path"),
-        ("s3://bucket/visits/7", "neither a path"),
+        ("s3://bucket/visits/7", "none of the addresses that this agent reads: paths, file:"),
         ("file://[x", "Invalid IPv6 URL"),
         ("file:///visits%00", "null"),
         ("visits\0", "null"),
@@ -284,4 +292,4 @@ async def test_only_what_is_named_stays_and_half_copies_go(stage, tmp_path):
 
 
 def test_the_bounds_of_one_artifact_are_those_of_the_how_to():
-    assert (folder_stage.MAX_FILES, folder_stage.MAX_BYTES) == (100_000, 20 * 1024**3)
+    assert Limits() == (20 * 1024**3, 100_000, 600.0)

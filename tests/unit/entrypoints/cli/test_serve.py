@@ -32,5 +32,5 @@ async def test_an_agent_without_a_model_server_names_every_setting_that_is_missi
     done = await CommandLine(None).beside("serve", "agent", UNDERSTUDY_SERVER_GROUP="onnx")
 
     assert done.code == 2
-    missing = "UNDERSTUDY_SERVER_TARGET, UNDERSTUDY_SERVER_CONTROL, UNDERSTUDY_ARTIFACT_ROOT not set"
-    assert missing in done.said
+    missing = "UNDERSTUDY_SERVER_TARGET, UNDERSTUDY_SERVER_CONTROL, UNDERSTUDY_ARTIFACT_ROOT (or UNDERSTUDY_ARTIFACT_"
+    assert f"{missing}STORES) not set" in done.said

@@ -23,6 +23,8 @@ TEMPLATES = {
     "alert_webhook_url": "https://alerts:{}@hooks.internal/alerts",
     "archive_url": "s3://key:{}@bucket/log",
     "archive_endpoint": "http://key:{}@minio:9000",
+    "artifact_endpoint": "http://key:{}@minio:9000",
+    "artifact_stores": "s3://key:{}@bucket/models",
     "runbooks_url": "https://ada:{}@docs.internal/runbooks",
     "proxy_url": "https://ada:{}@predict.internal",
 }
@@ -122,7 +124,8 @@ def pieces(secret: str) -> set[str]:
 
 
 def test_every_setting_that_is_a_url_is_tried():
-    urls = {name for name in Settings.model_fields if name.endswith(("_url", "archive_endpoint"))}
+    ends = ("_url", "archive_endpoint", "artifact_endpoint", "artifact_stores")
+    urls = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert urls == set(TEMPLATES)
 

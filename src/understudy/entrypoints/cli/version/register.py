@@ -9,13 +9,16 @@ import orjson
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import facts, show
-from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.version.pin import pinned_version
 from understudy.entrypoints.cli.version.record_text import version_document, version_facts
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.lifecycle.registry import register_version
@@ -55,6 +58,9 @@ def register(
     group: Annotated[
         str | None, typer.Option("--group", metavar="GROUP", help="Have agents load it onto this group of servers.")
     ] = None,
+    pin: Annotated[
+        bool, typer.Option("--pin/--no-pin", help="With --group: read an artifact in a store now, and pin what it is.")
+    ] = True,
     protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
@@ -65,18 +71,22 @@ def register(
 
     FILE has artifact_path, framework and input_schema, and may have artifact_digest, base_model, family,
     output_schema, protocol, endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms. With
-    --group agents load it, for two hours and for as long as it has a role.
+    --group agents load it, for two hours and for as long as it has a role, and an artifact in a store is read and its
+    digest registered.
     """
     options = {"endpoints": endpoint, "protocol": protocol, "base_model": base_model, "family": family}
     described = _read_description(source, artifact) | {name: value for name, value in options.items() if value}
     described["endpoints"] = tuple(described.get("endpoints", ()))
     new = NewVersion(model_name=model, version=version, group_name=group, **described)
 
-    async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None]:
-        made = await register_version(registry, new, actor_of_command(None), dry_run=dry_run)
-        return made, await _champion_of(registry, model)
+    settings = settings_with_demo()
 
-    made, champion = with_registry(register)
+    async def register(session: Session) -> tuple[VersionRecord, VersionRecord | None]:
+        last = await pinned_version(session.registry, new, settings) if pin else new
+        made = await register_version(session.registry, last, actor_of_command(None), dry_run=dry_run)
+        return made, await _champion_of(session.registry, model)
+
+    made, champion = with_session(register, settings)
     found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
     if dry_run:
         head = Text(f"Would register {model} {version}; nothing was written.", "bold")

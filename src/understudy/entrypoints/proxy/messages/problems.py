@@ -51,6 +51,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.MigrationBlocked: 503,
     errors.ArtifactDiffers: 409,
     errors.ArtifactUnreachable: 503,
+    errors.ArtifactForbidden: 403,
+    errors.ArtifactNotTaken: 422,
     errors.ServerNotManageable: 503,
     errors.NotValidated: 409,
     errors.LoadRefused: 409,

@@ -1,0 +1,201 @@
+"""``Origin`` of objects in buckets of S3, or of a server with its protocol. Needs the extra ``archive``.
+
+Credentials are the environment's (``AWS_ACCESS_KEY_ID`` and so on, or the role of the machine): they are in no address,
+no message and no table. The library's own texts hold whole requests and answers, so none of them is repeated.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+import obstore
+from obstore.exceptions import BaseError, PreconditionError
+from obstore.store import S3Store
+
+from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree
+from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing, Patience
+from understudy.adapters.artifacts.pin import Pinned
+from understudy.core.loading.artifact_address import object_address
+from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactUnreachable
+
+if TYPE_CHECKING:
+    from obstore import GetOptions
+    from obstore.store import ClientConfig, RetryConfig, S3Config
+
+RANGE_BYTES: Final = 8 * BLOCK_BYTES
+REQUEST_SECONDS: Final = 60.0
+"""Longest time of one request, which brings at most a range."""
+_STATUS: Final = re.compile(r"status code: (\d{3})")
+_CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_OF_MACHINE: Final = re.compile(r"/latest/(api/token|meta-data)|/v2/credentials|AssumeRole")
+"""Requests for credentials of the machine, which the library makes where the environment has none."""
+T = TypeVar("T")
+
+
+class _Object(NamedTuple):
+    key: str
+    size: int
+    e_tag: str | None
+
+
+class ObjectOrigin:
+    """A :class:`understudy.adapters.artifacts.pin.RemoteOrigin` of ``s3://bucket/key``, or ``s3://bucket/prefix``.
+
+    Args:
+        endpoint: Another server than Amazon's, such as ``http://minio:9000``.
+        region: Of the buckets; without it the environment says which.
+        request_seconds: Longest time of one request.
+        first_pause_seconds: Before the second attempt of a request.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None,
+        region: str | None,
+        *,
+        request_seconds: float = REQUEST_SECONDS,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+    ) -> None:
+        self._endpoint = endpoint
+        self._region = region
+        self._seconds = timedelta(seconds=request_seconds)
+        self._pause = first_pause_seconds
+
+    def copy(self, uri: str, tree: ArtifactTree) -> str:
+        try:
+            bucket, key, is_prefix = object_address(uri)
+        except ValueError as problem:
+            raise ArtifactUnreachable(f"the artifact's address cannot be used: {problem}") from None
+        reader = _Reader(self._store(bucket), uri, tree, Patience(tree.given_up, self._pause))
+        single = None if is_prefix else reader.find(key)
+        if single is not None:
+            tree.expect(1, single.size)
+            tree.add(key.rpartition("/")[2], reader.blocks(single))
+            return tree.file_digest()
+        for found in reader.below(key):
+            tree.add(found.key[len(key) + 1 if key else 0 :], reader.blocks(found))
+        return tree.digest()
+
+    def pin(self, uri: str, tree: ArtifactTree) -> Pinned:
+        return Pinned(uri, self.copy(uri, tree))
+
+    def _store(self, bucket: str) -> S3Store:
+        config: S3Config = {}
+        if self._endpoint is not None:
+            config["endpoint"] = self._endpoint
+        if self._region is not None:
+            config["region"] = self._region
+        options: ClientConfig = {
+            "timeout": self._seconds,
+            "connect_timeout": min(self._seconds, timedelta(seconds=5)),
+            "allow_http": self._endpoint is not None and self._endpoint.startswith("http://"),
+        }
+        retries: RetryConfig = {"max_retries": 0}  # Patience counts them, and ends when the fetch does
+        try:
+            return S3Store(bucket, config=config, client_options=options, retry_config=retries)
+        except BaseError:
+            raise ArtifactUnreachable(f"s3://{bucket} cannot be used with the settings in AWS_*") from None
+
+
+class _Reader:
+    """Reads one artifact from its bucket."""
+
+    def __init__(self, store: S3Store, uri: str, tree: ArtifactTree, patience: Patience) -> None:
+        self._store = store
+        self._uri = uri
+        self._tree = tree
+        self._patience = patience
+
+    def find(self, key: str) -> _Object | None:
+        """Return the object of a key; ``None``: there is none."""
+
+        def head() -> _Object | None:
+            try:
+                found = obstore.head(self._store, key)
+            except FileNotFoundError:
+                return None
+            return _Object(found["path"], found["size"], found["e_tag"])
+
+        return self._patiently(head)
+
+    def below(self, prefix: str) -> Sequence[_Object]:
+        """Return the objects below a prefix by their keys; those that only stand for a folder are left out."""
+
+        def listed() -> list[_Object]:
+            objects: list[_Object] = []
+            size = 0
+            for some in obstore.list(self._store, prefix=prefix or None):
+                objects += [_Object(found["path"], found["size"], found["e_tag"]) for found in some]
+                size += sum(found["size"] for found in some)
+                self._tree.expect(len(objects), size)
+            return objects
+
+        objects = self._patiently(listed)
+        folders = {parent for found in objects for parent in _parents(found.key)}
+        return sorted(found for found in objects if found.size or found.key not in folders)
+
+    def blocks(self, found: _Object) -> Iterator[bytes]:
+        """Read an object in ranges; after a break, from where it broke. It is the same object to its end."""
+        at = 0
+        while at < found.size:
+            try:
+                for block in self._range(found, at):
+                    at += len(block)
+                    self._patience.renew()
+                    yield block
+            except FileNotFoundError:
+                raise ArtifactUnreachable(f"{self._uri} has lost {found.key} while it was copied") from None
+            except PreconditionError:
+                raise ArtifactUnreachable(f"{self._uri}: {found.key} was changed while it was copied") from None
+            except BaseError as problem:
+                self._patience.wait(self._passing(problem), self._uri)
+
+    def _range(self, found: _Object, start: int) -> Iterator[bytes]:
+        end = min(start + RANGE_BYTES, found.size)
+        options: GetOptions = {"range": (start, end)}
+        if found.e_tag is not None:
+            options["if_match"] = found.e_tag
+        came = start
+        for piece in obstore.get(self._store, found.key, options=options).stream(min_chunk_size=BLOCK_BYTES):
+            came += len(piece)
+            if came > end:
+                raise ArtifactDiffers(f"{self._uri}: the store sends more of {found.key} than it says that there is")
+            yield bytes(piece)
+        if came == start:
+            raise BaseError("no byte came")
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        while True:
+            try:
+                return work()
+            except BaseError as problem:
+                self._patience.wait(self._passing(problem), self._uri)
+
+    def _passing(self, problem: BaseError) -> Passing:
+        """Return a failure that may be over soon, in words without any of the library's.
+
+        Raises:
+            ArtifactForbidden, ArtifactUnreachable: It will not be over by itself.
+        """
+        text = str(problem).partition("\n\nDebug source")[0]
+        status, code = _STATUS.search(text), _CODE.search(text)
+        answer = " ".join(found[1] for found in (status, code) if found)
+        if _OF_MACHINE.search(text):
+            raise ArtifactForbidden(
+                f"{self._uri} wants a login: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY are not set, and this machine"
+                " has no role"
+            )
+        if answer.startswith(("401", "403")):
+            raise ArtifactForbidden(f"{self._uri} may not be read or listed with this login: {answer}")
+        if status is None:
+            return Passing("the store does not answer, or its answer breaks off")
+        if status[1] in ("408", "429") or status[1] >= "500":
+            return Passing(f"the store answers {answer}")
+        raise ArtifactUnreachable(f"{self._uri} cannot be read: the store answers {answer}")
+
+
+def _parents(key: str) -> Iterator[str]:
+    while "/" in key:
+        key = key.rpartition("/")[0]
+        yield key
