@@ -31,7 +31,7 @@ SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(fi
 
 
 def test_every_url_that_may_hold_a_password_is_a_secret():
-    ends = ("_url", "_routing_key", "cache_key", "credential", "_otlp_headers", "_traces_headers")
+    ends = ("_url", "_routing_key", "cache_key", "console_secret", "credential", "_otlp_headers", "_traces_headers")
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert may_hold_one - NO_PASSWORD == set(SECRETS)
