@@ -72,10 +72,10 @@ class RunningConsole:
 
 
 @asynccontextmanager
-async def running_console(database_url: str, **given: Any) -> AsyncIterator[RunningConsole]:
-    """Run a console in this event loop."""
+async def running_console(owner_url: str, **given: Any) -> AsyncIterator[RunningConsole]:
+    """Run a console in this event loop; ``owner_url`` makes keys, and is the console's own where none is given."""
     port = free_port()
-    values = {"database_url": SecretStr(database_url), "console_port": port, "environment": "test"}
+    values = {"database_url": SecretStr(owner_url), "console_port": port, "environment": "test"}
     settings = Settings(**{**values, "console_secret": SecretStr(SECRET), **given})
     server = uvicorn.Server(server_config(settings))
     task = asyncio.create_task(server.serve())
@@ -83,7 +83,7 @@ async def running_console(database_url: str, **given: Any) -> AsyncIterator[Runn
         while not server.started:
             assert not task.done()
             await asyncio.sleep(0.01)
-        yield RunningConsole(database_url, port)
+        yield RunningConsole(owner_url, port)
     finally:
         server.should_exit = True
         await task

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from understudy.bootstrap.session import Session
-from understudy.core.rollout.state import Command, CommandKind
+from understudy.core.rollout.state import Command
 from understudy.errors import PolicyRefused, RegistryError
 from understudy.ports.registry.registry import Actor
 from understudy.rollout.commands import run_command
@@ -79,15 +79,7 @@ async def give_command(
         raise PolicyRefused(f"{command.kind.value}: {result.event}", hint="Look at the rollout's page: it says why.")
     if not result.changed:
         return Done(f"Nothing changed: {result.event}", changed=False)
-    return Done(f"Done: {_PAST[command.kind]}. {result.event}", changed=True)
-
-
-_PAST = {
-    CommandKind.PAUSE: "paused",
-    CommandKind.RESUME: "resumed",
-    CommandKind.PROMOTE: "one step on",
-    CommandKind.ABORT: "stopped",
-}
+    return Done(f"Done: {result.event}.", changed=True)
 
 
 async def roll_back(session: Session, model_name: str, actor: Actor) -> Done:

@@ -20,9 +20,10 @@
 
   function tell() {
     const isLost = Date.now() - last > 3 * period + 2000;
-    const text = isLost ? "Not live: no answer since " + clock(last) : "live";
-    heard.classList.toggle("lost", isLost);
-    document.documentElement.classList.toggle("is-lost", isLost);
+    const isStale = live.querySelector("[data-stale]") !== null;
+    const text = isLost ? "Not live: no answer since " + clock(last) : isStale ? "No new figures" : "live";
+    heard.classList.toggle("lost", isLost || isStale);
+    document.documentElement.classList.toggle("is-lost", isLost || isStale);
     if (text !== said) heard.textContent = said = text;
   }
 

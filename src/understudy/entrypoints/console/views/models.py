@@ -138,7 +138,7 @@ def _is_back(state: RolloutState, policy: PolicyRecord) -> bool:
 def _challenger(policy: PolicyRecord) -> str:
     shares = arm_percents(policy.split.ranges)
     named = dict.fromkeys([policy.challenger, *shares])
-    others = [f"{version} {shares.get(version, 0)} %" for version in named if version not in (None, policy.champion)]
+    others = [f"{version} at {shares.get(version, 0)} %" for version in named if version not in (None, policy.champion)]
     return ", ".join(others)
 
 

@@ -151,7 +151,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         f"{state.kind.value} {view.record.id}",
         state.phase.value,
         _tone(status, rows),
-        place_words(view),
+        _with_commas(place_words(view)),
         sentence_of(status),
         tuple(line.plain for line in about),
         tuple(_warnings(status)) + tuple(line.plain.strip() for line in by_hand_lines(seen.by_hand)),
@@ -212,7 +212,12 @@ def _share(share: Share) -> ShareRow:
 def _step(share: str, mark: str, text: str, state: RolloutState) -> StepRow:
     is_missed = state.phase.is_final and mark == _TO_COME
     word = "not reached" if is_missed else _STEP_WORDS[mark]
-    return StepRow(share.strip(), mark, word, _STEP_TONES[mark], " ".join(text.split()))
+    return StepRow(share.strip(), mark, word, _STEP_TONES[mark], _with_commas(text))
+
+
+def _with_commas(text: str) -> str:
+    """Return words that a terminal sets apart by spaces."""
+    return ", ".join(part.strip() for part in text.split("   ") if part.strip())
 
 
 def _check(row: Evidence) -> CheckRow:

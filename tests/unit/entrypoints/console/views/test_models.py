@@ -119,7 +119,7 @@ def test_a_model_without_a_policy_is_not_served_and_further_arms_are_named():
     page = a_page(ModelRecord("new", None, 1), split)
 
     assert [(row.name, row.state) for row in page.rows] == [("new", "not served"), ("split", "serving")]
-    assert page.rows[1].challenger == "8 20 %"
+    assert page.rows[1].challenger == "8 at 20 %"
 
 
 def test_a_visitor_sees_the_models_of_the_key_alone_and_the_sentence_counts_those():

@@ -76,6 +76,7 @@ def test_it_shows_configured_and_observed_shares_steps_and_checks():
         ("error rate", "too early", Tone.CALM, "20 of 200 needed"),
         ("slow answers", "pass", Tone.GOOD, "1 of 200 needed"),
     ]
+    assert (page.place, page.steps[0].text) == ("step 1 of 3, 10 %", "7 m of 5 m, 917 of 1,000 requests")
     assert [(row.actor, row.verdict) for row in page.events] == [("monitor", "ADVANCE"), ("dana", "")]
 
 
