@@ -36,7 +36,7 @@ async def ask(console: Console, request: Request) -> Response:
     require_operate(visitor, model)
     act, number = request.path_params["act"], _number(request.query_params.get("rollout"))
     page = await console.opened.questions.alone(partial(_page_of, console, model, act, number))
-    nonce, back, action = token_urlsafe(NONCE_BYTES), _back(model, number), request.url.path
+    nonce, back, action = token_urlsafe(NONCE_BYTES), _back(model, number), request.scope["path"]
     return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action)
 
 

@@ -93,6 +93,6 @@ async def _livez(_request: Request) -> Response:
 
 async def _static(console: Console, request: Request) -> Response:
     file = console.files.get(request.path_params["name"])
-    if file is None or file.address != request.url.path:
+    if file is None or file.address != request.scope["path"]:
         return console.problem(request, UnknownRoute("there is no such file"))
     return Response(file.content, media_type=file.media_type, headers={"cache-control": KEPT_FOR_EVER})

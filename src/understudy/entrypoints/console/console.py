@@ -168,9 +168,10 @@ class Console:
 
     def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
-        is_part = request.url.path.startswith("/live/")
+        path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
+        is_part = path.startswith("/live/")
         if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
-            return RedirectResponse(f"/login?next={quote(request.url.path, safe='')}", SEE_OTHER)
+            return RedirectResponse(f"/login?next={quote(path, safe='')}", SEE_OTHER)
         if isinstance(problem, RegistryUnavailable | MigrationNeeded):
             _log.warning("console.failed", code=problem.code, why=problem.detail)
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}

@@ -17,6 +17,7 @@ CONTENT_SECURITY_POLICY = (
 HEADERS: Final[Mapping[bytes, bytes]] = {
     b"content-security-policy": CONTENT_SECURITY_POLICY.encode(),
     b"x-content-type-options": b"nosniff",
+    # Not no-referrer: browsers then send forms with the origin null, which is told from no other site's.
     b"referrer-policy": b"same-origin",
     b"cross-origin-opener-policy": b"same-origin",
     b"cross-origin-resource-policy": b"same-origin",
