@@ -90,6 +90,11 @@ test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not alone" $(PYTEST) tests/system tests/faults || [ $$? = 5 ]
 	@$(BIN)/pytest -q -m alone $(PYTEST) tests/system || [ $$? = 5 ]
 
+# Not a part of `test`: it needs a browser. Playwright brings none: it drives Debian's.
+.PHONY: test-console
+test-console: $(VENV)/.dev ## The console in a real browser: pages, live updates, rollback by keyboard (a minute; Debian has chromium)
+	@$(BIN)/pytest -q -p no:randomly tests/console
+
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/test_rigs

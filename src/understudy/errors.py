@@ -22,7 +22,10 @@ UnderstudyError
 │   ├── GenerationNotNamed E428 a change of a policy came without If-Match, so without the generation that it changes
 │   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
 │   ├── QuotaExceeded      E429 the key, or its tenant, is over its rate limit (says when to retry)
-│   └── ScopeMissing       E403 the key lacks the scope
+│   ├── ScopeMissing       E403 the key lacks the scope
+│   ├── TooManyLogins      E600 too many wrong keys were tried at the console's login (says when to retry)
+│   ├── FormOfAnotherSession E601 a form of the console has not the token of the session that sends it
+│   └── ActNotConfirmed    E602 an act of the console lacks the reason or the name that it asks for
 ├── ServingError                the request is good, something behind the proxy is not
 │   ├── BadAnswer          E502 the model server gave an unusable answer
 │   ├── BackendUnavailable E503 no replica of the version answers
@@ -245,6 +248,28 @@ class QuotaExceeded(RequestError):
     def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
         super().__init__(detail, hint=hint)
         self.retry_after_seconds = retry_after_seconds
+
+
+class TooManyLogins(RequestError):
+    code = "E600"
+    title = "Too many wrong keys were tried"
+    hint = "Try again after Retry-After; the console counts tries by address and by key id."
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 60) -> None:
+        super().__init__(detail, hint=hint)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class FormOfAnotherSession(RequestError):
+    code = "E601"
+    title = "The form is not of this session"
+    hint = "Nothing was changed. Open the page again and send its form; a sign-in since then makes old forms void."
+
+
+class ActNotConfirmed(RequestError):
+    code = "E602"
+    title = "The act was not confirmed"
+    hint = "Nothing was changed. Go back, and fill in what the detail names."
 
 
 class ServingError(UnderstudyError):

@@ -20,6 +20,7 @@ from understudy.core.upstream.receivers import parse_receivers
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
 MAX_SECRET_BYTES = 65_536
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "::1")
 _HOST_NAME = re.compile(r"[a-z0-9_*-]+(\.[a-z0-9_*-]+)*")
 URL_CHECKS: Mapping[str, Callable[[str], str | None]] = {
     "database_url": postgres_problem,
@@ -336,6 +337,18 @@ class Settings(BaseModel):
     otel_bsp_max_queue_size: str | None = Field(default=None, validation_alias="OTEL_BSP_MAX_QUEUE_SIZE")
     """Spans that may wait for the collector; further ones are dropped and counted."""
 
+    console_host: str = "127.0.0.1"
+    console_port: int = 8090
+    console_host_names: str | None = None
+    """Further names, by commas, that browsers may put into ``Host``, beside addresses, ``localhost`` and
+    ``console_host``; as ``host_names`` of the proxy. Without it any name is taken, unless ``console_host`` is a
+    loopback address."""
+    console_https: bool | None = None
+    """Whether browsers reach the console over HTTPS, which something in front of it ends: its cookie is then sent over
+    nothing else. By default yes, unless ``console_host`` is a loopback address."""
+    console_secret: SecretStr | None = Field(default=None, min_length=32)
+    """Secret that signs the sessions of the console; without it a random one, and a restart ends all sessions."""
+
     proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
     """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``."""
     credential: SecretStr | None = Field(default=None, min_length=1)
@@ -368,7 +381,7 @@ class Settings(BaseModel):
         parse_rules(text or "")
         return text
 
-    @field_validator("host_names", mode="after")
+    @field_validator("host_names", "console_host_names", mode="after")
     @classmethod
     def _check_names(cls, text: str | None) -> str | None:
         parse_host_names(text or "")
@@ -445,7 +458,17 @@ class Settings(BaseModel):
     @property
     def is_local(self) -> bool:
         """Whether only this machine can call the proxy."""
-        return self.host in ("127.0.0.1", "localhost", "::1")
+        return self.host in LOOPBACK_HOSTS
+
+    @property
+    def is_console_local(self) -> bool:
+        """Whether only this machine can reach the console."""
+        return self.console_host in LOOPBACK_HOSTS
+
+    @property
+    def console_is_https(self) -> bool:
+        """Whether browsers reach the console over HTTPS."""
+        return self.console_https if self.console_https is not None else not self.is_console_local
 
     @property
     def needs_key(self) -> bool:

@@ -140,7 +140,8 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
 
     assert stopped == 0, err
     for started in (running, again):
-        assert {"demo", "proxy", "monitor", "postgres", "watchdog", *started["model_servers"]} <= set(started["pids"])
+        named = {"demo", "proxy", "monitor", "console", "postgres", "watchdog", *started["model_servers"]}
+        assert named <= set(started["pids"])
     assert set(strangers) <= {"InvalidPasswordError", "AuthenticationError"}
     assert (short_path / "pgpass").stat().st_mode & 0o777 == 0o600
     assert (asked.stdout, asked.stderr) == ("7\n", "")
@@ -202,6 +203,8 @@ def test_a_demo_uses_the_servers_that_it_is_given_makes_a_key_where_it_is_asked_
         headers = {"authorization": f"Bearer {where['credential']}"}
         with urlopen(Request(url, body, headers), timeout=10) as answer:
             said = json.load(answer)
+        with urlopen(f"{where['console']}/login", timeout=10) as page:
+            assert b"Sign in" in page.read()
         mode = (short_path / "demo.json").stat().st_mode
         deadline = time.monotonic() + 60
         logged = "SELECT count(DISTINCT entity_id) FROM PredictionLog WHERE status = 'ok'"
@@ -210,7 +213,8 @@ def test_a_demo_uses_the_servers_that_it_is_given_makes_a_key_where_it_is_asked_
             time.sleep(0.2)
     once = start(short_path, "--once", **environment)
     out, err = once.communicate(timeout=START_SECONDS)
-    keys = asyncio.run(sql(database_url, "SELECT revoked_at IS NULL AS good FROM ApiKey ORDER BY created_at"))
+    listed = "SELECT scopes, revoked_at IS NULL AS good FROM ApiKey ORDER BY array_length(scopes, 1), created_at"
+    keys = asyncio.run(sql(database_url, listed))
 
     assert where["proxy"] == f"http://127.0.0.1:{port}"
     assert (said["model"], said["role"]) == ("visits", "champion")
@@ -225,4 +229,5 @@ def test_a_demo_uses_the_servers_that_it_is_given_makes_a_key_where_it_is_asked_
     assert (prediction["model"], prediction["version"], prediction["role"]) == ("visits", "1", "champion")
     assert [line.split()[0] for line in err.splitlines()].count("proxy") == 1
     assert not (short_path / "demo.json").exists()
-    assert [row["good"] for row in keys] == [False, True]
+    assert [row["good"] for row in keys] == [False, True] * 2  # the console's, and the callers'
+    assert keys[0]["scopes"] == ["read", "operate"]

@@ -14,7 +14,9 @@ import pytest
 from archive_world import fill, ids_seen, month_ago, versions_of
 from asgi import lifespan
 from command import CommandLine
+from console_world import running_console
 from e2e.stack import PREDICT_BODIES, VISITS, register
+from rollout_world import TWINS, PastRollout
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive
@@ -72,6 +74,26 @@ async def until(is_so: Callable[[], Awaitable[object]], seconds: float = 60) -> 
     while not await is_so():
         assert time.monotonic() < deadline, "it did not come to that"
         await asyncio.sleep(0.1)
+
+
+async def test_a_console_under_a_proxys_and_an_engineers_role_shows_and_acts(database, database_url, login):
+    past = PastRollout(database, database_url, TWINS, 600)
+    await past.begin()
+    await past.go_on(1)
+    acting = await login("understudy_engineer")
+    async with (
+        running_console(
+            database_url, database_url=await login("understudy_proxy"), control_database_url=acting
+        ) as console,
+        console.visit("operate") as visit,
+    ):
+        path = f"/models/churn/acts/rollback?rollout={past.id}"
+        pages = [await visit.get(one) for one in ("/", f"/models/churn/rollouts/{past.id}", path)]
+        done = await visit.post(path, await visit.form(path))
+
+    assert [page.status_code for page in (*pages, done)] == [200, 200, 200, 303], [page.text for page in pages]
+    assert await database.fetchval("SELECT via FROM PolicyAudit ORDER BY id DESC LIMIT 1") == "console"
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
 
 
 async def test_a_proxy_under_its_own_role_answers_logs_takes_outcomes_and_signs_off(

@@ -35,6 +35,7 @@ def test_every_url_that_may_hold_a_password_is_a_secret():
         "_url",
         "_routing_key",
         "cache_key",
+        "console_secret",
         "credential",
         "_otlp_headers",
         "_traces_headers",

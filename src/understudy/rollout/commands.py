@@ -35,30 +35,45 @@ class CommandResult(NamedTuple):
         return not self.changed and not wanted[kind]
 
 
-async def run_command(store: RolloutStore, model_name: str, rollout_id: int | None, command: Command) -> CommandResult:
+async def run_command(
+    store: RolloutStore,
+    model_name: str,
+    rollout_id: int | None,
+    command: Command,
+    *,
+    expected_revision: int | None = None,
+) -> CommandResult:
     """Carry out a command to a rollout of a model, by default its newest one.
 
+    With an ``expected_revision`` only if the rollout is still at it: a step that was taken meanwhile is not taken for
+    the one that the operator saw.
+
     Raises:
-        GenerationMoved: The rollout went on moving under the command; nothing was changed.
+        GenerationMoved: The rollout went on moving under the command, or before it; nothing was changed.
         NotRegistered: There is no such rollout, or it is another model's.
     """
     before = (await view_of(store, model_name, rollout_id)).record
-    transition = await apply_command(store, before.id, command)
+    transition = await apply_command(store, before.id, command, expected_revision=expected_revision)
     view = await store.view(before.id)
     return CommandResult(view, view.record.revision != before.revision, transition.event)
 
 
-async def apply_command(store: RolloutStore, rollout_id: int, command: Command) -> Transition:
+async def apply_command(
+    store: RolloutStore, rollout_id: int, command: Command, *, expected_revision: int | None = None
+) -> Transition:
     """Carry out a command and return the transition; one that changes nothing returns the state as it is.
 
     A step that the rollout would take without the command is left to the monitor, which sends its alerts.
 
     Raises:
-        GenerationMoved: The rollout went on moving under the command; nothing was changed.
+        GenerationMoved: The rollout went on moving under the command, or is at another revision than the expected one;
+            nothing was changed.
         NotRegistered: There is no such rollout.
     """
     for _ in range(ATTEMPTS):
         view = await store.view(rollout_id)
+        if expected_revision is not None and view.record.revision != expected_revision:
+            raise GenerationMoved(f"rollout {rollout_id} has moved on since the command was asked for")
         observation = _observation(view, command)
         transition = next_step(view.record.state, observation)
         # Only the monitor makes a warm-up, whatever the command.

@@ -11,7 +11,7 @@ import typer
 from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
+from understudy.entrypoints.cli.shared.port_check import require_console_port, require_proxy_ports
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.settings import Settings
 
@@ -37,6 +37,14 @@ def proxy() -> None:
 def monitor() -> None:
     """Judge rollouts and deliver alerts until SIGTERM; of several monitors one leads, and the others stand by."""
     _serve("understudy.entrypoints.monitor", read_settings())
+
+
+@app.command()
+def console() -> None:
+    """Serve the operator console until SIGTERM: pages that show models and rollouts, and take a version back."""
+    settings = settings_with_demo()
+    require_console_port(settings)
+    _serve("understudy.entrypoints.console.launch", settings)
 
 
 @app.command()

@@ -24,11 +24,14 @@ class Demo:
     metrics_port: int = 0
     monitor_port: int = 0
     """Where the monitor's metrics are."""
+    console_port: int = 0
     model_servers: dict[str, str] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
     children: list[Child] = field(default_factory=list)
     credential: str | None = None
     """What callers send after ``Authorization: Bearer``, when the proxy asks for it. The registry has its hash only."""
+    console_key: str = ""
+    """What an operator signs in with at the console. The registry has its hash only."""
     standing: Standing = UNTOUCHED
     """How the model of the scenario stands."""
     has_usual_port: bool = True
@@ -51,6 +54,11 @@ class Demo:
         return f"http://{LOOPBACK}:{self.proxy_port}"
 
     @property
+    def console_url(self) -> str:
+        """Where the operator console is."""
+        return f"http://{LOOPBACK}:{self.console_port}"
+
+    @property
     def metrics_url(self) -> str:
         """Where Prometheus reads."""
         return f"http://{LOOPBACK}:{self.metrics_port}/metrics"
@@ -64,6 +72,8 @@ class Demo:
         """Return what programs need to know."""
         return {
             "proxy": self.proxy_url,
+            "console": self.console_url,
+            "console_key": self.console_key,
             "metrics": self.metrics_url,
             "monitor_metrics": self.monitor_metrics_url,
             "database_url": self.database_url,

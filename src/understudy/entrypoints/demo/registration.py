@@ -38,14 +38,17 @@ def open_session(database_url: str) -> Session:
     return Session(database_url, timeout_seconds=DATABASE_SECONDS)
 
 
-async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope)) -> str:
-    """Make a key for what the demo shows, end those of its earlier starts, and return what callers send."""
+async def make_key(database_url: str, scopes: Sequence[str] = tuple(Scope), *, note: str = KEY_NOTE) -> str:
+    """Make a key for what the demo shows, end those of its earlier starts, and return what callers send.
+
+    ``note`` says what it is for, and so which ones of earlier starts it takes the place of.
+    """
     async with open_session(database_url) as session:
         registry = session.registry
         for earlier in await registry.list_keys():
-            if (earlier.created_by, earlier.note) == (ACTOR.name, KEY_NOTE) and earlier.revoked_at is None:
+            if (earlier.created_by, earlier.note) == (ACTOR.name, note) and earlier.revoked_at is None:
                 await registry.revoke_key(earlier.id, STARTING)
-        return (await create_key(registry, scopes, KEY_NOTE, STARTING)).credential
+        return (await create_key(registry, scopes, note, STARTING)).credential
 
 
 async def register(database_url: str, targets: Mapping[str, str]) -> Standing:

@@ -24,10 +24,12 @@ from understudy.entrypoints.demo.state import StateFolder
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
 from understudy.errors import RegistryUnavailable
 
-WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 8080, 9090, 9091
+WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT, WANTED_CONSOLE_PORT = 8080, 9090, 9091, 8090
 TICK_SECONDS = 1
 ENVIRONMENT = "demo"
 """Named in alerts."""
+CONSOLE_KEY_NOTE = "understudy demo: console, of this start only"
+CONSOLE_SCOPES = ("read", "operate")
 
 OnReady = Callable[[str, str, float], None]
 """Gets a part's name, what is ready about it, and the seconds since it was begun."""
@@ -141,8 +143,10 @@ class _Starter:
         registration, migrated = registry
         await migrated
         self.demo.standing = await (await registration).register(self.demo.database_url, self.demo.model_servers)
+        make_key = (await registration).make_key
         if self._options.asks_key:
-            self.demo.credential = await (await registration).make_key(self.demo.database_url)
+            self.demo.credential = await make_key(self.demo.database_url)
+        self.demo.console_key = await make_key(self.demo.database_url, CONSOLE_SCOPES, note=CONSOLE_KEY_NOTE)
         self._on_ready("models", SUMMARY, time.monotonic() - began)
 
     async def _open_services(self) -> None:
@@ -150,11 +154,13 @@ class _Starter:
         self.demo.proxy_port = self._proxy_port()
         self.demo.metrics_port = self._port_like(WANTED_METRICS_PORT)
         self.demo.monitor_port = self._port_like(WANTED_MONITOR_PORT)
+        self.demo.console_port = self._port_like(WANTED_CONSOLE_PORT)
         services: list[Child] = []
         self._stack.push_async_callback(_stop_all, services)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._open_proxy(services))
             group.create_task(self._open_monitor(services))
+            group.create_task(self._open_console(services))
 
     async def _open_proxy(self, services: list[Child]) -> None:
         began = time.monotonic()
@@ -188,6 +194,19 @@ class _Starter:
         monitor = await self._serve("monitor", environment, services)
         await until_answers(monitor, self.demo.monitor_port, "/metrics")
         self._on_ready("monitor", f"looks at rollouts every {TICK_SECONDS} s", time.monotonic() - began)
+
+    async def _open_console(self, services: list[Child]) -> None:
+        began = time.monotonic()
+        environment = {
+            "UNDERSTUDY_CONSOLE_HOST": LOOPBACK,
+            "UNDERSTUDY_CONSOLE_PORT": str(self.demo.console_port),
+            "UNDERSTUDY_CONSOLE_HTTPS": "false",
+            "UNDERSTUDY_CONSOLE_SECRET": token_urlsafe(),
+            "UNDERSTUDY_ENVIRONMENT": ENVIRONMENT,
+        }
+        console = await self._serve("console", environment, services)
+        await until_answers(console, self.demo.console_port, "/livez")
+        self._on_ready("console", self.demo.console_url, time.monotonic() - began)
 
     async def _serve(self, name: str, environment: Mapping[str, str | None], services: list[Child]) -> Child:
         command = ["-m", "understudy.entrypoints.cli", "serve", name]
@@ -224,7 +243,8 @@ class _Starter:
             self._watchdog.watch(pid, number)
 
 
-_NO_FILES = {f"{name}_FILE": None for name in ("DATABASE_URL", "REDIS_URL", "UNDERSTUDY_PAGERDUTY_ROUTING_KEY")}
+_SECRETS = ("DATABASE_URL", "REDIS_URL", "UNDERSTUDY_PAGERDUTY_ROUTING_KEY", "UNDERSTUDY_CONSOLE_SECRET")
+_NO_FILES = {f"{name}_FILE": None for name in _SECRETS}
 """What the demo itself gives its processes must not come from a file as well."""
 _REGISTRATION = "understudy.entrypoints.demo.registration"
 """Imported in a thread while the processes start: SQLAlchemy and alembic take a second."""

@@ -34,6 +34,7 @@ demo
 serve proxy
 serve monitor
 serve agent
+serve console
 db archive
 db upgrade
 db downgrade 0010

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from enum import Enum, auto
 from shlex import quote
+from typing import NamedTuple
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -60,18 +61,23 @@ def status_view(
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
+    return [*parts, *(Text(line) for line in commands_of(status))]
+
+
+def commands_of(status: RolloutStatus) -> list[str]:
+    """Return what a person can do now about a rollout, the likeliest first, as commands."""
     cause = HeldBy.SCORES if held_by_scores(status.events) else HeldBy.STEP
     if failing_counts(status.events) or worse_counts(status.events):
         cause = HeldBy.PART
-    is_alone = status.view.record.guard_id is None
-    return [*parts, *(Text(line) for line in next_commands(state, is_alone=is_alone, held_by=cause))]
+    record = status.view.record
+    return next_commands(record.state, is_alone=record.guard_id is None, held_by=cause)
 
 
 def heading(status: RolloutStatus) -> list[Text]:
     """Return the rollout's model and versions, where it stands, and whether proxies and a monitor act on it."""
     view, state = status.view, status.view.record.state
     head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
-    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {_place(view)}")
+    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {place_words(view)}")
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
     reason = f' "{view.record.reason}"' if view.record.reason else ""
     runs = "ran" if state.phase.is_final else "running"
@@ -85,7 +91,7 @@ def heading(status: RolloutStatus) -> list[Text]:
         unseen = HIDDEN_WORDS if view.proxies_hidden else live_proxies_words(0, 0)
         where = f"generation {generation}; {unseen}{', so no step is taken' if moves else ''}"
     if not state.phase.is_final:
-        where += f" · {_monitor_words(status.monitor_seconds)}"
+        where += f" · {monitor_words(status.monitor_seconds)}"
     lines = [head, Text(by + reason, "dim"), Text(where, "dim" if view.proxies else "yellow")]
     return [*lines, *([Text(stale_proxies_words(view.stale), "yellow")] if view.stale.count else [])]
 
@@ -115,25 +121,49 @@ def _guard_sentence(status: RolloutStatus) -> str:
     return f"Watches, {status.view.guard} when it fails; {found}: {decision.reason}"
 
 
-def split_lines(status: RolloutStatus, width: int) -> list[Text]:
-    """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
+class Share(NamedTuple):
+    """A version that answers, with its configured share and the one that was observed."""
+
+    role: Role
+    version: str
+    set_percent: int
+    seen_percent: float | None
+    """Of the calls of the last two minutes; ``None`` while they are not counted yet, or there were none."""
+    calls: str
+    """Its calls a second, or why they are not known."""
+
+
+def shares_of(status: RolloutStatus) -> list[Share]:
+    """Return the shares of the champion and the challenger; none once the rollout is over."""
     policy, rates, left = status.view.policy, status.calls_per_second, status.view.champion_percent
     if policy is None or status.view.record.state.phase.is_final:
         return []
     champion_percent = 100 - policy.weight_percent if left is None else left
-    set_percents = {Role.CHAMPION: champion_percent, Role.CHALLENGER: policy.weight_percent}
-    versions = {Role.CHAMPION: policy.champion, Role.CHALLENGER: policy.challenger}
-    room = max(10, min(_BAR, width - _FRAME))
     total = sum(rates.values()) if rates else 0.0
+    sides = (
+        (Role.CHAMPION, policy.champion, champion_percent),
+        (Role.CHALLENGER, policy.challenger, policy.weight_percent),
+    )
+    return [
+        Share(role, version, percent, 100 * rates[role] / total if rates and total else None, _calls_words(rates, role))
+        for role, version, percent in sides
+        if version is not None
+    ]
+
+
+def split_lines(status: RolloutStatus, width: int) -> list[Text]:
+    """Return a bar for each version that answers, with its share and its calls; the configured one beside it."""
+    room = max(10, min(_BAR, width - _FRAME))
     lines = []
-    for role, version in versions.items():
-        if version is None:
-            continue
-        percent = 100 * rates[role] / total if rates and total else float(set_percents[role])
+    for share in shares_of(status):
+        percent = float(share.set_percent) if share.seen_percent is None else share.seen_percent
         filled = round(room * percent / 100)
-        line = Text(f"  {f'{role} {version}':<16} ").append("█" * filled, "cyan" if role is Role.CHAMPION else "yellow")
+        line = Text(f"  {f'{share.role} {share.version}':<16} ")
+        line.append("█" * filled, "cyan" if share.role is Role.CHAMPION else "yellow")
         line.append("░" * (room - filled), "dim").append(f" {percent:5.1f} %")
-        line.append(f"  {_calls_words(rates, role, set_percents[role])}", "dim")
+        configured = "set; " if share.seen_percent is None else ""
+        behind = "" if share.seen_percent is None else f"  set {share.set_percent} %"
+        line.append(f"  {configured}{share.calls}{behind}", "dim")
         lines.append(line)
     return lines
 
@@ -187,7 +217,8 @@ def next_commands(state: RolloutState, *, is_alone: bool, held_by: HeldBy = Held
     return [f"→ to stop here: understudy rollout pause {quote(model)}", f"→ to take it back: {back}"]
 
 
-def _monitor_words(seconds: float | None) -> str:
+def monitor_words(seconds: float | None) -> str:
+    """Return when a monitor was last heard."""
     if seconds is None:
         return "no monitor has ever led"
     if seconds > SILENT_SECONDS:
@@ -195,17 +226,18 @@ def _monitor_words(seconds: float | None) -> str:
     return f"monitor {max(0.0, seconds):.0f} s ago"
 
 
-def _calls_words(rates: Mapping[Role, float] | None, role: Role, set_percent: int) -> str:
+def _calls_words(rates: Mapping[Role, float] | None, role: Role) -> str:
     if rates is None:
-        return "set; not counted yet"
-    return f"{_rate(rates[role])}/s  set {set_percent} %" if any(rates.values()) else "set; no calls seen"
+        return "not counted yet"
+    return f"{_rate(rates[role])}/s" if any(rates.values()) else "no calls seen"
 
 
 def _rate(calls_per_second: float) -> str:
     return f"{calls_per_second:,.0f}" if calls_per_second >= _WHOLE else f"{calls_per_second:.3g}"
 
 
-def _place(view: RolloutView) -> str:
+def place_words(view: RolloutView) -> str:
+    """Return where a rollout is: its step and its share."""
     state = view.record.state
     if state.kind is Kind.GUARD:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"

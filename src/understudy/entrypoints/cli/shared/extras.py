@@ -14,12 +14,14 @@ EXTRA_OF_PACKAGE: Mapping[str, str] = {
     **dict.fromkeys(("fastapi", "google", "grpc", "gunicorn", "httptools", "prometheus_client", "redis"), "proxy"),
     **dict.fromkeys(("starlette", "uvicorn", "uvicorn_worker", "uvloop"), "proxy"),
     "scipy": "monitor",
+    "jinja2": "console",
     "onnxruntime": "modelserver",
 }
 """The extra of each package that some command imports as it is; what few users need is asked for where it is used."""
 _EXTRA_OF_COMMAND = {
     ("serve", "proxy"): "proxy",
     ("serve", "monitor"): "monitor",
+    ("serve", "console"): "console",
     ("modelserver",): "modelserver",
     ("demo",): "demo",
 }

@@ -36,6 +36,16 @@ def require_proxy_ports(settings: Settings) -> None:
     _require(_Wanted(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_", SHARED), patience)
 
 
+def require_console_port(settings: Settings) -> None:
+    """Go on only when the console can have its port.
+
+    Raises:
+        CommandRefused: As :func:`require_proxy_ports`.
+    """
+    options = (*REUSED, (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
+    _require(_Wanted(settings.console_host, settings.console_port, "the console", "CONSOLE_", options), 0.0)
+
+
 class _Wanted(NamedTuple):
     """A port, what it is for, and the word in the names of its settings."""
 

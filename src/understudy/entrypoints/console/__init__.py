@@ -1,0 +1,1 @@
+"""The operator console: pages that show what decides, and let an operator decide."""

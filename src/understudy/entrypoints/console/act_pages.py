@@ -1,0 +1,123 @@
+"""The page that asks before an act, and the act: two clicks, and no act without the second."""
+
+from collections.abc import Mapping
+from functools import partial
+from secrets import token_urlsafe
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from understudy.core.rollout.state import Command, CommandKind
+from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
+from understudy.entrypoints.console.doing import VIA, Done, give_command, roll_back
+from understudy.entrypoints.console.pages import model_of
+from understudy.entrypoints.console.views.acts import ActPage, blind_rollback_page, command_page, rollback_page
+from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
+from understudy.errors import ActNotConfirmed, NotRegistered, PolicyRefused, RegistryUnavailable, UnknownRoute
+from understudy.ports.registry.registry import Actor
+from understudy.rollout.status import view_of
+
+NONCE_BYTES, MAX_NONCE = 12, 64
+MAX_REASON = 1_000
+"""Characters, as the database has it."""
+_MAX_DIGITS = 18
+
+
+async def ask(console: Console, request: Request) -> Response:
+    """Return the page that asks.
+
+    Raises:
+        ScopeMissing: The key lacks ``operate``.
+        UnknownRoute: There is no such act.
+        NotRegistered: There is no such model or rollout.
+    """
+    visitor, model = await console.visitor_of(request), model_of(request)
+    require_operate(visitor, model)
+    act, number = request.path_params["act"], _number(request.query_params.get("rollout"))
+    page = await console.opened.questions.alone(partial(_page_of, console, model, act, number))
+    nonce, back, action = token_urlsafe(NONCE_BYTES), _back(model, number), request.scope["path"]
+    return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action)
+
+
+async def carry_out(console: Console, request: Request) -> Response:
+    """Carry out an act, and lead to the page that shows what it did.
+
+    Raises:
+        FormOfAnotherSession, ScopeMissing, UnknownRoute: Nothing was changed.
+        ActNotConfirmed: The reason or the model's name is missing; nothing was changed.
+        GenerationMoved, PolicyRefused, NotRegistered, RegistryUnavailable: As the use case.
+        DeadlineExceeded: It took too long; whether it was carried out the page shows.
+    """
+    visitor, model = await console.visitor_of(request, acts=True), model_of(request)
+    fields = await console.form_of(request, visitor.session)
+    require_operate(visitor, model)
+    act, number = request.path_params["act"], _number(fields.get("rollout"))
+    reason, nonce = fields.get("reason", "").strip(), fields.get("nonce", "")
+    if not 0 < len(nonce) <= MAX_NONCE:
+        raise ActNotConfirmed("the form has no nonce", hint="Open the page again and send its form.")
+    if len(reason) > MAX_REASON:
+        raise ActNotConfirmed(f"a reason has at most {MAX_REASON:,} characters")
+    actor = Actor(visitor.session.key_id, VIA, reason or None)
+    if act == ROLL_BACK:
+        work = partial(roll_back, console.opened.acts, model, actor)
+    else:
+        kind = _kind(act)
+        _check_confirmed(kind, model, reason, fields)
+        command = Command(kind, actor.name, reason)
+        revision = _number(fields.get("revision"))
+        work = partial(give_command, console.opened.acts, model, number, command, revision)
+
+    async def bounded() -> Done:
+        return await console.opened.questions.act(work)
+
+    await console.opened.once.do(visitor.session.id, nonce, bounded)
+    return RedirectResponse(f"{_back(model, number)}?did={quote(nonce, safe='')}", SEE_OTHER)
+
+
+def _check_confirmed(kind: CommandKind, model: str, reason: str, fields: Mapping[str, str]) -> None:
+    if kind is not CommandKind.RESUME and not reason:
+        raise ActNotConfirmed("a reason is needed")
+    if kind is CommandKind.PROMOTE and fields.get("name", "") != model:
+        raise ActNotConfirmed("the model's name was not typed as it is")
+
+
+async def _page_of(console: Console, model: str, act: str, number: int | None) -> ActPage:
+    if act == ROLL_BACK:
+        return await _rollback_page(console, model, number)
+    return command_page(_kind(act), await view_of(console.opened.acts.rollouts, model, number))
+
+
+async def _rollback_page(console: Console, model: str, number: int | None) -> ActPage:
+    try:
+        policy = (await console.opened.acts.registry.show_model(model)).policy
+        if policy is None:
+            raise PolicyRefused(f"{model} has no policy: there is nothing to take back")
+        tried = await console.opened.acts.rollouts.roll_back(model, Actor("console", VIA), dry_run=True)
+    except RegistryUnavailable as problem:
+        return blind_rollback_page(model, number, problem.title)
+    return rollback_page(model, policy, tried, number)
+
+
+def _kind(act: str) -> CommandKind:
+    try:
+        return CommandKind(act)
+    except ValueError:
+        raise UnknownRoute("there is no such act") from None
+
+
+def _number(text: str | None) -> int | None:
+    """Return the number that a field has; ``None`` for an empty one.
+
+    Raises:
+        NotRegistered: It is none.
+    """
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        raise NotRegistered("there is no such rollout")
+    return int(text)
+
+
+def _back(model: str, number: int | None) -> str:
+    return model_path(model) if number is None else rollout_path(model, number)

@@ -1,0 +1,98 @@
+"""The console's application: every route, and what becomes of an error."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from understudy.bootstrap.console import ConsoleParts, open_console
+from understudy.entrypoints.console.act_pages import ask, carry_out
+from understudy.entrypoints.console.console import Console
+from understudy.entrypoints.console.guard import Guard
+from understudy.entrypoints.console.login import show_login, sign_in, sign_out
+from understudy.entrypoints.console.pages import live_models, live_rollout, show_model, show_models, show_rollout
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
+from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
+from understudy.settings import Settings, parse_host_names
+
+Opener = Callable[[Settings], AbstractAsyncContextManager[ConsoleParts]]
+Handler = Callable[[Console, Request], Awaitable[Response]]
+_NOT_ALLOWED = 405
+KEPT_FOR_EVER = "public, max-age=31536000, immutable"
+ROUTES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", show_models),
+    ("GET", "/live/models", live_models),
+    ("GET", "/models/{model}", show_model),
+    ("GET", "/models/{model}/rollouts/{rollout}", show_rollout),
+    ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
+    ("GET", "/models/{model}/acts/{act}", ask),
+    ("POST", "/models/{model}/acts/{act}", carry_out),
+    ("GET", "/login", show_login),
+    ("POST", "/login", sign_in),
+    ("POST", "/logout", sign_out),
+)
+"""Every page; each but the login asks for a session, and every POST for its token."""
+
+
+def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
+    """Return the ASGI application; nothing is opened before its lifespan starts."""
+    console = Console(settings)
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with opener(settings) as parts:
+            console.open(parts)
+            yield
+
+    routes = [Route(path, partial(_handled, console, handler), methods=[method]) for method, path, handler in ROUTES]
+    routes += [Route("/livez", _livez), Route("/static/{digest}/{name}", partial(_static, console))]
+    app = Starlette(routes=routes, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    app.add_exception_handler(HTTPException, partial(_unknown, console))
+    app.add_exception_handler(Exception, partial(_fault, console))
+    return Guard(app, host_rules(settings))
+
+
+def host_rules(settings: Settings) -> HeadRules:
+    """Return the rules for heads: the names that browsers may call the console by, and no form of another site."""
+    if settings.console_host_names is None and not settings.is_console_local:
+        return HeadRules(refuses_pages=True)
+    names = (*LOCAL_NAMES, settings.console_host.lower(), *parse_host_names(settings.console_host_names or ""))
+    return HeadRules(names, refuses_pages=True)
+
+
+async def _handled(console: Console, handler: Handler, request: Request) -> Response:
+    """Return what a handler answers, or the page of its error."""
+    try:
+        if HEAD_PROBLEM in request.scope:
+            raise request.scope[HEAD_PROBLEM]
+        return await handler(console, request)
+    except UnderstudyError as problem:
+        return console.problem(request, problem.as_value())
+
+
+async def _unknown(console: Console, request: Request, problem: Exception) -> Response:
+    is_method = isinstance(problem, HTTPException) and problem.status_code == _NOT_ALLOWED
+    return console.problem(request, MethodNotAllowed() if is_method else UnknownRoute("there is no such page"))
+
+
+async def _fault(console: Console, request: Request, _problem: Exception) -> Response:
+    """Return the page of a defect; uvicorn logs the traceback."""
+    return console.problem(request, InternalFault("a defect of the console; its log has the cause"))
+
+
+async def _livez(_request: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+async def _static(console: Console, request: Request) -> Response:
+    file = console.files.get(request.path_params["name"])
+    if file is None or file.address != request.scope["path"]:
+        return console.problem(request, UnknownRoute("there is no such file"))
+    return Response(file.content, media_type=file.media_type, headers={"cache-control": KEPT_FOR_EVER})

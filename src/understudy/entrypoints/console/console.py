@@ -1,0 +1,218 @@
+"""``Console``: what the handlers of all pages work with."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from hashlib import sha256
+from secrets import token_bytes
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote
+
+import structlog
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from understudy.bootstrap.console import ConsoleParts
+from understudy.bootstrap.session import Session
+from understudy.entrypoints.console.doing import Once
+from understudy.entrypoints.console.login_tries import LoginTries
+from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
+from understudy.entrypoints.console.questions import Answer, Questions
+from understudy.entrypoints.console.reads import Reads
+from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
+from understudy.entrypoints.console.visitors import Visitor, Visitors
+from understudy.entrypoints.proxy.messages.problems import status_of
+from understudy.errors import (
+    BodyTooLarge,
+    FormOfAnotherSession,
+    MigrationNeeded,
+    NotRegistered,
+    RegistryUnavailable,
+    RequestTimedOut,
+    ScopeMissing,
+    Unauthenticated,
+    UnderstudyError,
+)
+from understudy.settings import Settings
+
+_log = structlog.get_logger(__name__)
+COOKIE, SECURE_COOKIE = "understudy_console", "__Host-understudy_console"
+SECRET_BYTES = 32
+MAX_FORM_BYTES = 16_384
+SEE_OTHER, UNAUTHORIZED = 303, 401
+_SHORT = 16
+"""Characters of the digest that tells a part of a page from its earlier form."""
+
+
+class Live(NamedTuple):
+    """A part of a page that is fetched again and again."""
+
+    html: str
+    digest: str
+
+
+class Open(NamedTuple):
+    """What a process opens for its lifetime."""
+
+    questions: Questions
+    visitors: Visitors
+    reads: Reads
+    acts: Session
+    """The stores of acts."""
+    once: Once
+
+
+class Console:
+    """Sessions, templates and what is open; the handlers of pages are functions of it.
+
+    Args:
+        settings: The console's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        secret = settings.console_secret
+        signing = sha256(secret.get_secret_value().encode()).digest() if secret else token_bytes(SECRET_BYTES)
+        self.sessions = Sessions(signing, time.time)
+        self.tries = LoginTries(time.monotonic)
+        self.is_https = settings.console_is_https
+        self._receive_seconds = settings.receive_seconds
+        self.files: Mapping[str, StaticFile] = read_static()
+        self._templates = Templates(self.files)
+        self._open: Open | None = None
+
+    def open(self, parts: ConsoleParts) -> None:
+        """Take what the process has opened."""
+        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once())
+
+    @property
+    def opened(self) -> Open:
+        """What is open; the lifespan has begun before the first request."""
+        if self._open is None:
+            raise RuntimeError("the lifespan has not begun")
+        return self._open
+
+    # -- who -----------------------------------------------------------------------------------------------------------
+
+    def session_of(self, request: Request) -> ConsoleSession | None:
+        """Return the session that a request's cookie names."""
+        return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
+
+    async def visitor_of(self, request: Request, *, acts: bool = False) -> Visitor:
+        """Return who sends a request.
+
+        Raises:
+            Unauthenticated: The request has no session, or the key was revoked since.
+            RegistryUnavailable: Postgres does not answer, and did not lately.
+        """
+        session = self.session_of(request)
+        visitor = None if session is None else await self.opened.visitors.of(session, acts=acts)
+        if visitor is None:
+            raise Unauthenticated("sign in first", hint="Sign in with a key that has the scope read or operate.")
+        return visitor
+
+    async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:
+        """Return the fields of a form.
+
+        Raises:
+            BodyTooLarge: It is longer than any form of ours.
+            RequestTimedOut: It did not arrive in time.
+            FormOfAnotherSession: It has not the token of the session; not asked where there is no session yet.
+        """
+        body = b""
+        try:
+            async with asyncio.timeout(self._receive_seconds):
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > MAX_FORM_BYTES:
+                        raise BodyTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes", hint="Shorten the reason.")
+        except TimeoutError:
+            raise RequestTimedOut from None
+        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=32))
+        if session is not None and not self.sessions.is_form_of(session, fields.get("token", "")):
+            raise FormOfAnotherSession
+        return fields
+
+    def set_cookie(self, response: Response, session: ConsoleSession) -> None:
+        """Have the browser keep a session."""
+        response.set_cookie(
+            SECURE_COOKIE if self.is_https else COOKIE,
+            self.sessions.cookie(session),
+            max_age=round(ABSOLUTE_SECONDS),
+            path="/",
+            secure=self.is_https,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def forget_cookie(self, response: Response) -> None:
+        """Have the browser forget its session."""
+        name = SECURE_COOKIE if self.is_https else COOKIE
+        response.delete_cookie(name, path="/", secure=self.is_https, httponly=True, samesite="strict")
+
+    # -- what is answered ----------------------------------------------------------------------------------------------
+
+    def page(self, name: str, visitor: Visitor | None, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a whole page; a visitor's session is renewed with it."""
+        token = "" if visitor is None else self.sessions.form_token(visitor.session)
+        html = self._templates.render(name, {"visitor": visitor, "token": token, **values})
+        response = HTMLResponse(html, status)
+        renewed = None if visitor is None else self.sessions.renewed(visitor.session)
+        if renewed is not None:
+            self.set_cookie(response, renewed)
+        return response
+
+    def live(self, name: str, visitor: Visitor, answer: Answer, **values: Any) -> Live:
+        """Return a part of a page, and its digest."""
+        html = self._templates.render(name, {"visitor": visitor, "answer": answer, **values})
+        return Live(html, sha256(html.encode()).hexdigest()[:_SHORT])
+
+    def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
+        """Return the page of an error; one who is not signed in is shown the login."""
+        path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
+        is_part = path.startswith("/live/")
+        if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
+            return RedirectResponse(f"/login?next={quote(path, safe='')}", SEE_OTHER)
+        if isinstance(problem, RegistryUnavailable | MigrationNeeded):
+            _log.warning("console.failed", code=problem.code, why=problem.detail)
+        headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
+        if problem.retry_after_seconds is not None:
+            headers["Retry-After"] = str(problem.retry_after_seconds)
+        values = {
+            "code": problem.code,
+            "title": problem.title,
+            "detail": _detail_of(problem),
+            "next_step": problem.next_step,
+            "is_away": isinstance(problem, RegistryUnavailable),
+        }
+        response = self.page("problem.html", visitor, status_of(problem), **values)
+        response.headers.update(headers)
+        return response
+
+
+def require_read(visitor: Visitor, model_name: str) -> None:
+    """Let a visitor look at a model who may.
+
+    Raises:
+        ScopeMissing: The key is for other models.
+    """
+    if not visitor.may_read(model_name):
+        raise ScopeMissing("this needs a key with scope 'read' for the model")
+
+
+def require_operate(visitor: Visitor, model_name: str) -> None:
+    """Let a visitor act on a model who may.
+
+    Raises:
+        ScopeMissing: The key lacks ``operate``, or has it for other models.
+    """
+    if not visitor.may_operate(model_name):
+        raise ScopeMissing("you may look; scope 'operate' is needed to act")
+
+
+def _detail_of(problem: UnderstudyError) -> str:
+    """Return what is told of a problem: no address of a database, and no name of another model."""
+    if isinstance(problem, NotRegistered):
+        return problem.detail_without_others
+    if isinstance(problem, MigrationNeeded):
+        return problem.detail_for_callers or problem.title
+    return problem.title if isinstance(problem, RegistryUnavailable) else problem.detail

@@ -1,0 +1,54 @@
+"""Starts the console: one uvicorn process."""
+
+from functools import partial
+from typing import Any
+
+import structlog
+import uvicorn
+
+from understudy.entrypoints.console.app import create_app, host_rules
+from understudy.entrypoints.logs import log_as_json
+from understudy.entrypoints.proxy.server.admission import Admission
+from understudy.settings import Settings
+
+_log = structlog.get_logger(__name__)
+MAX_CONNECTIONS = 200
+"""Of browsers at a time; further ones are answered 503 by uvicorn itself."""
+KEEP_ALIVE_SECONDS = 30
+GRACE_SECONDS = 3
+
+
+def serve(settings: Settings) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    log_as_json()
+    if settings.console_secret is None:
+        _log.info("console.secret_is_random", next="set UNDERSTUDY_CONSOLE_SECRET: sessions then outlive a restart")
+    if not settings.console_is_https and not settings.is_console_local:
+        _log.warning("console.plain_http", next="put TLS in front of it, and leave UNDERSTUDY_CONSOLE_HTTPS out")
+    server = uvicorn.Server(server_config(settings))
+    try:
+        server.run()
+    except KeyboardInterrupt:
+        return 130
+    return 0 if server.started else 1
+
+
+def server_config(settings: Settings) -> uvicorn.Config:
+    """Return how uvicorn serves the console."""
+    # Strict HTTP with a time-out for each head, as at the proxy: a browser that sends nothing holds no place for long.
+    protocol: Any = partial(Admission, receive_seconds=settings.receive_seconds, head_rules=host_rules(settings))
+    return uvicorn.Config(
+        create_app(settings),
+        host=settings.console_host,
+        port=settings.console_port,
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )

@@ -1,0 +1,56 @@
+"""Tries at the login: a few wrong keys a minute by address and by key id."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from understudy.errors import TooManyLogins
+
+TRIES_OF_ADDRESS, TRIES_OF_KEY = 5, 20
+WINDOW_SECONDS = 60.0
+MAX_COUNTED = 10_000
+"""Addresses and key ids that are counted; beyond that the ones tried longest ago are forgotten."""
+
+
+class LoginTries:
+    """Counts tries within a minute. A try counts before it is looked at, so that many at once are no way around.
+
+    Args:
+        now: The clock, in seconds.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._tries: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def begin(self, address: str, key_id: str) -> None:
+        """Count a try.
+
+        Raises:
+            TooManyLogins: There were too many, of the address or of the key id.
+        """
+        now = self._now()
+        counted = (
+            (self._of(f"address {address}", TRIES_OF_ADDRESS), TRIES_OF_ADDRESS),
+            (self._of(f"key {key_id}", TRIES_OF_KEY), TRIES_OF_KEY),
+        )
+        for tries, limit in counted:
+            while tries and now - tries[0] >= WINDOW_SECONDS:
+                tries.popleft()
+            if len(tries) >= limit:
+                raise TooManyLogins(retry_after_seconds=max(1, round(WINDOW_SECONDS - (now - tries[0]))))
+        for tries, _ in counted:
+            tries.append(now)
+
+    def forgive(self, address: str, key_id: str) -> None:
+        """Take back the try that was right."""
+        for name in (f"address {address}", f"key {key_id}"):
+            tries = self._tries.get(name)
+            if tries:
+                tries.pop()
+
+    def _of(self, name: str, limit: int) -> deque[float]:
+        tries = self._tries.pop(name, None) or deque(maxlen=limit)
+        self._tries[name] = tries
+        while len(self._tries) > MAX_COUNTED:
+            self._tries.popitem(last=False)
+        return tries

@@ -1,0 +1,49 @@
+"""Templates and static files: rendered with escapes, and served under the digest of their content."""
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+_HERE = Path(__file__).parent
+_TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+_DIGEST_CHARACTERS = 12
+
+
+class StaticFile:
+    """A file that browsers may keep for ever: its address changes with it."""
+
+    def __init__(self, path: Path) -> None:
+        self.content = path.read_bytes()
+        self.media_type = _TYPES[path.suffix]
+        self.address = f"/static/{sha256(self.content).hexdigest()[:_DIGEST_CHARACTERS]}/{path.name}"
+
+
+def read_static(folder: Path = _HERE / "static") -> Mapping[str, StaticFile]:
+    """Return the files that pages load, by their names."""
+    return {path.name: StaticFile(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+
+
+class Templates:
+    """The pages' templates; every value is escaped, and a name that is not there is an error.
+
+    Args:
+        files: What pages load.
+    """
+
+    def __init__(self, files: Mapping[str, StaticFile]) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(_HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._environment.globals["static"] = {name: file.address for name, file in files.items()}
+
+    def render(self, name: str, values: Mapping[str, Any]) -> str:
+        """Return a page, or a part of one."""
+        return self._environment.get_template(name).render(values)

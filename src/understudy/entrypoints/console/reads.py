@@ -1,0 +1,131 @@
+"""What the pages read, from the same stores and use cases as the command line and the control plane."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from understudy.bootstrap.console import ConsoleParts
+from understudy.bootstrap.session import Session
+from understudy.core.alerts.alerts import AlertKind
+from understudy.entrypoints.console.views.model import ModelSeen
+from understudy.entrypoints.console.views.models import ModelsSeen
+from understudy.entrypoints.console.views.rollout import RolloutSeen
+from understudy.ports.registry.registry import AuditSubject
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
+from understudy.rollout.manual_rollback import manual_rollback
+from understudy.rollout.status import StatusReader
+
+NEWEST_ROLLOUTS = 500
+"""Rollouts that are read to find each model's newest; one from longer ago that is open is read by itself."""
+MAX_OPEN = 50
+"""Open rollouts whose last event the Models page reads."""
+AUDIT_ENTRIES = 15
+RECENT = 8
+"""Rollouts of the model that a rollout's page links to."""
+MAX_READERS = 32
+"""Rollouts whose windows are kept between two looks; beyond that those looked at longest ago are read anew."""
+_INCIDENTS = tuple(kind for kind in AlertKind if kind is not AlertKind.ROLLOUT_MOVED)
+
+
+class Reads:
+    """Reads pages; of rollouts that are looked at again and again only what is new.
+
+    Args:
+        parts: What the process has open.
+    """
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._parts = parts
+        self._readers: OrderedDict[tuple[str, int], StatusReader] = OrderedDict()
+
+    @property
+    def session(self) -> Session:
+        """The stores."""
+        return self._parts.session
+
+    async def models(self) -> ModelsSeen:
+        """Return what the Models page shows.
+
+        Raises:
+            RegistryUnavailable, MigrationNeeded: As the stores.
+        """
+        session = self.session
+        models = await session.registry.list_models()
+        async with session.rollouts.shared_session():
+            newest: dict[str, RolloutRecord] = {}
+            for record in await session.rollouts.list(None, NEWEST_ROLLOUTS):
+                newest.setdefault(record.state.model_name, record)
+            for model in models:
+                policy = model.policy
+                if policy is not None and policy.rollout_id is not None and model.model_name not in newest:
+                    newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
+            events = await self._last_events(newest)
+        return ModelsSeen(models, newest, events, await self._alerts(), time.time())
+
+    async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
+        """Return what a rollout's page shows.
+
+        Raises:
+            NotRegistered: There is no such rollout of the model.
+            RegistryUnavailable, MigrationNeeded: As the stores.
+        """
+        registry = self.session.registry
+        status = await self._reader(model_name, rollout_id).read()
+        by_hand = await manual_rollback(registry, status.view.record.state)
+        audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
+        labels = {version.id: version.version for version in await registry.list_versions(model_name)}
+        newest = await self.session.rollouts.list(model_name, RECENT)
+        return RolloutSeen(status, by_hand, audit, labels, [one.id for one in newest])
+
+    async def model(self, model_name: str) -> ModelSeen:
+        """Return what the page of a model shows that has no rollout.
+
+        Raises:
+            NotRegistered: There is no such model.
+            RegistryUnavailable, MigrationNeeded: As the stores.
+        """
+        registry = self.session.registry
+        record = await registry.show_model(model_name)
+        audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
+        labels = {version.id: version.version for version in await registry.list_versions(model_name)}
+        return ModelSeen(record, audit, labels)
+
+    async def newest_rollout(self, model_name: str) -> int | None:
+        """Return a model's newest rollout; ``None`` where it has none.
+
+        Raises:
+            RegistryUnavailable, MigrationNeeded: As the store.
+        """
+        newest = await self.session.rollouts.list(model_name, 1)
+        return newest[0].id if newest else None
+
+    def _reader(self, model_name: str, rollout_id: int) -> StatusReader:
+        session, name = self.session, (model_name, rollout_id)
+        reader = self._readers.pop(name, None)
+        if reader is None:
+            measure = session.measure_outcome
+            reader = StatusReader(session.rollouts, session.windows, measure, model_name, rollout_id)
+        self._readers[name] = reader
+        while len(self._readers) > MAX_READERS:
+            self._readers.popitem(last=False)
+        return reader
+
+    async def _last_events(self, newest: Mapping[str, RolloutRecord]) -> Mapping[int, RolloutEventRecord]:
+        ids = sorted((one.id for one in newest.values() if not one.state.phase.is_final), reverse=True)[:MAX_OPEN]
+        found = {}
+        for rollout_id in ids:
+            events = await self.session.rollouts.events(rollout_id)
+            if events:
+                found[rollout_id] = events[-1]
+        return found
+
+    async def _alerts(self) -> Mapping[str, set[AlertKind]]:
+        found: dict[str, set[AlertKind]] = {}
+        metrics, environment = self.session.metrics, self._parts.environment
+        async with metrics.shared_session():
+            for kind in _INCIDENTS:
+                named = set(await metrics.open_incidents(kind, environment))
+                named |= {model for model, _ in await metrics.open_incidents_of_versions(kind, environment)}
+                for model_name in named:
+                    found.setdefault(model_name, set()).add(kind)
+        return found

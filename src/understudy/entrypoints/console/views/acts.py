@@ -1,0 +1,108 @@
+"""The page that asks before an act: before and after, who notices, and the same as a command."""
+
+from shlex import quote
+from typing import NamedTuple
+
+from understudy.core.rollout.state import CommandKind, RolloutState
+from understudy.entrypoints.console.views.links import ROLL_BACK
+from understudy.ports.registry.registry import PolicyRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord, RolloutView
+
+
+class ActPage(NamedTuple):
+    """What is asked."""
+
+    act: str
+    model: str
+    title: str
+    sentence: str
+    before_after: tuple[tuple[str, str, str], ...]
+    """What, now, and then."""
+    needs_reason: bool
+    needs_name: bool
+    command: str
+    button: str
+    rollout_id: int | None
+    revision: int | None
+    """Of the rollout as the visitor saw it, where the act holds for that alone."""
+    is_possible: bool
+
+
+class _Words(NamedTuple):
+    title: str
+    sentence: str
+    button: str
+
+
+_WORDS = {
+    CommandKind.PAUSE: _Words(
+        "Pause", "It stops where it is; its share stays, and a challenger that does worse is still taken back.", "Pause"
+    ),
+    CommandKind.RESUME: _Words("Resume", "It goes on from its step, with that step's time again.", "Resume"),
+    CommandKind.PROMOTE: _Words(
+        "Promote a step", "It takes its next step at once, without the time and the proof that the plan asks for.",
+        "Promote a step",
+    ),
+    CommandKind.ABORT: _Words("Stop the rollout", "It ends, and every call goes to the champion.", "Stop it"),
+}  # fmt: skip
+
+
+def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
+    """Return what is asked before a command to a rollout."""
+    state, words = view.record.state, _WORDS[kind]
+    command = f"understudy rollout {quote(kind.value)} {quote(state.model_name)} --reason '…'"
+    return ActPage(
+        kind.value,
+        state.model_name,
+        words.title,
+        words.sentence,
+        tuple(_changes(kind, state)),
+        needs_reason=kind is not CommandKind.RESUME,
+        needs_name=kind is CommandKind.PROMOTE,
+        command=command,
+        button=words.button,
+        rollout_id=view.record.id,
+        revision=view.record.revision if kind is CommandKind.PROMOTE else None,
+        is_possible=not state.phase.is_final,
+    )
+
+
+def rollback_page(model: str, policy: PolicyRecord, tried: RollbackRecord, rollout_id: int | None) -> ActPage:
+    """Return what is asked before a rollback; ``tried`` is what it would do at this moment."""
+    after = f"{tried.champion} answers every call"
+    others = "" if policy.challenger is None else f", {policy.challenger} {policy.challenger_weight} %"
+    rows = (("who answers", f"{policy.champion} as champion{others}", after), ("it does", "", tried.did))
+    nothing = f"There is nothing to roll back{tried.did.removeprefix('nothing')}."
+    sentence = "Every call goes back at once." if tried.changed else nothing
+    command = f"understudy rollback {quote(model)} --reason '…'"
+    return ActPage(
+        ROLL_BACK, model, "Roll back", sentence, rows, needs_reason=False, needs_name=False, command=command,
+        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+    )  # fmt: skip
+
+
+def blind_rollback_page(model: str, rollout_id: int | None, why: str) -> ActPage:
+    """Return what is asked where what is there now cannot be read: the way back does not wait for a page."""
+    sentence = f"What is there now cannot be read ({why}). The rollback can be tried all the same."
+    command = f"understudy rollback {quote(model)} --reason '…'"
+    return ActPage(
+        ROLL_BACK, model, "Roll back", sentence, (), needs_reason=False, needs_name=False, command=command,
+        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+    )  # fmt: skip
+
+
+def _changes(kind: CommandKind, state: RolloutState) -> list[tuple[str, str, str]]:
+    share = f"{state.challenger} at {state.weight_percent} %"
+    if kind is CommandKind.PROMOTE:
+        step = state.next_step
+        if step is None:
+            return []
+        last = step is state.plan.steps[-1]
+        then = f"{state.challenger} is champion" if last else f"{state.challenger} at {step.weight_percent} %"
+        return [("share", share, then)]
+    if kind is CommandKind.ABORT:
+        return [("share", share, f"{state.champion} answers every call")]
+    return [("share", share, "the same"), ("phase", state.phase.value, _PHASES[kind])]
+
+
+_PHASES = {CommandKind.PAUSE: "WAITING", CommandKind.RESUME: "PROGRESSING"}

@@ -1,0 +1,24 @@
+"""Addresses of the console's own pages; names of models are quoted whole."""
+
+from urllib.parse import quote
+
+from understudy.core.rollout.state import CommandKind
+
+ROLL_BACK = "rollback"
+ACTS = (ROLL_BACK, *(kind.value for kind in CommandKind))
+
+
+def model_path(model_name: str) -> str:
+    """Return the address of a model's page."""
+    return f"/models/{quote(model_name, safe='')}"
+
+
+def rollout_path(model_name: str, rollout_id: int) -> str:
+    """Return the address of a rollout's page."""
+    return f"{model_path(model_name)}/rollouts/{rollout_id}"
+
+
+def act_path(model_name: str, act: str, rollout_id: int | None) -> str:
+    """Return the address of the page that asks before an act, and that carries it out."""
+    behind = "" if rollout_id is None else f"?rollout={rollout_id}"
+    return f"{model_path(model_name)}/acts/{act}{behind}"

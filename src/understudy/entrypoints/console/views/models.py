@@ -1,0 +1,165 @@
+"""The Models page: what state each model is in, and why."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from understudy.core.alerts.alerts import AlertKind
+from understudy.core.rollout.state import Kind, Phase, RolloutState
+from understudy.core.routing.arms import arm_percents
+from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.console.views.links import model_path
+from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
+from understudy.ports.registry.registry import ModelRecord, PolicyRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
+
+MAX_ROWS = 200
+NEWS_SECONDS = 86_400.0
+"""How long a model counts as rolled back for a person to look at."""
+_SERVING = ("serving", Tone.CALM)
+_ORDER = (Tone.BAD, Tone.WAIT, Tone.CALM, Tone.GOOD)
+
+
+class ModelsSeen(NamedTuple):
+    """What was read of all models."""
+
+    models: Sequence[ModelRecord]
+    rollouts: Mapping[str, RolloutRecord]
+    """The newest rollout or guard of each model that had one of late."""
+    events: Mapping[int, RolloutEventRecord]
+    """What happened last to those of them that are open."""
+    alerts: Mapping[str, Collection[AlertKind]]
+    """Incidents that are open, by model."""
+    read_at: float
+    """Seconds since the epoch."""
+
+
+class ModelRow(NamedTuple):
+    """One model."""
+
+    name: str
+    href: str
+    tone: Tone
+    state: str
+    champion: str
+    challenger: str
+    """With its share; empty where there is none."""
+    challenger_percent: int
+    reason: str
+    guard: str
+    decision: str
+    alerts: tuple[str, ...]
+    changed: str
+
+
+class ModelsPage(NamedTuple):
+    """All models, those in trouble first."""
+
+    sentence: str
+    tone: Tone
+    rows: tuple[ModelRow, ...]
+    left_out: int
+    """Models that did not fit on the page."""
+
+
+def models_page(seen: ModelsSeen, may_read: Collection[str] | None) -> ModelsPage:
+    """Return the page; ``may_read`` are the models that the visitor may see, ``None``: all of them."""
+    visible = [model for model in seen.models if may_read is None or model.model_name in may_read]
+    rows = sorted(
+        (_row(model, seen) for model in visible),
+        key=lambda row: (_ORDER.index(row.tone), not row.challenger_percent, row.name),
+    )
+    troubled = [row for row in rows if row.tone in (Tone.BAD, Tone.WAIT)]
+    sentence, tone = _sentence(len(rows), troubled)
+    return ModelsPage(sentence, tone, tuple(rows[:MAX_ROWS]), max(0, len(rows) - MAX_ROWS))
+
+
+def _sentence(count: int, troubled: Sequence[ModelRow]) -> tuple[str, Tone]:
+    if not count:
+        return "There is no model yet. understudy version register adds one.", Tone.CALM
+    if not troubled:
+        return f"None of {count} model{'s' if count > 1 else ''} needs a person.", Tone.CALM
+    named = ", ".join(f"{row.name} ({row.state.lower()})" for row in troubled[:3])
+    more = f" and {len(troubled) - 3} more" if len(troubled) > 3 else ""  # noqa: PLR2004  # as many as are named
+    verb = "needs" if len(troubled) == 1 else "need"
+    return f"{len(troubled)} of {count} {verb} a look: {named}{more}.", troubled[0].tone
+
+
+def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
+    name, policy = model.model_name, model.policy
+    alerts = tuple(sorted(kind.value.replace("_", " ") for kind in seen.alerts.get(name, ())))
+    if policy is None:
+        state = "not served"
+        reason = "It has no policy: no version is its champion."
+        return ModelRow(name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, NOTHING, "", alerts, "never")
+    record = seen.rollouts.get(name)
+    state, tone = _state(record, policy, seen.read_at)
+    event = None if record is None else seen.events.get(record.id)
+    return ModelRow(
+        name,
+        model_path(name),
+        Tone.WAIT if alerts and tone in (Tone.CALM, Tone.GOOD) else tone,
+        state,
+        policy.champion,
+        _challenger(policy),
+        policy.challenger_weight,
+        _reason(record, event),
+        _guard(policy, record),
+        _decision(event),
+        alerts,
+        f"{ago(policy.updated_at, datetime.fromtimestamp(seen.read_at, UTC))} by {policy.updated_by}",
+    )
+
+
+def _state(record: RolloutRecord | None, policy: PolicyRecord, now: float) -> tuple[str, Tone]:
+    """Return what a model's row says first: its open rollout's phase, or that its last one was taken back of late."""
+    if record is None:
+        return _SERVING
+    state = record.state
+    is_guard = state.kind is Kind.GUARD
+    if state.phase.is_final:
+        is_recent = record.finished_at is not None and now - record.finished_at < NEWS_SECONDS
+        if state.phase is not Phase.FAILED or not is_recent or not _is_back(state, policy):
+            return _SERVING
+        return ("taken back by its guard" if is_guard else "rolled back"), Tone.BAD
+    if is_guard:
+        failed = ("guard failed", Tone.BAD) if state.has_failed_guard else ("guard waits", Tone.WAIT)
+        return failed if state.phase is Phase.WAITING else _SERVING
+    share = "" if state.promoted_at is not None else f" {policy.challenger_weight} %"
+    return f"{state.phase}{share}", OF_PHASE[state.phase]
+
+
+def _is_back(state: RolloutState, policy: PolicyRecord) -> bool:
+    """Whether the policy is still as the end of a rollout left it, and not what an operator made of it since."""
+    others = (None, state.challenger)
+    return policy.champion == state.champion and policy.challenger in others and not policy.challenger_weight
+
+
+def _challenger(policy: PolicyRecord) -> str:
+    shares = arm_percents(policy.split.ranges)
+    named = dict.fromkeys([policy.challenger, *shares])
+    others = [f"{version} at {shares.get(version, 0)} %" for version in named if version not in (None, policy.champion)]
+    return ", ".join(others)
+
+
+def _reason(record: RolloutRecord | None, event: RolloutEventRecord | None) -> str:
+    if record is None:
+        return ""
+    state = record.state
+    if state.kind is Kind.GUARD and state.phase.is_final and state.phase is not Phase.FAILED:
+        return ""
+    return state.reason or (event.reason if event is not None else "")
+
+
+def _guard(policy: PolicyRecord, record: RolloutRecord | None) -> str:
+    if record is not None and record.state.kind is Kind.GUARD and not record.state.phase.is_final:
+        return f"{policy.guard}, watches {record.state.challenger}"
+    return policy.guard
+
+
+def _decision(event: RolloutEventRecord | None) -> str:
+    if event is None:
+        return ""
+    when = f"{datetime.fromtimestamp(event.at, UTC):%H:%M:%S}"
+    verdict = "" if event.verdict is None else f"{event.verdict.replace('_', ' ')} "
+    return f"{verdict}{when} by {event.actor}"

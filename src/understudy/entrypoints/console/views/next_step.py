@@ -1,0 +1,83 @@
+"""What happens next to a rollout, and what would take it back, in a sentence each."""
+
+from collections.abc import Sequence
+
+from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.durations import clock_words
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
+from understudy.entrypoints.cli.rollout.checks_text import check_cells
+from understudy.rollout.status import RolloutStatus
+
+_NAMED = 3
+
+
+def next_words(status: RolloutStatus) -> str:
+    """Return what happens next, and when."""
+    state = status.view.record.state
+    if state.phase.is_final:
+        return "Nothing more: it is over."
+    if state.kind is Kind.GUARD:
+        return _guard_next(status)
+    if state.phase is Phase.WAITING:
+        return (
+            f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. "
+            "A challenger that does worse is still taken back."
+        )
+    if state.promoted_at is not None:
+        until = state.warm_until or status.view.read_at
+        return f"{state.champion} is kept warm until {clock_words(until)}; then the rollout is over."
+    return _next_step(status)
+
+
+def _next_step(status: RolloutStatus) -> str:
+    """Return what the next tick does of a rollout that moves, as far as this moment's analysis tells."""
+    state, decision = status.view.record.state, status.decision
+    if not state.step_starts:
+        first = state.plan.steps[0].weight_percent
+        return f"The monitor warms {state.challenger} up; then its first share is {first} %."
+    verdict = Verdict.HOLD if decision is None else decision.verdict
+    if verdict is Verdict.ROLL_BACK:
+        return f"At the monitor's next tick every call goes back to {state.champion}."
+    if verdict is Verdict.ADVANCE:
+        return f"At the monitor's next tick {_then(state)}."
+    share = state.weight_percent
+    return f"It stays at {share} % until its time, its calls and its evidence are there; then {_then(state)}."
+
+
+def _guard_next(status: RolloutStatus) -> str:
+    state, mode = status.view.record.state, status.view.guard
+    if state.phase is Phase.WAITING:
+        return "Nothing until a person decides."
+    if mode is GuardMode.ROLLBACK:
+        return f"Nothing while nothing is worse; when a check fails, {state.champion} answers every call again."
+    return "Nothing by itself: when a check fails the monitor alerts, and changes nothing."
+
+
+def _then(state: RolloutState) -> str:
+    step = state.next_step
+    if step is None or step is state.plan.steps[-1]:
+        return f"{state.challenger} becomes champion"
+    return f"{state.challenger} gets {step.weight_percent} %"
+
+
+def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> str:
+    """Return what would take the challenger back, the checks nearest to it first."""
+    state = status.view.record.state
+    if state.phase.is_final:
+        return ""
+    judged = [row for row in rows if row.limit is not None and row.evidence_needed]
+    judged.sort(key=_nearness, reverse=True)
+    if not judged:
+        return "A check that fails; none has figures yet."
+    named = []
+    for row in judged[:_NAMED]:
+        name, _, _, change, limit, evidence = check_cells(row)
+        now = "no figures yet" if row.change is None else f"now {change}"
+        named.append(f"{name} beyond {limit} ({now}; evidence {evidence} needed)")
+    more = f"; or one of {len(judged) - _NAMED} other checks" if len(judged) > _NAMED else ""
+    whom = "" if state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK else " An operator is alerted."
+    return f"Any one of: {'; '.join(named)}{more}.{whom}"
+
+
+def _nearness(row: Evidence) -> tuple[bool, float]:
+    return row.change is not None, (row.evidence or 0.0) / (row.evidence_needed or 1.0)

@@ -1,0 +1,251 @@
+"""The rollout page: the sentence that is the answer, the evidence under it, what happens next, who changed what."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from understudy.core.canary.decision import Evidence
+from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
+from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
+from understudy.entrypoints.cli.rollout.status import (
+    SILENT_SECONDS,
+    Share,
+    commands_of,
+    heading,
+    left_out_lines,
+    place_words,
+    sentence_of,
+    shares_of,
+)
+from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
+from understudy.entrypoints.cli.shared.event_text import check_state_words
+from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment
+from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
+from understudy.entrypoints.console.views.next_step import back_words, next_words
+from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
+from understudy.ports.registry.registry import AuditEntry
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.rollout.status import RolloutStatus, evidence_of
+
+MAX_EVENTS = 40
+_TO_COME = "○"
+_STEP_TONES = {"✔": Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
+_STEP_WORDS = {"✔": "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
+
+
+class RolloutSeen(NamedTuple):
+    """What was read of a rollout."""
+
+    status: RolloutStatus
+    by_hand: AuditEntry | None
+    """The change that ended it by hand."""
+    audit: Sequence[AuditEntry]
+    """The newest changes of the model's policy, newest first."""
+    labels: Mapping[int, str]
+    """Of the model's versions, by their ids."""
+    recent: Sequence[int] = ()
+    """The model's newest rollouts, newest first."""
+
+
+class ShareRow(NamedTuple):
+    """A version that answers."""
+
+    role: str
+    version: str
+    configured: str
+    observed: str
+    configured_percent: float
+    observed_percent: float
+    calls: str
+
+
+class StepRow(NamedTuple):
+    """A step of the plan."""
+
+    share: str
+    mark: str
+    word: str
+    tone: Tone
+    text: str
+
+
+class CheckRow(NamedTuple):
+    """A check with both sides and its evidence."""
+
+    name: str
+    mark: str
+    word: str
+    tone: Tone
+    champion: str
+    challenger: str
+    change: str
+    limit: str
+    evidence: str
+
+
+class EventRow(NamedTuple):
+    """One thing that happened."""
+
+    at: str
+    verdict: str
+    tone: Tone
+    text: str
+    actor: str
+
+
+class OtherLink(NamedTuple):
+    """Another rollout of the model."""
+
+    name: str
+    href: str
+    is_this: bool
+
+
+class ActLink(NamedTuple):
+    """What a person may do."""
+
+    name: str
+    href: str
+    is_urgent: bool
+    """Whether it is drawn as the way out."""
+
+
+class RolloutPage(NamedTuple):
+    """A rollout."""
+
+    model: str
+    title: str
+    kind: str
+    phase: str
+    tone: Tone
+    place: str
+    sentence: str
+    facts: tuple[str, ...]
+    warnings: tuple[str, ...]
+    next_words: str
+    back_words: str
+    shares: tuple[ShareRow, ...]
+    left_out: tuple[str, ...]
+    steps: tuple[StepRow, ...]
+    sides: tuple[str, str]
+    checks: tuple[CheckRow, ...]
+    is_stored: bool
+    """Whether the checks are those of the last verdict that was stored, and not of this moment."""
+    events: tuple[EventRow, ...]
+    changes: tuple[ChangeRow, ...]
+    others: tuple[OtherLink, ...]
+    is_newest: bool
+    commands: tuple[str, ...]
+    acts: tuple[ActLink, ...]
+
+
+def rollout_page(seen: RolloutSeen) -> RolloutPage:
+    """Return the page; every figure is the one that the command line shows."""
+    status = seen.status
+    view, state = status.view, status.view.record.state
+    rows = evidence_of(status)
+    _, *about = heading(status)
+    is_newest = not seen.recent or seen.recent[0] == view.record.id
+    return RolloutPage(
+        state.model_name,
+        f"{state.model_name} {state.champion} → {state.challenger}",
+        f"{state.kind.value} {view.record.id}",
+        state.phase.value,
+        _tone(status, rows),
+        _with_commas(place_words(view)),
+        sentence_of(status),
+        tuple(line.plain for line in about),
+        tuple(_warnings(status)) + tuple(line.plain.strip() for line in by_hand_lines(seen.by_hand)),
+        next_words(status),
+        back_words(status, rows),
+        tuple(_share(share) for share in shares_of(status)),
+        tuple(line.plain.strip() for line in left_out_lines(status)),
+        tuple(_step(share, mark, text, state) for share, mark, text in ladder_cells(status)),
+        side_titles(state),
+        tuple(_check(row) for row in rows),
+        bool(rows) and status.decision is None,
+        tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),
+        tuple(change_row(entry, seen.labels) for entry in seen.audit),
+        tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
+        is_newest,
+        tuple(command.removeprefix("→ ") for command in commands_of(status)),
+        tuple(_acts(state, view.record.id)) if is_newest else (),
+    )
+
+
+def _tone(status: RolloutStatus, rows: Sequence[Evidence]) -> Tone:
+    """Return the page's tone: what a check found goes before the phase, and a silent monitor before a calm one."""
+    state = status.view.record.state
+    if state.has_failed_guard:
+        return Tone.BAD
+    if not state.phase.is_final and any(tone_of_check(row) is Tone.BAD for row in rows):
+        return Tone.BAD
+    tone = OF_PHASE[state.phase]
+    return Tone.WAIT if tone is Tone.CALM and _warnings(status) else tone
+
+
+def _warnings(status: RolloutStatus) -> list[str]:
+    view = status.view
+    if view.record.state.phase.is_final:
+        return []
+    found = []
+    seconds = status.monitor_seconds
+    if view.policy is not None and (seconds is None or seconds > SILENT_SECONDS):
+        found.append("No monitor looks at this rollout: no step is taken, and nothing is taken back by itself.")
+    if not view.proxies:
+        found.append("No live proxy reports to this database.")
+    return found
+
+
+def _share(share: Share) -> ShareRow:
+    seen = share.seen_percent
+    return ShareRow(
+        share.role.value,
+        share.version,
+        f"{share.set_percent} %",
+        NOTHING if seen is None else f"{seen:.1f} %",
+        float(share.set_percent),
+        0.0 if seen is None else round(seen, 2),
+        share.calls,
+    )
+
+
+def _step(share: str, mark: str, text: str, state: RolloutState) -> StepRow:
+    is_missed = state.phase.is_final and mark == _TO_COME
+    word = "not reached" if is_missed else _STEP_WORDS[mark]
+    return StepRow(share.strip(), mark, word, _STEP_TONES[mark], _with_commas(text))
+
+
+def _with_commas(text: str) -> str:
+    """Return words that a terminal sets apart by spaces."""
+    return ", ".join(part.strip() for part in text.split("   ") if part.strip())
+
+
+def _check(row: Evidence) -> CheckRow:
+    name, champion, challenger, change, limit, evidence = check_cells(row)
+    mark, _, word = " ".join(check_state_words(row).plain.split()).partition(" ")
+    shown = evidence if row.evidence_needed is None else f"{evidence} needed"
+    return CheckRow(name, mark, word, tone_of_check(row), champion, challenger, change, limit, shown)
+
+
+def _event(event: RolloutEventRecord) -> EventRow:
+    verdict = "" if event.verdict is None else event.verdict.replace("_", " ")
+    tone = OF_PHASE[Phase(event.phase)] if event.phase in tuple(Phase) else Tone.CALM
+    return EventRow(moment(event.at), verdict, tone, event.reason, event.actor)
+
+
+def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
+    """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
+    names: list[tuple[str, str]] = []
+    if state.kind is Kind.ROLLOUT and not state.phase.is_final:
+        if state.phase is Phase.WAITING:
+            names.append((CommandKind.RESUME, "Resume"))
+        elif state.promoted_at is None:
+            names.append((CommandKind.PAUSE, "Pause"))
+        if state.promoted_at is None and state.step_starts:
+            names.append((CommandKind.PROMOTE, "Promote a step"))
+        if not state.step_starts:
+            names.append((CommandKind.ABORT, "Stop it"))
+    links = [ActLink(label, act_path(state.model_name, act, rollout_id), is_urgent=False) for act, label in names]
+    # Also of one that is over: what took its place may have to be taken back.
+    back = act_path(state.model_name, ROLL_BACK, rollout_id)
+    return [*links, ActLink("Roll back", back, is_urgent=not state.phase.is_final)]

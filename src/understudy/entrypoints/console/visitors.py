@@ -1,0 +1,135 @@
+"""Visitors: who sends a request, by the session's key as the registry has it at this moment."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+from hmac import compare_digest
+from typing import NamedTuple
+
+from understudy.core.routing.access import MAX_CREDENTIAL, Scope, models_of
+from understudy.core.routing.policy import ApiKey
+from understudy.entrypoints.console.sessions import ConsoleSession
+from understudy.errors import RegistryUnavailable, Unauthenticated
+from understudy.ports.registry.key_lookup import KeyLookup
+
+KEPT_SECONDS = 2.0
+"""How long a key is taken to be what it was."""
+AWAY_SECONDS = 900.0
+"""How long it is taken so for looking on, but for no act, while Postgres does not answer: the last picture stays."""
+MAX_KEPT = 1_000
+_BEARER = "bearer "
+_NOT_GOOD = "the key is unknown, revoked, or may neither read nor operate"
+
+
+class Visitor(NamedTuple):
+    """Who looks at a page."""
+
+    session: ConsoleSession
+    scopes: frozenset[str]
+
+    def may_read(self, model_name: str) -> bool:
+        """Whether the visitor may see a model: with ``read`` or ``operate``, for it or for all."""
+        return any(_has(self.scopes, scope, model_name) for scope in (Scope.READ, Scope.OPERATE))
+
+    def may_operate(self, model_name: str) -> bool:
+        """Whether the visitor may change who answers a model's calls."""
+        return _has(self.scopes, Scope.OPERATE, model_name)
+
+    @property
+    def models(self) -> frozenset[str] | None:
+        """The models that the visitor may see; ``None``: all of them."""
+        reads, operates = models_of(self.scopes, Scope.READ), models_of(self.scopes, Scope.OPERATE)
+        return None if reads is None or operates is None else reads | operates
+
+    @property
+    def role(self) -> str:
+        """What the visitor may do, in a word."""
+        return "operate" if _may(self.scopes, Scope.OPERATE) else "read"
+
+
+class Visitors:
+    """Looks keys up: at the login by their secret, later by their id.
+
+    Args:
+        keys: Where keys are.
+        monotonic: The clock that a look-up ages by.
+    """
+
+    def __init__(self, keys: KeyLookup, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._keys = keys
+        self._monotonic = monotonic
+        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+
+    async def check(self, credential: str) -> ApiKey:
+        """Return the key of a credential, ``<id>.<secret>``; one that is pasted with its header is taken too.
+
+        Raises:
+            Unauthenticated: It is unknown, malformed or revoked, or may neither read nor operate.
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        key_id, secret = parts_of(credential)
+        key = await self._keys.find(key_id) if secret else None
+        stored = key.sha256 if key is not None else b"\0" * 32
+        matches = compare_digest(sha256(secret.encode()).digest(), stored)
+        if key is None or not matches or not _may_enter(key.scopes):
+            raise Unauthenticated(_NOT_GOOD, hint="Paste the key as <id>.<secret>; understudy key create makes one.")
+        return key
+
+    async def of(self, session: ConsoleSession, *, acts: bool = False) -> Visitor | None:
+        """Return who a session's requests come from; ``None`` once its key is revoked, or may look no more.
+
+        With ``acts`` the key is looked up whatever is known of it.
+
+        Raises:
+            RegistryUnavailable: Postgres does not answer in time, nor did it lately.
+        """
+        now = self._monotonic()
+        known = self._kept.get(session.key_id)
+        if acts or known is None or now - known.tried_at >= KEPT_SECONDS:
+            known = await self._looked_up(session.key_id, known, now, acts=acts)
+        key = known.key
+        return Visitor(session, key.scopes) if key is not None and _may_enter(key.scopes) else None
+
+    async def _looked_up(self, key_id: str, known: "_Kept | None", now: float, *, acts: bool) -> "_Kept":
+        try:
+            found = _Kept(await self._keys.find(key_id), now, now)
+        except RegistryUnavailable:
+            if acts or known is None or now - known.read_at >= AWAY_SECONDS:
+                raise
+            found = known._replace(tried_at=now)
+        self._kept[key_id] = found
+        self._kept.move_to_end(key_id)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return found
+
+
+class _Kept(NamedTuple):
+    key: ApiKey | None
+    read_at: float
+    tried_at: float
+
+
+def parts_of(credential: str) -> tuple[str, str]:
+    """Return a credential's key id and secret; the secret is empty where it is no credential."""
+    text = credential.strip().removeprefix("Authorization:").strip()
+    if text.lower().startswith(_BEARER):
+        text = text[len(_BEARER) :].strip()
+    key_id, _, secret = text.partition(".")
+    return (key_id, secret) if key_id and len(text) <= MAX_CREDENTIAL else ("", "")
+
+
+def _may_enter(scopes: frozenset[str]) -> bool:
+    return _may(scopes, Scope.READ) or _may(scopes, Scope.OPERATE)
+
+
+def _may(scopes: frozenset[str], scope: Scope) -> bool:
+    """Whether there is any model for which the scope is there."""
+    models = models_of(scopes, scope)
+    return models is None or bool(models)
+
+
+def _has(scopes: frozenset[str], scope: Scope, model_name: str) -> bool:
+    models = models_of(scopes, scope)
+    return models is None or model_name in models

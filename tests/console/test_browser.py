@@ -1,0 +1,131 @@
+"""The console in a real browser: Debian's Chromium, driven by Playwright. ``make test-console`` runs it."""
+
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import pytest
+from console_world import RunningConsole, running_console
+from playwright.async_api import Browser, Page, async_playwright, expect
+from rollout_world import TWINS, PastRollout
+
+PAGES = ("/", "/models/churn", "/models/churn/acts/rollback", "/models/churn/acts/promote", "/nothing")
+WIDTHS = (320, 390, 1_200)
+MOST_KEYS = 12
+"""From the top of the rollout page to a rollback, by keyboard alone."""
+LIVE_MS, LOST_MS = 15_000, 30_000
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    if CHROMIUM is None:
+        pytest.fail("Debian's chromium is missing: apt-get install chromium")
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollout:
+    past = PastRollout(database, database_url, TWINS, 600)
+    await past.begin()
+    await past.go_on(2)
+    return past
+
+
+class Heard:
+    """What a page asked for and complained of."""
+
+    def __init__(self, page: Page, origin: str) -> None:
+        self.complaints: list[str] = []
+        self.elsewhere: list[str] = []
+        page.on("console", lambda said: self._note(said.type, said.text))
+        page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
+        page.on("request", lambda asked: None if asked.url.startswith(origin) else self.elsewhere.append(asked.url))
+
+    def _note(self, kind: str, text: str) -> None:
+        # Chromium says each 4xx of a page as an error, and the page of one is asked for on purpose.
+        if kind in {"error", "warning"} and "Failed to load resource" not in text:
+            self.complaints.append(text)
+
+
+@asynccontextmanager
+async def signed_in(browser: Browser, console: RunningConsole, **options: Any) -> AsyncIterator[Page]:
+    context = await browser.new_context(**options)
+    page = await context.new_page()
+    await page.goto(f"{console.origin}/login")
+    await page.get_by_label("Key").fill(await console.key("read", "operate"))
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+    yield page
+    await context.close()
+
+
+async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_another_host(browser, rollout, database_url):
+    async with running_console(database_url) as console:
+        for scheme in ("light", "dark"):
+            async with signed_in(browser, console, color_scheme=scheme) as page:
+                heard = Heard(page, console.origin)
+                for path in PAGES:
+                    await page.goto(console.origin + path)
+                    await expect(page.locator("h1")).to_have_count(1)
+                    for width in WIDTHS:
+                        await page.set_viewport_size({"width": width, "height": 800})
+                        too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+                        assert await page.evaluate(too_wide) <= 0, (path, width, scheme)
+                assert (heard.complaints, heard.elsewhere) == ([], [])
+
+
+async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
+    browser, rollout, database_url, database
+):
+    async with running_console(database_url) as console, signed_in(browser, console) as page:
+        heard = Heard(page, console.origin)
+        await page.get_by_role("link", name="churn").click()
+        await expect(page.locator(".verdict")).to_contain_text("HOLD")
+        await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)
+        await page.get_by_text("The same in a terminal").click()
+        await page.evaluate("window.wasHereBefore = true")
+        await database.execute("SELECT understudy_rollback('churn', 'enough')")
+        await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=LIVE_MS)
+
+        assert await page.evaluate("window.wasHereBefore")
+        assert await page.locator("details").get_attribute("open") is not None
+        assert heard.complaints == []
+
+
+@pytest.mark.parametrize("has_script", [True, False])
+async def test_a_version_is_taken_back_by_keyboard_alone_with_script_and_without(
+    browser, rollout, database_url, database, has_script
+):
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, java_script_enabled=has_script) as page,
+    ):
+        await page.goto(f"{console.origin}/models/churn")
+        wanted, keys = page.get_by_role("link", name="Roll back"), 0
+        while not await wanted.evaluate("link => link === document.activeElement"):
+            await page.keyboard.press("Tab")
+            keys += 1
+            assert keys < MOST_KEYS
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("button", name="Roll back now")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("Rolled back: weight 0")).to_be_visible()
+
+        assert keys + 2 <= MOST_KEYS
+    via = await database.fetchval("SELECT via FROM PolicyAudit ORDER BY id DESC LIMIT 1")
+    assert (via, await database.fetchval("SELECT challenger_weight FROM ServingPolicy")) == ("console", 0)
+
+
+async def test_a_page_says_since_when_it_is_not_live(browser, rollout, database_url):
+    async with running_console(database_url) as console, signed_in(browser, console) as page:
+        await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)
+        await page.context.set_offline(True)
+        await expect(page.locator("#heard")).to_contain_text("Not live: no answer since", timeout=LOST_MS)
+        await page.context.set_offline(False)
+        await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)

@@ -1,0 +1,321 @@
+"""The console over HTTP with a real Postgres: sign-in, scopes, forms, pages of a rollout, acts and their audit."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+from console_world import RunningConsole, closed_port, running_console, texts_of
+from contract.servers import TcpRelay
+from rollout_world import TWINS, WORSE, PastRollout
+
+from understudy.entrypoints.console import visitors
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
+CHURN = "/models/churn"
+
+
+@pytest.fixture
+async def console(database_url: str) -> AsyncIterator[RunningConsole]:
+    async with running_console(database_url) as running:
+        yield running
+
+
+@pytest.fixture
+async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollout:
+    """At 10 %, two minutes in."""
+    past = PastRollout(database, database_url, TWINS, 600)
+    await past.begin()
+    await past.go_on(2)
+    return past
+
+
+class Balanced(HTMLParser):
+    """Tells of tags that are not closed in order, of scripts and styles in the page, and of handlers."""
+
+    void = frozenset({"meta", "link", "input", "rect", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.wrong += [f"{tag} {name}" for name in named if name == "style" or name.startswith(("on", "hx-on"))]
+        self.wrong += [f"{tag} without src"] if tag == "script" and not named.get("src") else []
+        self.wrong += [tag] if tag in {"style", "iframe"} else []
+        self.ids += [named["id"] or ""] if "id" in named else []
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"/{tag}")
+
+
+def is_sound(page: str) -> bool:
+    parser = Balanced()
+    parser.feed(page)
+    assert (parser.wrong, parser.open) == ([], [])
+    assert len(set(parser.ids)) == len(parser.ids)
+    return True
+
+
+async def audited(database: asyncpg.Connection) -> list[Any]:
+    rows = await database.fetch("SELECT actor, via, reason FROM PolicyAudit ORDER BY id DESC")
+    return [tuple(row) for row in rows]
+
+
+async def test_who_is_not_signed_in_is_led_to_the_login_and_a_wrong_key_gets_no_session(console):
+    async with console.visit() as visit:
+        led = await visit.get(CHURN)
+        refused = await visit.sign_in("nokey.nosecret")
+        good = await visit.sign_in(f"Bearer {await console.key('read')}")
+
+    assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Fmodels%2Fchurn")
+    assert (refused.status_code, refused.headers.get("set-cookie")) == (401, None)
+    assert "The key is unknown" not in refused.text
+    assert "the key is unknown, revoked, or may neither read nor operate" in refused.text
+    cookie = good.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+
+
+async def test_five_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_then_too(console):
+    async with console.visit() as visit:
+        codes = [(await visit.sign_in(f"k{number}.wrong")).status_code for number in range(6)]
+        late = await visit.sign_in(await console.key("read"))
+
+    assert codes == [401] * 5 + [429]
+    assert late.status_code == 429
+    assert 0 < int(late.headers["retry-after"]) <= 60
+    assert "E600" in late.text
+
+
+async def test_over_https_the_cookie_is_sent_over_nothing_else(database_url):
+    async with running_console(database_url, console_https=True) as console, console.visit() as visit:
+        cookie = (await visit.sign_in(await console.key("read"))).headers["set-cookie"]
+
+    assert cookie.startswith("__Host-understudy_console=")
+    assert "Secure" in cookie
+
+
+async def test_every_answer_has_the_strict_headers_and_no_page_holds_script_or_style(console, rollout):
+    async with console.visit("read", "operate") as visit:
+        pages = [await visit.get(path) for path in ("/login", "/", f"{CHURN}/rollouts/{rollout.id}", "/nothing")]
+        pages.append(await visit.get(f"{CHURN}/acts/promote?rollout={rollout.id}"))
+        style = await visit.get(next(part for part in pages[0].text.split('"') if part.endswith("console.css")))
+
+    assert [page.status_code for page in pages] == [200, 200, 200, 404, 200]
+    for page in pages:
+        policy = page.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert page.headers["cache-control"] == "no-store"
+        assert is_sound(page.text)
+    assert "immutable" in style.headers["cache-control"]
+
+
+async def test_a_rollout_page_says_what_the_command_line_says(console, rollout):
+    path = f"{CHURN}/rollouts/{rollout.id}"
+    async with console.visit("read") as visit:
+        led = await visit.get(CHURN)
+        page = await visit.get(path)
+        models = await visit.get("/")
+
+    shown = texts_of(page.text)
+    assert led.headers["location"] == path
+    assert any(text.startswith("HOLD: ") for text in shown)
+    assert {"error rate", "Checks", "What happens next", "What would take it back"} <= set(shown)
+    assert "dana@laptop" in shown
+    assert "You may look; a key with scope operate is needed to act." in shown
+    assert "PROGRESSING 10 %" in texts_of(models.text)
+
+
+async def test_a_rollback_takes_two_clicks_and_the_audit_names_the_key(console, rollout, database):
+    async with console.visit("operate") as visit:
+        path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
+        asked = await visit.get(path)
+        fields = await visit.form(path)
+        both = await asyncio.gather(*(visit.post(path, {**fields, "reason": HOSTILE}) for _ in range(2)))
+        after = await visit.get(both[0].headers["location"])
+
+    assert "Every call goes back at once." in asked.text
+    assert [answer.status_code for answer in both] == [303, 303]
+    done = next(text for text in texts_of(after.text) if text.startswith("Rolled back"))
+    assert "weight 0" in done
+    assert "1 of 1 live proxies act on it" in done
+    [(actor, via, reason), *_] = await audited(database)
+    assert (len(actor), via, reason) == (12, "console", HOSTILE)
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
+    assert "<script>alert" not in after.text
+    assert HOSTILE in texts_of(after.text)
+
+
+async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout, database):
+    async with console.visit("operate") as visit:
+
+        async def act(kind: str, **fields: str) -> Any:
+            path = f"{CHURN}/acts/{kind}?rollout={rollout.id}"
+            return await visit.post(path, {**await visit.form(path), **fields})
+
+        refused = [await act("pause"), await act("promote", reason="go", name="chur")]
+        stale = await visit.form(f"{CHURN}/acts/promote?rollout={rollout.id}")
+        paused = await act("pause", reason="lunch")
+        page = await visit.get(paused.headers["location"])
+        moved = await visit.post(f"{CHURN}/acts/promote", {**stale, "reason": "go", "name": "churn"})
+        resumed = await act("resume")
+        promoted = await act("promote", reason="go", name="churn")
+
+    assert [(one.status_code, "E602" in one.text) for one in refused] == [(422, True), (422, True)]
+    assert any(text.startswith("Waits for a person: paused by") for text in texts_of(page.text))
+    assert (moved.status_code, "E409" in moved.text) == (412, True)
+    assert (resumed.status_code, promoted.status_code) == (303, 303)
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 50
+    actors = await database.fetch(
+        "SELECT DISTINCT actor FROM RolloutEvent WHERE actor NOT IN ('monitor', 'dana@laptop')"
+    )
+    assert len(actors) == 1
+
+
+async def test_a_form_of_another_session_or_site_changes_nothing(console, rollout, database):
+    path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
+    async with console.visit("operate") as visit, console.visit("operate") as other:
+        fields, foreign = await visit.form(path), await other.form(path)
+        refused = [
+            await visit.post(path, {**fields, "token": foreign["token"]}),
+            await visit.post(path, {name: value for name, value in fields.items() if name != "token"}),
+            await visit.post(path, fields, origin="http://evil.example"),
+            await visit.post(path, fields, **{"sec-fetch-site": "cross-site"}),
+            await visit.post(path, {**fields, "nonce": ""}),
+        ]
+        hosts = [(await visit.get("/", host=name)).status_code for name in ("evil.example", "[")]
+
+    assert [answer.status_code for answer in refused] == [403, 403, 403, 403, 422]
+    assert hosts == [421, 400]
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
+
+
+ACTS = ("rollback", "pause", "resume", "promote", "abort")
+
+
+async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
+    await database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema)"
+        " VALUES ('fraud', '1', 'file:///m', 'sha256:1', 'sklearn', '{}')"
+    )
+    path = f"{CHURN}/rollouts/{rollout.id}"
+    async with (
+        console.visit("read") as reader,
+        console.visit("operate:fraud", "read:fraud") as stranger,
+        console.visit("operate:churn") as operator,
+        console.visit() as caller,
+    ):
+        looks = [(await visit.get(path)).status_code for visit in (reader, stranger, operator)]
+        asks = [(await reader.get(f"{CHURN}/acts/{act}?rollout={rollout.id}")).status_code for act in ACTS]
+        page = (await operator.get(path)).text
+        token = page.partition('name="token" value="')[2].partition('"')[0]
+        posts = [(await reader.post(f"{CHURN}/acts/{act}", {"nonce": "n", "token": token})).status_code for act in ACTS]
+        models = [texts_of((await visit.get("/")).text) for visit in (stranger, operator)]
+        entered = await caller.sign_in(await console.key("predict"))
+
+    assert looks == [200, 403, 200]
+    assert (asks, posts) == ([403] * 5, [403] * 5)
+    assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
+    assert "/acts/rollback" in page
+    assert entered.status_code == 401
+
+
+async def test_a_revoked_key_and_a_sign_out_end_the_session(console, rollout, database, monkeypatch):
+    monkeypatch.setattr(visitors, "KEPT_SECONDS", 0.0)
+    async with console.visit("read") as visit, console.visit("operate") as other:
+        before = (await visit.get("/")).status_code
+        await database.execute("UPDATE ApiKey SET revoked_at = now() WHERE scopes = ARRAY['read']")
+        live = await visit.get("/live/models")
+        page = await visit.get("/")
+        cookies = dict(other.client.cookies)
+        token = (await other.get("/")).text.partition('name="token" value="')[2].partition('"')[0]
+        out = await other.post("/logout", {"token": token})
+        other.client.cookies.update(cookies)
+        stolen = await other.get("/")
+
+    assert (before, live.status_code, live.headers["hx-redirect"]) == (200, 401, "/login")
+    assert (page.status_code, out.status_code, stolen.status_code) == (303, 303, 303)
+
+
+async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console, database):
+    name = f"m/{HOSTILE}"
+    version = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema)"
+        " VALUES ($1, $2, 'file:///m', 'sha256:1', 'sklearn', '{}') RETURNING id",
+        name,
+        HOSTILE,
+    )
+    await database.execute("SELECT set_config('understudy.reason', $1, FALSE)", HOSTILE)
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", name, version)
+    async with console.visit("operate") as visit:
+        models = await visit.get("/")
+        href = next(part for part in models.text.split('"') if part.startswith("/models/"))
+        page = await visit.get(href)
+        asked = await visit.get(f"{href}/acts/rollback")
+
+    for answer in (models, page, asked):
+        assert answer.status_code == 200
+        assert is_sound(answer.text)
+        assert "<script>alert" not in answer.text
+    assert name in texts_of(models.text)
+    assert {name, HOSTILE} <= set(texts_of(page.text))
+
+
+async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_again(console, database, database_url):
+    past = PastRollout(database, database_url, WORSE, 1_800)
+    await past.begin()
+    await past.go_on(8)
+    async with console.visit("read") as visit:
+        path = f"{CHURN}/rollouts/{past.id}"
+        page = await visit.get(path)
+        digest = page.text.rpartition('name="seen" id="seen" value="')[2].partition('"')[0]
+        same, other = await visit.get(f"/live{path}?seen={digest}"), await visit.get(f"/live{path}?seen=x")
+        models = await visit.get("/")
+
+    assert (same.status_code, other.status_code) == (204, 200)
+
+    assert '<section class="card bad"' in page.text
+    assert '<span class="badge bad"><span aria-hidden="true">✖</span> fail</span>' in page.text
+    assert '<span class="badge bad">rolled back</span>' in models.text
+
+
+async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(database_url, rollout):
+    where = urlsplit(database_url)
+    async with TcpRelay(where.port or 0) as relay:
+        through = where._replace(netloc=f"{where.username}@{relay.endpoint}").geturl()
+        async with running_console(through) as console, console.visit() as visit, console.visit() as late:
+            credential = await RunningConsole(database_url, console.port).key("operate")
+            await visit.sign_in(credential)
+            seen = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
+            relay.lead_to(closed_port())
+            relay.cut()
+            await asyncio.sleep(visitors.KEPT_SECONDS)
+            kept = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
+            asked = await visit.get(f"{CHURN}/acts/rollback?rollout={rollout.id}")
+            unseen = await visit.get("/")
+            entered = await late.sign_in(credential)
+
+    assert (seen.status_code, kept.status_code) == (200, 200)
+    assert "Figures of" not in seen.text
+    assert "Figures of" in kept.text
+    assert "Postgres cannot be reached" in kept.text
+    assert "can be tried all the same" in asked.text
+    assert (unseen.status_code, entered.status_code) == (503, 503)
+    assert "SELECT understudy_rollback" in unseen.text
+    assert relay.endpoint not in unseen.text
+    assert is_sound(unseen.text)

@@ -1,0 +1,130 @@
+import asyncio
+
+import pytest
+
+from understudy.entrypoints.console import questions
+from understudy.entrypoints.console.questions import Questions
+from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryUnavailable
+
+
+class Source:
+    """A question that is counted, and that can be told to fail or to wait."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.problem: Exception | None = None
+        self.gate: asyncio.Event | None = None
+
+    async def __call__(self) -> int:
+        self.asked += 1
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.problem is not None:
+            raise self.problem
+        return self.asked
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.source = Source()
+        self.questions = Questions(lambda: self.now, lambda: self.now)
+
+    async def ask(self) -> questions.Answer:
+        return await self.questions.shared("topic", self.source, 2.0)
+
+
+async def test_viewers_share_an_answer_until_it_is_too_old():
+    world = World()
+    world.source.gate = asyncio.Event()
+    viewers = [asyncio.create_task(world.ask()) for _ in range(50)]
+    await asyncio.sleep(0)
+    world.source.gate.set()
+    values = {(await viewer).value for viewer in viewers}
+    world.now += 1.9
+    young = await world.ask()
+    world.now += 0.2
+    new = await world.ask()
+
+    assert values == {1}
+    assert (young.value, round(young.age_seconds, 1), new.value) == (1, 1.9, 2)
+
+
+async def test_a_viewer_who_leaves_ends_no_question_of_others():
+    world = World()
+    world.source.gate = asyncio.Event()
+    leaving, staying = asyncio.create_task(world.ask()), asyncio.create_task(world.ask())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    world.source.gate.set()
+
+    assert (await staying).value == 1
+
+
+async def test_the_last_answer_stays_while_postgres_is_away_and_says_why():
+    world = World()
+    await world.ask()
+    world.source.problem = RegistryUnavailable("away")
+    world.now += 5
+    kept = await world.ask()
+    again = await world.ask()
+    world.source.problem = None
+    world.now += 5
+    back = await world.ask()
+
+    assert (kept.value, kept.age_seconds, kept.problem is not None) == (1, 5.0, True)
+    assert again.problem is not None
+    assert (back.value, back.problem) == (3, None)
+
+
+async def test_without_an_earlier_answer_the_problem_is_told_and_asked_for_no_more_often():
+    world = World()
+    world.source.problem = RegistryUnavailable("away")
+    for _ in range(3):
+        with pytest.raises(RegistryUnavailable):
+            await world.ask()
+
+    assert world.source.asked == 1
+
+
+async def test_what_is_there_no_more_is_not_shown_from_memory():
+    world = World()
+    await world.ask()
+    world.source.problem = NotRegistered("gone")
+    world.now += 5
+
+    with pytest.raises(NotRegistered):
+        await world.ask()
+
+
+async def test_a_question_has_a_deadline(monkeypatch):
+    monkeypatch.setattr(questions, "READ_SECONDS", 0.001)
+    world = World()
+    world.source.gate = asyncio.Event()
+
+    with pytest.raises(DeadlineExceeded):
+        await world.ask()
+
+
+async def test_few_questions_run_at_a_time_and_acts_wait_for_none_of_them(monkeypatch):
+    monkeypatch.setattr(questions, "WAIT_SECONDS", 0.001)
+    world = World()
+    world.source.gate = asyncio.Event()
+    held = [asyncio.create_task(world.questions.alone(world.source)) for _ in range(questions.PLACES)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(Overloaded):
+        await world.questions.alone(Source())
+    assert await world.questions.act(Source()) == 1
+    world.source.gate.set()
+    await asyncio.gather(*held)
+
+
+async def test_topics_are_bounded_and_the_oldest_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(questions, "MAX_TOPICS", 3)
+    world = World()
+    await world.ask()
+    for number in range(3):
+        await world.questions.shared(number, Source(), 2.0)
+
+    assert (await world.ask()).value == 2

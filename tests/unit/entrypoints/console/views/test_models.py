@@ -1,0 +1,131 @@
+"""The Models page: trouble first, with its cause."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from understudy.core.alerts.alerts import AlertKind
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
+from understudy.core.routing.arms import bucket_ranges
+from understudy.entrypoints.console.views.models import NEWS_SECONDS, ModelRow, ModelsPage, ModelsSeen, models_page
+from understudy.entrypoints.console.views.tone import Tone
+from understudy.ports.registry.registry import ModelRecord, PolicyRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord
+
+NOW = 1_795_000_800.0
+PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)))
+POLICY = PolicySeen("6", "7", 10, 4, 1)
+
+
+def a_state(name: str, **changes: Any) -> RolloutState:
+    begun = new_rollout_state(1, name, PLAN, POLICY._replace(weight_percent=0), NOW - 600)
+    return replace(begun, step_starts=(NOW - 500,), policy=POLICY, **changes)
+
+
+def a_record(name: str, **changes: Any) -> RolloutRecord:
+    state = a_state(name, **changes)
+    finished_at = NOW - 60 if state.phase.is_final else None
+    return RolloutRecord(1, state, 3, 1, 2, None, None, None, "dana", finished_at, None)
+
+
+def a_model(name: str, weight: int = 0, challenger: str | None = "7") -> ModelRecord:
+    moment = datetime.fromtimestamp(NOW - 720, UTC)
+    policy = PolicyRecord(
+        name,
+        "6",
+        challenger,
+        weight,
+        None,
+        100,
+        True,
+        None,
+        {},
+        None,
+        None,
+        4,
+        moment,
+        "oncall",
+        1,
+        1,
+    )
+    return ModelRecord(name, policy, 2)
+
+
+def a_page(*models: ModelRecord, **seen: Any) -> ModelsPage:
+    return models_page(ModelsSeen(models, {}, {}, {}, NOW)._replace(**seen), None)
+
+
+def the_row(record: RolloutRecord, weight: int = 0) -> ModelRow:
+    [row] = a_page(a_model("churn", weight), rollouts={"churn": record}).rows
+    return row
+
+
+def test_a_calm_installation_says_so():
+    page = a_page(a_model("churn"), a_model("visits"))
+
+    assert (page.sentence, page.tone) == ("None of 2 models needs a person.", Tone.CALM)
+    assert page.rows[0].changed == "12 min ago by oncall"
+
+
+@pytest.mark.parametrize(
+    ("record", "weight", "state", "tone"),
+    [
+        (a_record("churn"), 10, "PROGRESSING 10 %", Tone.CALM),
+        (a_record("churn", phase=Phase.WAITING, waiting_for=WaitingFor.TIME), 10, "WAITING 10 %", Tone.WAIT),
+        (a_record("churn", phase=Phase.PROMOTING, promoted_at=NOW), 0, "PROMOTING", Tone.CALM),
+        (a_record("churn", phase=Phase.FAILED, reason="errors"), 0, "rolled back", Tone.BAD),
+        (a_record("churn", phase=Phase.FAILED), 25, "serving", Tone.CALM),
+        (a_record("churn", phase=Phase.FAILED)._replace(finished_at=NOW - NEWS_SECONDS), 0, "serving", Tone.CALM),
+        (a_record("churn", phase=Phase.SUCCEEDED), 0, "serving", Tone.CALM),
+        (a_record("churn", kind=Kind.GUARD), 10, "serving", Tone.CALM),
+        (a_record("churn", kind=Kind.GUARD, phase=Phase.WAITING), 10, "guard failed", Tone.BAD),
+        (a_record("churn", kind=Kind.GUARD, phase=Phase.FAILED), 0, "taken back by its guard", Tone.BAD),
+    ],
+)
+def test_a_model_says_what_state_it_is_in(record, weight, state, tone):
+    row = the_row(record, weight)
+
+    assert (row.state, row.tone) == (state, tone)
+
+
+def test_trouble_comes_first_and_the_sentence_names_it():
+    page = a_page(
+        *(a_model(name, 10) for name in ("a", "b", "c")),
+        rollouts={
+            "b": a_record("b", phase=Phase.WAITING, waiting_for=WaitingFor.TIME, reason="too long"),
+            "c": a_record("c", kind=Kind.GUARD, phase=Phase.WAITING, reason="errors 3x"),
+        },
+    )
+
+    assert [row.name for row in page.rows] == ["c", "b", "a"]
+    assert page.sentence == "2 of 3 need a look: c (guard failed), b (waiting 10 %)."
+    assert [row.reason for row in page.rows] == ["errors 3x", "too long", ""]
+
+
+def test_an_open_alert_makes_a_calm_model_one_to_look_at():
+    [row] = a_page(a_model("churn"), alerts={"churn": {AlertKind.DRIFT}}).rows
+
+    assert (row.alerts, row.tone) == (("drift",), Tone.WAIT)
+
+
+def test_a_model_without_a_policy_is_not_served_and_further_arms_are_named():
+    arms = bucket_ranges({"8": 20}, "6")
+    split = a_model("split", challenger=None)
+    split = split._replace(policy=split.policy and split.policy._replace(arms=tuple(arms)))
+    page = a_page(ModelRecord("new", None, 1), split)
+
+    assert [(row.name, row.state) for row in page.rows] == [("new", "not served"), ("split", "serving")]
+    assert page.rows[1].challenger == "8 at 20 %"
+
+
+def test_a_visitor_sees_the_models_of_the_key_alone_and_the_sentence_counts_those():
+    seen = ModelsSeen([a_model("churn"), a_model("fraud")], {}, {}, {}, NOW)
+
+    page = models_page(seen, {"fraud"})
+
+    assert [row.name for row in page.rows] == ["fraud"]
+    assert page.sentence == "None of 1 model needs a person."

@@ -1,0 +1,204 @@
+"""The page of a rollout: the command line's words, what may be done, and no colour of a pass where nothing passed."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
+from understudy.core.routing.policy import Role
+from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
+from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
+from understudy.entrypoints.console.views.tone import Tone
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.status import RolloutStatus
+
+BEGAN = 1_795_000_800.0
+NOW = BEGAN + 480
+PLAN = RolloutPlan((Step(10, 300, 1_000), Step(50, 600, 2_000), Step(100, 0, 0)), keep_warm_seconds=1_800)
+POLICY = PolicySeen("6", "7", 10, 4, 1)
+WARMING = new_rollout_state(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN)
+STATE = replace(WARMING, step_starts=(BEGAN + 60,), policy=POLICY)
+ERRORS = Evidence(
+    ERROR_RATE, CheckState.TOO_EARLY, 0.0021, 0.0034, 1.61, 0.98, 2.4, 1.5, 20.0, 200.0, 2.0, 20.0, 8_000, 917
+)
+SLOW = ERRORS._replace(check=SLOW_TAIL, state=CheckState.OK, change=1.1, change_low=0.9, change_high=1.3, evidence=1.0)
+HOLD = Decision(Verdict.HOLD, "917 of 1,000 challenger requests at 10 %", (ERRORS, SLOW))
+EVENTS = (
+    RolloutEventRecord(1, BEGAN, 0, "PROGRESSING", None, "begins", (), {}, {}, "0.1.0", "dana"),
+    RolloutEventRecord(2, BEGAN + 60, 0, "PROGRESSING", Verdict.ADVANCE, "to 10 %", (), {}, {}, "0.1.0", "monitor"),
+)
+
+
+def a_status(state: RolloutState = STATE, **changes: Any) -> RolloutStatus:
+    finished_at = NOW if state.phase.is_final else None
+    record = RolloutRecord(1, state, 3, 1, 2, "salt", 9_000, "retrain", "dana@laptop", finished_at, None)
+    view = RolloutView(record, POLICY, {4: 10}, 6, 6, {}, NOW)
+    view = view._replace(**{name: changes.pop(name) for name in ("proxies", "guard") if name in changes})
+    rates = {Role.CHAMPION: 90.0, Role.CHALLENGER: 10.0}
+    decision = None if state.phase.is_final else HOLD
+    return RolloutStatus(view, EVENTS, decision, (), (917,), rates, 4.2)._replace(**changes)
+
+
+def a_page(state: RolloutState = STATE, **changes: Any) -> RolloutPage:
+    return rollout_page(RolloutSeen(a_status(state, **changes), None, (), {}, (1,)))
+
+
+def decided(verdict: Verdict, *rows: Evidence) -> Decision:
+    return Decision(verdict, "found", rows)
+
+
+def test_its_sentence_and_its_commands_are_the_command_lines():
+    page, status = a_page(), a_status()
+
+    assert page.sentence == sentence_of(status) == f"HOLD: {HOLD.reason}"
+    assert [f"→ {command}" for command in page.commands] == commands_of(status)
+
+
+def test_it_shows_configured_and_observed_shares_steps_and_checks():
+    page = a_page()
+
+    assert [(row.role, row.configured, row.observed) for row in page.shares] == [
+        ("champion", "90 %", "90.0 %"),
+        ("challenger", "10 %", "10.0 %"),
+    ]
+    assert [(step.share, step.word, step.tone) for step in page.steps] == [
+        ("10 %", "now", Tone.HERE),
+        ("50 %", "to come", Tone.CALM),
+        ("100 %", "to come", Tone.CALM),
+    ]
+    assert [(row.name, row.word, row.tone, row.evidence) for row in page.checks] == [
+        ("error rate", "too early", Tone.CALM, "20 of 200 needed"),
+        ("slow answers", "pass", Tone.GOOD, "1 of 200 needed"),
+    ]
+    assert (page.place, page.steps[0].text) == ("step 1 of 3, 10 %", "7 m of 5 m, 917 of 1,000 requests")
+    assert [(row.actor, row.verdict) for row in page.events] == [("monitor", "ADVANCE"), ("dana", "")]
+
+
+@pytest.mark.parametrize(
+    ("state", "tone"),
+    [
+        (CheckState.OK, Tone.GOOD),
+        (CheckState.FAIL, Tone.BAD),
+        (CheckState.INVALID, Tone.BAD),
+        (CheckState.TOO_EARLY, Tone.CALM),
+        (CheckState.UNPROVEN, Tone.WAIT),
+        (CheckState.WARMING, Tone.WAIT),
+        (CheckState.SHARED, Tone.WAIT),
+    ],
+)
+def test_a_check_has_the_tone_of_its_state_and_a_word(state, tone):
+    [row] = a_page(decision=decided(Verdict.HOLD, ERRORS._replace(state=state))).checks
+
+    assert row.tone is tone
+    assert ("pass" in row.word) == (state is CheckState.OK)
+
+
+def test_a_check_whose_whole_interval_is_worse_never_has_the_tone_of_a_pass():
+    worse = ERRORS._replace(state=CheckState.OK, change_low=1.6)
+
+    [row] = a_page(decision=decided(Verdict.HOLD, worse)).checks
+
+    assert (row.tone, row.word) == (Tone.WAIT, "worse, not proven yet")
+
+
+def test_a_check_that_fails_goes_before_a_calm_phase():
+    assert a_page(decision=decided(Verdict.ROLL_BACK, ERRORS._replace(state=CheckState.FAIL))).tone is Tone.BAD
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"monitor_seconds": None}, "No monitor looks at this rollout"),
+        ({"monitor_seconds": 400.0}, "No monitor looks at this rollout"),
+        ({"proxies": 0}, "No live proxy"),
+    ],
+)
+def test_a_silent_monitor_and_absent_proxies_are_warned_of_and_are_not_calm(changes, warning):
+    page = a_page(**changes)
+
+    assert page.warnings[0].startswith(warning)
+    assert page.tone is Tone.WAIT
+
+
+WAITING = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, reason="paused by dana: lunch")
+FAILED = replace(STATE, phase=Phase.FAILED, reason="version 7 rolled back at 10 %")
+PROMOTED = replace(STATE, phase=Phase.PROMOTING, step_starts=(1.0, 2.0, 3.0), promoted_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "names"),
+    [
+        (WARMING, ["Pause", "Stop it", "Roll back"]),
+        (STATE, ["Pause", "Promote a step", "Roll back"]),
+        (WAITING, ["Resume", "Promote a step", "Roll back"]),
+        (PROMOTED, ["Roll back"]),
+        (FAILED, ["Roll back"]),
+        (replace(STATE, kind=Kind.GUARD), ["Roll back"]),
+    ],
+)
+def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state, names):
+    assert [act.name for act in a_page(state).acts] == names
+
+
+def test_acts_are_on_the_newest_rollouts_page_alone():
+    page = rollout_page(RolloutSeen(a_status(FAILED), None, (), {}, (2, 1)))
+
+    assert (page.acts, page.is_newest) == ((), False)
+    assert [(other.href, other.is_this) for other in page.others] == [
+        ("/models/churn/rollouts/2", False),
+        ("/models/churn/rollouts/1", True),
+    ]
+
+
+def test_a_model_with_any_name_has_an_address():
+    state = replace(STATE, model_name="a/b?<c>")
+
+    assert a_page(state).acts[-1].href == "/models/a%2Fb%3F%3Cc%3E/acts/rollback?rollout=1"
+
+
+@pytest.mark.parametrize(
+    ("state", "changes", "then"),
+    [
+        (WARMING, {}, "The monitor warms 7 up; then its first share is 10 %."),
+        (STATE, {}, "It stays at 10 % until its time, its calls and its evidence are there; then 7 gets 50 %."),
+        (STATE, {"decision": decided(Verdict.ADVANCE)}, "At the monitor's next tick 7 gets 50 %."),
+        (STATE, {"decision": decided(Verdict.ROLL_BACK)}, "At the monitor's next tick every call goes back to 6."),
+        (
+            replace(STATE, step_starts=(1.0, 2.0)),
+            {"decision": decided(Verdict.ADVANCE)},
+            "At the monitor's next tick 7 becomes champion.",
+        ),
+        (FAILED, {}, "Nothing more: it is over."),
+        (
+            replace(STATE, kind=Kind.GUARD),
+            {"guard": GuardMode.ALERT},
+            "Nothing by itself: when a check fails the monitor alerts, and changes nothing.",
+        ),
+    ],
+)
+def test_what_happens_next_is_said(state, changes, then):
+    assert a_page(state, **changes).next_words == then
+
+
+def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
+    page = a_page(WAITING)
+
+    assert page.sentence == "Waits for a person: paused by dana: lunch"
+    assert page.tone is Tone.WAIT
+    assert "until a person resumes" in page.next_words
+    assert "still taken back" in page.next_words
+
+
+def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
+    assert a_page().back_words == (
+        "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 of 200 needed); "
+        "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 of 200 needed)."
+    )
+    assert a_page(FAILED).back_words == ""
+    assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
