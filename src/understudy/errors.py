@@ -46,6 +46,8 @@ UnderstudyError
     ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
     ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
     ├── LoadRefused        E217 the model server cannot load or drop the version
+    ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
+    │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -56,6 +58,7 @@ UnderstudyError
 HTTP statuses and gRPC codes are not here: the entry points own those tables.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple, Self
 
 
@@ -415,6 +418,39 @@ class LoadRefused(RegistryError):
     title = "The model server cannot load or drop the version"
     hint = (
         "Read the server's words and its log; once that is mended, understudy version load MODEL VERSION tries again."
+    )
+
+
+class FileProblem(NamedTuple):
+    """One thing wrong with one place of a file; lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.detail}"
+
+
+class PolicyFileInvalid(RegistryError):
+    code = "E223"
+    title = "Files of policies cannot be applied"
+    hint = "Mend the places that are named; nothing was changed."
+
+    def __init__(self, problems: Sequence[FileProblem], *, hint: str | None = None) -> None:
+        shown = problems[:MAX_VIOLATIONS]
+        files = len({problem.path for problem in problems})
+        detail = f"{len(problems):,} problem{'s' * (len(problems) != 1)} in {files:,} file{'s' * (files != 1)}"
+        super().__init__(detail, hint=hint)
+        self.problems = shown
+
+
+class PolicyContradicted(PolicyFileInvalid):
+    code = "E224"
+    title = "Others changed what the file says, and it would undo that"
+    hint = (
+        "Write into the file what holds now, or leave the field out; understudy apply --overwrite undoes their changes."
     )
 
 

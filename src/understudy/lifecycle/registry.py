@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope
+from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry.registry import (
@@ -23,8 +24,6 @@ from understudy.ports.registry.registry import (
 
 SECRET_BYTES = 32
 KEY_ID_BYTES = 6
-MAX_LABEL = 100
-MAX_NAME = 255
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "champion": (str,),
     "challenger": (str, type(None)),
