@@ -45,6 +45,7 @@ DECISIONS = {
     "placement": ("", "siud", "s", "", "s", "", "s"),
     "policyaudit": ("", "s", "s", "sd", "s", "", ""),
     "policychange": ("s", "s", "s", "sd(u)", "s", "", ""),
+    "policyfile": ("", "", "s(iu)", "", "s", "", ""),
     "predictiondeadletter": ("i(s)", "", "s", "sd", "s", "", ""),
     "predictionlog": ("i", "s", "s", "s(u)", "s", "", ""),
     "predictionmetric": ("", "siu", "s", "sd", "s", "", ""),
@@ -70,6 +71,8 @@ ASKED_OF_PROXIES = "champion_id deadline example_calls instances predicted_at pr
 COLUMNS = {
     **{(role, "warmuprequest", "i"): ASKED_OF_PROXIES for role in (MONITOR, ENGINEER)},
     (RETENTION, "warmuprequest", "s"): "deadline id",
+    (ENGINEER, "policyfile", "i"): "document model_name path",
+    (ENGINEER, "policyfile", "u"): "document path",
     (AGENT, "versionloading", "u"): "pinned_digest",
     (PROXY, "warmupanswer", "s"): "instance request_id",
     (PROXY, "warmupanswer", "i"): "answered instance problem request_id scores seconds",

@@ -15,6 +15,7 @@ from understudy.ports.registry.registry import (
     NO_KEY_LIMITS,
     Actor,
     ChangedPolicy,
+    FileWords,
     KeyLimits,
     KeyRecord,
     NewVersion,
@@ -115,11 +116,12 @@ async def set_policy(
     actor: Actor,
     *,
     expected_generation: int | None = None,
+    file: FileWords | None = None,
     dry_run: bool = False,
 ) -> ChangedPolicy:
     """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``actor``.
 
-    A challenger that is taken away takes its weight with it.
+    A challenger that is taken away takes its weight with it. With ``file`` it is kept what the change comes from.
 
     Raises:
         PolicyRefused: A field is unknown or of the wrong type, or the database refuses the change.
@@ -131,7 +133,7 @@ async def set_policy(
     for field, value in complete.items():
         _check_field(field, value)
     return await registry.set_policy(
-        model_name, complete, actor, expected_generation=expected_generation, dry_run=dry_run
+        model_name, complete, actor, expected_generation=expected_generation, file=file, dry_run=dry_run
     )
 
 
