@@ -58,7 +58,7 @@ UnderstudyError
 HTTP statuses and gRPC codes are not here: the entry points own those tables.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, Self
 
 
@@ -438,12 +438,17 @@ class PolicyFileInvalid(RegistryError):
     title = "Files of policies cannot be applied"
     hint = "Mend the places that are named; nothing was changed."
 
-    def __init__(self, problems: Sequence[FileProblem], *, hint: str | None = None) -> None:
-        shown = problems[:MAX_VIOLATIONS]
-        files = len({problem.path for problem in problems})
-        detail = f"{len(problems):,} problem{'s' * (len(problems) != 1)} in {files:,} file{'s' * (files != 1)}"
+    def __init__(self, detail: str = "", problems: tuple[FileProblem, ...] = (), *, hint: str | None = None) -> None:
         super().__init__(detail, hint=hint)
-        self.problems = shown
+        self.problems = problems
+
+    @classmethod
+    def naming(cls, problems: Iterable[FileProblem]) -> Self:
+        """Return the error with the places that are wrong, by files and lines, the first :data:`MAX_VIOLATIONS`."""
+        found = sorted(problems)
+        files = len({problem.path for problem in found})
+        count = f"{len(found):,} problem{'' if len(found) == 1 else 's'}"
+        return cls(f"{count} in {files:,} file{'' if files == 1 else 's'}", tuple(found[:MAX_VIOLATIONS]))
 
 
 class PolicyContradicted(PolicyFileInvalid):

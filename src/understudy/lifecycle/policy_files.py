@@ -108,7 +108,7 @@ async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[Po
     ]
     problems += [problem for one in compared for problem in await _unknown_versions(registry, one)]
     if problems:
-        raise PolicyFileInvalid(sorted(problems))
+        raise PolicyFileInvalid.naming(problems)
     return compared
 
 
@@ -130,7 +130,7 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
         if one.open_rollout is not None
     ]
     if problems:
-        raise PolicyContradicted(sorted(problems))
+        raise PolicyContradicted.naming(problems)
 
 
 def drift_words(drift: Drift, applied: AppliedFile) -> str:
@@ -165,7 +165,7 @@ async def propose(
         except (PolicyRefused, NotRegistered) as refused:
             problems.append(one.file.problem(_named_in(refused.detail, one.differences), refused.detail))
     if problems:
-        raise PolicyFileInvalid(sorted(problems))
+        raise PolicyFileInvalid.naming(problems)
     return proposed
 
 

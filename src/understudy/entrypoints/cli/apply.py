@@ -13,7 +13,13 @@ from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
 from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
-from understudy.entrypoints.cli.shared.policy_files import Files, comparison_document, read_files, shown_value
+from understudy.entrypoints.cli.shared.policy_files import (
+    Files,
+    comparison_document,
+    read_files,
+    rows_of_model,
+    shown_value,
+)
 from understudy.entrypoints.cli.shared.policy_text import difference_text, moves_text, rollout_warning
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, show
 from understudy.entrypoints.cli.shared.session import with_session
@@ -171,6 +177,7 @@ def _document(compared: Comparison, outcome: _Outcome | None, *, dry_run: bool) 
     changed = outcome.changed if outcome is not None else None
     problem = outcome.problem if outcome is not None else None
     is_skipped = outcome is None and not compared.is_equal
+    document["applied_before"] = document.pop("applied")
     document["changed"] = changed is not None and changed.is_changed and not dry_run
     if changed is not None and not dry_run:
         document["generation"] = changed.after.generation
@@ -204,20 +211,20 @@ def _rows_of(outcome: _Outcome) -> list[tuple[str, ...]]:
     compared, changed = outcome.compared, outcome.changed
     file, applied = compared.file, compared.applied
     found = differences(*changed) if changed is not None else {}
-    rows: list[tuple[str, ...]] = [
-        (file.model_name, name, shown_value(old), shown_value(new), file.path) for name, (old, new) in found.items()
-    ]
+    if compared.policy is None:  # a first policy: its defaults are no news
+        found = {name: values for name, values in found.items() if name in file.fields}
+    rows = [(name, shown_value(old), shown_value(new), file.path) for name, (old, new) in found.items()]
     if not rows or (applied is not None and applied.path != file.path):
         known = "-" if applied is None else f"{applied.path}, {len(applied.fields)} fields"
-        rows.append((file.model_name, "from", known, f"{file.path}, {len(file.fields)} fields", file.path))
-    return rows
+        rows.append(("from", known, f"{file.path}, {len(file.fields)} fields", file.path))
+    return rows_of_model(file.model_name, rows)
 
 
 def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
-    already = f"{_policies(equal)} {'is' if equal == 1 else 'are'} already as the files say" if equal else ""
+    already = "1 policy is as its file says" if equal == 1 else f"{equal} policies are as their files say"
     if not made:
-        return Text(f"{already}; nothing was changed." if already else "Nothing was changed.")
-    rest = f"; {already}" if already else ""
+        return Text(f"{already}; nothing was changed." if equal else "Nothing was changed.")
+    rest = f"; {already}" if equal else ""
     if dry_run:
         return Text(f"Would apply {_policies(made)}{rest}; nothing was changed.", "bold")
     return Text("✔ ", "green").append(f"{_policies(made)} applied{rest}", "bold")

@@ -5,7 +5,13 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
-from understudy.entrypoints.cli.shared.policy_files import Files, comparison_document, read_files, shown_value
+from understudy.entrypoints.cli.shared.policy_files import (
+    Files,
+    comparison_document,
+    read_files,
+    rows_of_model,
+    shown_value,
+)
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import MigrationNeeded
@@ -32,10 +38,11 @@ def diff(*, file: Files = None, as_json: AsJson = False) -> None:
 
 def _rows_of(compared: Comparison) -> list[tuple[str, ...]]:
     file = compared.file
-    return [
-        (file.model_name, name, shown_value(now), shown_value(said), f"{file.path}:{file.places[name].line}")
+    rows = [
+        (name, shown_value(now), shown_value(said), f"{file.path}:{file.places[name].line}")
         for name, (now, said) in compared.differences.items()
     ]
+    return rows_of_model(file.model_name, rows)
 
 
 def _notes(compared: list[Comparison]) -> list[Text]:

@@ -37,7 +37,7 @@ def read_files(paths: Sequence[Path] | None) -> Sequence[PolicyFile]:
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     if found.problems:
-        raise PolicyFileInvalid(found.problems)
+        raise PolicyFileInvalid.naming(found.problems)
     return found.files
 
 
@@ -45,6 +45,11 @@ def shown_value(value: Any) -> str:
     """Return a field's value for a table: none is a dash."""
     words = "-" if value is None else value_text(value) if isinstance(value, tuple) else value_words(value)
     return words if len(words) <= MAX_SHOWN else f"{words[: MAX_SHOWN - 1]}…"
+
+
+def rows_of_model(model_name: str, rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Return rows of one model with its name before the first of them."""
+    return [("" if place else model_name, *row) for place, row in enumerate(rows)]
 
 
 def comparison_document(compared: Comparison) -> dict[str, Any]:
