@@ -130,7 +130,7 @@ async def test_a_file_that_takes_over_what_sql_changed_is_applied(understudy: Co
 
     assert done.code == 0
     applied = shown.document["model"]["applied"]
-    assert (applied["fields"]["challenger_weight"], applied["drift"]) == (25, [])
+    assert (applied["fields"]["challenger_weight"], applied["contradictions"]) == (25, [])
 
 
 async def test_doctor_warns_of_a_policy_that_is_not_as_its_file_says(understudy: CommandLine, world):

@@ -22,7 +22,7 @@ from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing
-from understudy.lifecycle.policy_files import drift_of
+from understudy.lifecycle.policy_files import contradictions_of
 from understudy.lifecycle.policy_findings import judge_applied
 from understudy.lifecycle.server_findings import (
     ERASURE_LATE_SECONDS,
@@ -185,7 +185,7 @@ async def _examine_files(settings: Settings) -> list[Finding]:
         return [Finding("policy files", State.WARNING, problem.detail, problem.next_step)]
     policies = {model.model_name: model.policy for model in models}
     found = [(one, policies.get(one.model_name)) for one in applied]
-    return [judge_applied(one, drift_of(one, policy)) for one, policy in found if policy is not None]
+    return [judge_applied(one, contradictions_of(one, policy)) for one, policy in found if policy is not None]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

@@ -30,7 +30,7 @@ _OF_SPLIT = frozenset({"champion", "challenger", "challenger_weight", "salt", "a
 """What an open rollout moves itself."""
 
 
-class Drift(NamedTuple):
+class Contradiction(NamedTuple):
     """A field that is not as the file said when it was last applied."""
 
     field: str
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
     applied: AppliedFile | None
     differences: Mapping[str, tuple[Any, Any]]
     """The fields that are not as the file says: what holds now, and what the file says."""
-    drift: Sequence[Drift] = ()
+    contradictions: Sequence[Contradiction] = ()
     """What others changed since the file was applied."""
     open_rollout: int | None = None
     """The rollout that moves what the file would set."""
@@ -71,20 +71,24 @@ def values_of(policy: PolicyRecord) -> dict[str, Any]:
     return {**policy._asdict(), "arms": arm_percents(policy.arms)}
 
 
-def drift_of(applied: AppliedFile, policy: PolicyRecord) -> list[Drift]:
+def contradictions_of(applied: AppliedFile, policy: PolicyRecord) -> list[Contradiction]:
     """Return the fields that are not as the file said when it was applied."""
     values = values_of(policy)
-    return [Drift(name, said, values[name]) for name, said in applied.fields.items() if values.get(name) != said]
+    return [
+        Contradiction(name, said, values[name]) for name, said in applied.fields.items() if values.get(name) != said
+    ]
 
 
-async def explained_drift(registry: Registry, applied: AppliedFile, policy: PolicyRecord) -> list[Drift]:
-    """Return :func:`drift_of` with the newest change of each field since the file was applied."""
-    found = drift_of(applied, policy)
+async def explained_contradictions(
+    registry: Registry, applied: AppliedFile, policy: PolicyRecord
+) -> list[Contradiction]:
+    """Return :func:`contradictions_of` with the newest change of each field since the file was applied."""
+    found = contradictions_of(applied, policy)
     if not found:
         return []
     changes = await registry.list_audit(applied.model_name, MAX_CHANGES, AuditSubject.POLICY)
     since = [entry for entry in changes if (entry.generation or 0) > applied.generation]
-    return [drift._replace(by=_newest(drift.field, since)) for drift in found]
+    return [contradiction._replace(by=_newest(contradiction.field, since)) for contradiction in found]
 
 
 async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[PolicyFile]) -> list[Comparison]:
@@ -119,10 +123,10 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
         PolicyContradicted: With each field of each file.
     """
     problems = [
-        one.file.problem(drift.field, drift_words(drift, one.applied))
+        one.file.problem(contradiction.field, contradiction_words(contradiction, one.applied))
         for one in compared
-        for drift in one.drift
-        if drift.field in one.differences and one.applied is not None
+        for contradiction in one.contradictions
+        if contradiction.field in one.differences and one.applied is not None
     ]
     problems += [
         one.file.problem(min(one.differences.keys() & _OF_SPLIT), rollout_words(one))
@@ -133,13 +137,12 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
         raise PolicyContradicted.naming(problems)
 
 
-def drift_words(drift: Drift, applied: AppliedFile) -> str:
+def contradiction_words(contradiction: Contradiction, applied: AppliedFile) -> str:
     """Return what a file said of a field, what holds now, and whose change that was."""
-    said, now = value_words(drift.said), value_words(drift.now)
-    words = f"{drift.field} was {said} when {applied.path} was applied, and is {now} now"
-    if drift.by is None:
-        return words
-    return f"{words}: {drift.by.actor} via {drift.by.via} at {drift.by.changed_at:%Y-%m-%d %H:%M:%SZ}"
+    said, now = value_words(contradiction.said), value_words(contradiction.now)
+    words = f"{contradiction.field} was {said} when {applied.path} was applied, and is {now} now"
+    by = contradiction.by
+    return words if by is None else f"{words}: {by.actor} via {by.via} at {by.changed_at:%Y-%m-%d %H:%M:%SZ}"
 
 
 def rollout_words(compared: Comparison) -> str:
@@ -207,9 +210,9 @@ async def _comparison(
         return Comparison(file, None, applied, {name: (None, said) for name, said in file.fields.items()})
     values = values_of(policy)
     differences = {name: (values[name], said) for name, said in file.fields.items() if values[name] != said}
-    drift = await explained_drift(registry, applied, policy) if applied is not None else []
+    contradictions = await explained_contradictions(registry, applied, policy) if applied is not None else []
     open_rollout = await _open_rollout(rollouts, policy) if differences.keys() & _OF_SPLIT else None
-    return Comparison(file, policy, applied, differences, drift, open_rollout)
+    return Comparison(file, policy, applied, differences, contradictions, open_rollout)
 
 
 async def _open_rollout(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:

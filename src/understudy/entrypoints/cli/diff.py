@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.shared.policy_files import (
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import MigrationNeeded
-from understudy.lifecycle.policy_files import Comparison, compare, drift_words, rollout_words
+from understudy.lifecycle.policy_files import Comparison, compare, contradiction_words, rollout_words
 
 app = typer.Typer(add_completion=False)
 _COLUMNS = (Column("model"), Column("field"), Column("now"), Column("in the file"), Column("file", drop=1))
@@ -48,10 +48,10 @@ def _rows_of(compared: Comparison) -> list[tuple[str, ...]]:
 def _notes(compared: list[Comparison]) -> list[Text]:
     """Say who changed a field beside its file, and which rollout moves what a file would set."""
     notes = [
-        f"{one.file.model_name}: {drift_words(drift, one.applied)}"
+        f"{one.file.model_name}: {contradiction_words(contradiction, one.applied)}"
         for one in compared
         if one.applied is not None
-        for drift in one.drift
+        for contradiction in one.contradictions
     ]
     notes += [rollout_words(one) for one in compared if one.open_rollout is not None]
     return [Text("! ", "yellow").append(note) for note in notes]

@@ -8,7 +8,7 @@ from understudy.core.routing.arms import BucketRange, arm_percents
 from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 
 if TYPE_CHECKING:  # a list of models compares none with its file
-    from understudy.lifecycle.policy_files import Drift
+    from understudy.lifecycle.policy_files import Contradiction
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""
@@ -30,11 +30,11 @@ def applied_document(applied: AppliedFile) -> dict[str, Any]:
     return document
 
 
-def drift_document(drift: "Drift") -> dict[str, Any]:
+def contradiction_document(contradiction: "Contradiction") -> dict[str, Any]:
     """Return a field that others changed since its file was applied as JSON."""
-    by = drift.by
+    by = contradiction.by
     changed = None if by is None else {"by": by.actor, "via": by.via, "at": by.changed_at, "reason": by.reason}
-    return {"field": drift.field, "said": drift.said, "now": drift.now, "changed": changed}
+    return {"field": contradiction.field, "said": contradiction.said, "now": contradiction.now, "changed": changed}
 
 
 def model_document(model: ModelRecord) -> dict[str, Any]:

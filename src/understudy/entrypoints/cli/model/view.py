@@ -13,9 +13,9 @@ from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_wo
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
-from understudy.entrypoints.documents.policies import applied_document, drift_document, model_document
+from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
 from understudy.lifecycle.loading_findings import missing_words
-from understudy.lifecycle.policy_files import Drift, drift_words, explained_drift
+from understudy.lifecycle.policy_files import Contradiction, contradiction_words, explained_contradictions
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import AppliedFile, ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
@@ -31,7 +31,7 @@ class _View(NamedTuple):
     guard: Sequence[RolloutRecord]
     missing: Sequence[MissingVersion]
     applied: AppliedFile | None
-    drift: Sequence[Drift]
+    contradictions: Sequence[Contradiction]
 
 
 def show_view(model: str, *, utc: bool, as_json: bool) -> None:
@@ -39,7 +39,10 @@ def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     seen = with_session(lambda session: _read(session, model))
     applied = None
     if seen.applied is not None:
-        applied = {**applied_document(seen.applied), "drift": [drift_document(drift) for drift in seen.drift]}
+        applied = {
+            **applied_document(seen.applied),
+            "contradictions": [contradiction_document(contradiction) for contradiction in seen.contradictions],
+        }
     document = {
         "model": {
             **model_document(seen.record),
@@ -50,7 +53,10 @@ def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     }
     lines = [Text(f"version {one.version} is {missing_words(one)}", "red") for one in seen.missing]
     if seen.applied is not None:
-        lines += [Text("! ", "yellow").append(drift_words(drift, seen.applied)) for drift in seen.drift]
+        lines += [
+            Text("! ", "yellow").append(contradiction_words(contradiction, seen.applied))
+            for contradiction in seen.contradictions
+        ]
     show(document, *_model_view(seen, utc=utc), *lines, as_json=as_json)
 
 
@@ -58,10 +64,10 @@ async def _read(session: Session, model: str) -> _View:
     record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
     guard, missing = await newest_guard(session, model), await session.loading.list_missing(model)
     applied = next(iter(await session.registry.list_applied(model)), None)
-    drift: Sequence[Drift] = ()
+    contradictions: Sequence[Contradiction] = ()
     if applied is not None and record.policy is not None:
-        drift = await explained_drift(session.registry, applied, record.policy)
-    return _View(record, versions, guard, missing, applied, drift)
+        contradictions = await explained_contradictions(session.registry, applied, record.policy)
+    return _View(record, versions, guard, missing, applied, contradictions)
 
 
 def _model_view(seen: _View, *, utc: bool) -> list[Any]:

@@ -11,7 +11,7 @@ from understudy.adapters.files.refusal import FileRefused
 from understudy.core.routing.policy_file import PolicyFile
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.policy_text import value_text
-from understudy.entrypoints.documents.policies import applied_document, drift_document
+from understudy.entrypoints.documents.policies import applied_document, contradiction_document
 from understudy.errors import PolicyFileInvalid
 from understudy.lifecycle.policy_files import Comparison, value_words
 
@@ -61,7 +61,7 @@ def comparison_document(compared: Comparison) -> dict[str, Any]:
         "model": file.model_name,
         "generation": compared.generation,
         "differences": {name: list(values) for name, values in compared.differences.items()},
-        "drift": [drift_document(drift) for drift in compared.drift],
+        "contradictions": [contradiction_document(contradiction) for contradiction in compared.contradictions],
         "open_rollout": compared.open_rollout,
         "applied": None if applied is None else applied_document(applied),
     }
