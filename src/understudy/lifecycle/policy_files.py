@@ -211,11 +211,11 @@ async def _comparison(
     values = values_of(policy)
     differences = {name: (values[name], said) for name, said in file.fields.items() if values[name] != said}
     contradictions = await explained_contradictions(registry, applied, policy) if applied is not None else []
-    open_rollout = await _open_rollout(rollouts, policy) if differences.keys() & _OF_SPLIT else None
+    open_rollout = await open_rollout_of(rollouts, policy) if differences.keys() & _OF_SPLIT else None
     return Comparison(file, policy, applied, differences, contradictions, open_rollout)
 
 
-async def _open_rollout(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:
+async def open_rollout_of(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:
     """Return the rollout that moves the policy's split; a guard watches it, and moves nothing."""
     if policy.rollout_id is None:
         return None

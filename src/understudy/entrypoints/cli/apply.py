@@ -54,7 +54,7 @@ class _Outcome(NamedTuple):
     @property
     def warnings(self) -> list[Text]:
         return [
-            *(rollout_warning(self.changed) if self.changed and self.compared.open_rollout else ()),
+            *(rollout_warning(self.changed, self.compared.open_rollout) if self.changed is not None else ()),
             *(line for newcomer in self.newcomers for line in newcomer.warnings),
         ]
 

@@ -38,9 +38,13 @@ class Asked(NamedTuple):
 def make_change(wanted: Asked, *, as_json: bool) -> None:
     """Change a policy, or say what a dry run would, and show it."""
     changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
-    warnings = [*rollout_warning(changed), *(line for newcomer in newcomers for line in newcomer.warnings)]
+    warnings = [*_rollout_warning(changed), *(line for newcomer in newcomers for line in newcomer.warnings)]
     document = _document(changed, newcomers, dry_run=wanted.dry_run)
     show(document, *_verdict(*changed, dry_run=wanted.dry_run), *warnings, as_json=as_json)
+
+
+def _rollout_warning(changed: ChangedPolicy) -> list[Text]:
+    return rollout_warning(changed, changed.before.rollout_id if changed.before is not None else None)
 
 
 def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run: bool) -> dict[str, Any]:
@@ -79,7 +83,7 @@ def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[Newcomer
     moves = moves_text(before, after)
     what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
     if not yes:
-        advise(*(line.plain for line in rollout_warning(ChangedPolicy(before, after))))
+        advise(*(line.plain for line in _rollout_warning(ChangedPolicy(before, after))))
         advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
     confirm_traffic_move(after.model_name, what, yes=yes)
 

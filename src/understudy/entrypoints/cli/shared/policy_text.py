@@ -33,16 +33,16 @@ def moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     return f"{percent} % of the entities change their version" if percent else ""
 
 
-def rollout_warning(changed: ChangedPolicy) -> list[Text]:
+def rollout_warning(changed: ChangedPolicy, rollout_id: int | None) -> list[Text]:
     """Say that an open rollout moves this split itself, and what a change beside it leads to."""
     from understudy.lifecycle.policy_changes import moves_traffic  # noqa: PLC0415 - as above
 
     before, after = changed
-    if before is None or before.rollout_id is None or not moves_traffic(before, after):
+    if before is None or rollout_id is None or not moves_traffic(before, after):
         return []
     model = quote(after.model_name)
     said = (
-        f"rollout {before.rollout_id} of {after.model_name} is open and moves this split itself: after a change by "
+        f"rollout {rollout_id} of {after.model_name} is open and moves this split itself: after a change by "
         "others it waits for you, or ends with weight 0"
     )
     steer = f"→ understudy rollout show {model}; its own commands are rollout pause, resume, promote and abort {model}"
