@@ -175,6 +175,15 @@ triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe and TensorFlow
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
+.venv-clients/.done: requirements/clients.txt | $(VENV)/.dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-clients
+	@$(UV) pip install --quiet --python .venv-clients/bin/python --require-hashes -r $<
+	@touch $@
+
+.PHONY: test-clients
+test-clients: $(VENV)/.dev .venv-clients/.done ## Unmodified clients of Triton and KServe against a running proxy (a minute)
+	@$(BIN)/pytest -q -p no:randomly tests/clients
+
 .PHONY: bench
 bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)

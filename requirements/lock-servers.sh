@@ -1,5 +1,6 @@
-# Writes requirements/servers-*.txt: what the real model servers of tests/servers need, each in a venv of its own, and
-# requirements/peers-*.txt: the same for the servers that `make bench-peers` measures (MLServer is among the former).
+# Writes requirements/servers-*.txt: what the real model servers of tests/servers need, each in a venv of its own,
+# requirements/clients.txt: what tests/clients needs, and requirements/peers-*.txt: the same for the servers that
+# `make bench-peers` measures (MLServer is among the former).
 set -eu
 uv=$1
 cd "$(dirname "$0")/.."
@@ -17,6 +18,8 @@ printf '%s\n' tensorflow-serving-api tensorflow-cpu | compile servers-tensorflow
 printf '%s\n' torchserve==0.12.0 torch-model-archiver==0.12.0 filelock fsspec jinja2 networkx numpy pyyaml requests \
   'setuptools<82' sympy typing-extensions | compile servers-torchserve.txt
 printf '%s\n' 'torch==2.13.0+cpu \' '    --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b' >> requirements/servers-torchserve.txt
+# Clients that tests/clients calls the proxy with, unmodified.
+printf '%s\n' 'tritonclient[http]==2.73.0' kserve==0.21.0 | compile clients.txt
 printf '%s\n' bentoml==1.4.39 | compile peers-bentoml.txt
 printf '%s\n' 'ray[serve]==2.60.0' | compile peers-ray.txt
 printf '%s\n' 'litellm[proxy]==1.106.2' | compile peers-litellm.txt

@@ -75,10 +75,11 @@ class Running:
         telemetry: PrometheusTelemetry,
         *,
         outcomes: MemoryOutcomeStore,
+        source: MemoryPolicySource,
         state: Mapping[str, Any],
     ) -> None:
         self.app, self.client, self.backends, self.spool, self.telemetry = app, client, backends, spool, telemetry
-        self.outcomes, self.state = outcomes, state
+        self.outcomes, self.source, self.state = outcomes, source, state
 
     async def ask(
         self,
@@ -137,6 +138,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             connect: ConnectBackend | None = None,
             features: FeatureStore | None = None,
             tracer_of: Callable[[PrometheusTelemetry], Tracer | None] = lambda _telemetry: None,
+            keys: Sequence[Mapping[str, Any]] = (),
             **options: Any,
         ) -> Running:
             backends = {label: MemoryBackend(functions.get(label, mean)) for label in ("1", "2", "3", "7/x", "9")}
@@ -154,7 +156,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     "a/b": policy_rows(champion_version=7, versions=[a_version_row("7/x", id=7, input_schema=schema)]),
                     **models,
                 },
-                "keys": [KEY, VISITOR],
+                "keys": [KEY, VISITOR, *keys],
             }
             if offers:
                 document["models"]["offers"] = policy_rows(champion_version=9, versions=[rankable])
@@ -219,7 +221,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             transport = httpx2.ASGITransport(app=app)
             client = httpx2.AsyncClient(transport=transport, base_url="http://proxy")
             opened = await stack.enter_async_context(client)
-            return Running(app, opened, backends, spool, telemetry, outcomes=outcomes, state=state)
+            return Running(app, opened, backends, spool, telemetry, outcomes=outcomes, source=source, state=state)
 
         yield run
 

@@ -86,7 +86,7 @@ class PastRollout:
         self.scores: ScoreComparison | None = None
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
-        await self._prepare()
+        await self.prepare()
         new = NewRollout("churn", "7", plan, "spring", round(self._traffic.slow_us))
         record = await self.store.start(new, Actor("dana@laptop", "cli", "weekly retrain"))
         await self._date_back(record.id)
@@ -94,13 +94,18 @@ class PastRollout:
 
     async def begin_by_hand(self, assignments: str) -> None:
         """Change the policy by SQL, in which ``{}`` is the id of version 7: the database opens a guard."""
-        await self._prepare()
+        await self.prepare()
         await self._database.execute(f"UPDATE ServingPolicy SET {assignments.format(self.versions['7'])}")
+        await self.watch()
+
+    async def watch(self) -> None:
+        """Take the guard that a change of the policy has opened, whoever made it, as one that began in the past."""
         guard = await self._database.fetchval("SELECT id FROM Rollout WHERE kind = 'guard'")
         await self.store.set_slow_us(guard, round(self._traffic.slow_us))
         await self._date_back(guard)
 
-    async def _prepare(self) -> None:
+    async def prepare(self) -> None:
+        """Register both versions, and the policy in which version 6 serves alone."""
         self.versions = await two_versions(self._database)
         now = await self._database.fetchval("SELECT extract(epoch FROM now())::float8")
         self._first = int((now - self._seconds_ago) // WINDOW_SECONDS) * WINDOW_SECONDS
@@ -232,7 +237,7 @@ class PastArms(PastRollout):
         return await self.store.view(self.ids[version])
 
     async def begin_arms(self, assignments: str = "guard = 'rollback'") -> None:
-        await self._prepare()
+        await self.prepare()
         challenger, *others = self._traffic_of
         ranges = []
         for number, version in enumerate(others):

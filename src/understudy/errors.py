@@ -13,6 +13,7 @@ UnderstudyError
 │   ├── BodyInvalid        E108 fields of a body are unknown, missing or unusable (all violations)
 │   ├── NotRankable        E109 the version cannot rank treatments (says what to register)
 │   ├── CrossSiteRequest   E110 a web page of another site sent the request from a browser
+│   ├── NotOffered         E111 the protocol has this, and the proxy does not offer it
 │   ├── UnknownModel       E201 the model has no serving policy
 │   ├── UnknownVersion     E202 the model has no such version
 │   ├── UnknownRoute       E404 no such path
@@ -181,6 +182,12 @@ class CrossSiteRequest(RequestError):
     code = "E110"
     title = "A web page of another site sent this request"
     hint = "Send the body as application/json, without an Origin header; or have the proxy ask for keys."
+
+
+class NotOffered(RequestError):
+    code = "E111"
+    title = "The proxy does not offer this part of the protocol"
+    hint = "Leave it out; docs/reference/dialects.md says what is offered of each protocol."
 
 
 class UnknownModel(RequestError):

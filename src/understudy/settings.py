@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
+from understudy.core.upstream.receivers import parse_receivers
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
@@ -158,6 +159,10 @@ class Settings(BaseModel):
     version_headers: bool = True
     """Whether answers name the version and role in headers, which callers outside the organisation may not be meant to
     see."""
+    without_entity: Literal["per_call", "refuse"] = "per_call"
+    """What becomes of a call in another protocol that names no entity: it is an entity of its own, or is refused."""
+    named_version: Literal["forced", "routed"] = "forced"
+    """What a version in the path of such a call means: it answers, or it must exist and the route decides."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
     rank_body_limit_bytes: int = Field(default=4_194_304, ge=1_024)
     """The limit of a rank call's body: 2,000 treatments of a hundred named values each."""
@@ -261,6 +266,9 @@ class Settings(BaseModel):
     """Integration key of the PagerDuty service that gets the alerts."""
     alert_webhook_url: SecretStr | None = Field(default=None, min_length=1)
     """Where alerts are posted as JSON; secret, since it may carry a token."""
+    receivers: SecretStr | None = Field(default=None, min_length=1)
+    """Receivers of notifications: ``name=https://host/path``, separated by spaces or lines. Subscriptions name them;
+    secret, since an address may carry a token."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
@@ -330,6 +338,12 @@ class Settings(BaseModel):
         if problem is not None:
             raise ValueError(problem)
         return url
+
+    @field_validator("receivers", mode="after")
+    @classmethod
+    def _check_receivers(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_receivers("" if text is None else text.get_secret_value())
+        return text
 
     @field_validator("endpoint_allow", mode="after")
     @classmethod

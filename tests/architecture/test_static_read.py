@@ -44,6 +44,7 @@ BOUNDED_AROUND = {"asyncio.open_connection", "getaddrinfo", "Redis.from_url"}
 """Calls that may hang and take no time-out: they stand inside ``asyncio.timeout``."""
 BOUNDED_BY_CALLER = {
     "client/deadlines.py": "the system's resolver has its own time-out, which no thread can cut short",
+    "adapters/http/name_resolver.py": "in a daemon thread of its own; addresses() waits RESOLVE_SECONDS for it",
     "entrypoints/cli/db/sql_prompt.py": "a person's prompt lasts as long as that person wishes",
     "entrypoints/demo/keep_alive.py": "_exchange has one caller, which bounds it",
 }

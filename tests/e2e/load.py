@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -104,8 +105,11 @@ async def run_load(
     seconds: float,
     connections: int = 16,
     load: Load | None = None,
+    headers: str = "",
 ) -> Load:
     """Send ``per_second`` requests for ``seconds``; a slow answer delays nobody, except when all connections wait.
+
+    ``headers`` are further lines of each, with their ends.
 
     The load has a thread and an event loop of its own: a test that starts or stops a process blocks its own loop for
     seconds, in which answers that have arrived would count as late.
@@ -121,7 +125,7 @@ async def run_load(
         async def one(number: int) -> None:
             connection = await free.get()
             try:
-                answer = await connection.post(path, body_of(number))
+                answer = await connection.post(path, body_of(number), headers)
                 load.answers.append(answer._replace(number=number))
             finally:
                 free.put_nowait(connection)
@@ -141,3 +145,23 @@ async def run_load(
     finally:
         load.is_over = True  # also of a load whose test was cancelled
     return load
+
+
+@asynccontextmanager
+async def calling(
+    port: int, loads: Mapping[str, Load], body_of: Callable[[int], bytes], *, per_second: float, seconds: float
+) -> AsyncIterator[None]:
+    """Call each of several models until the block is over, for ``seconds`` at most."""
+
+    async def call(model: str, load: Load) -> None:
+        path = f"/v1/models/{model}/predict"
+        await run_load(port, path, body_of, per_second=per_second, seconds=seconds, load=load)
+
+    async with asyncio.TaskGroup() as group:
+        for one in loads.items():
+            group.create_task(call(*one))
+        try:
+            yield
+        finally:
+            for load in loads.values():
+                load.is_over = True

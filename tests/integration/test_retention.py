@@ -17,6 +17,7 @@ from understudy.errors import LeadershipLost, RegistryUnavailable
 from understudy.monitoring.retention_job import (
     ALERT_DAYS,
     DEAD_LETTER_DAYS,
+    NOTIFICATION_DAYS,
     PIECE_EVENTS,
     PIECE_OUTCOMES,
     PIECE_ROWS,
@@ -33,6 +34,7 @@ OUTCOME_DAYS = 400.0
 GUARDED = {
     "PolicyAudit": "policyaudit_guard",
     "RegistryAudit": "registryaudit_guard",
+    "SubscriptionAudit": "subscriptionaudit_guard",
     "PolicyChange": "policychange_guard",
     "SpoolOffset": "spooloffset_guard",
 }
@@ -241,6 +243,18 @@ async def test_of_the_registrys_audit_two_years_stay(world):
     assert [row["action"] for row in left] == ["update"]
 
 
+async def test_of_the_audit_of_subscriptions_two_years_stay(world):
+    await world.database.execute("INSERT INTO Subscription (name, receiver) VALUES ('ops', 'chat')")
+    await world.database.execute("DELETE FROM Subscription")
+    await world.age("SubscriptionAudit", "changed_at", 800, "action = 'insert'")
+    await world.age("SubscriptionAudit", "changed_at", 700, "action = 'delete'")
+
+    await world.job.tick(world.epoch)
+
+    left = await world.database.fetch("SELECT action FROM SubscriptionAudit")
+    assert [row["action"] for row in left] == ["delete"]
+
+
 async def test_of_erasures_that_are_finished_two_years_stay_and_of_others_all(world):
     await world.database.execute(
         """INSERT INTO EntityErasure (digest, salt, erased_before, finished_at, actor, via, began_at, reason)
@@ -304,6 +318,25 @@ async def test_dead_letters_go_by_age_and_beyond_their_number_the_oldest_go(worl
     assert (by_age_and_number, rest) == (25, 12)
     assert await world.rows("PredictionDeadLetter") == MAX_DEAD_LETTERS
     assert await world.database.fetchval("SELECT min(byte_offset) FROM PredictionDeadLetter WHERE segment = 2") == 31
+
+
+async def test_notifications_go_once_they_are_old_and_over(world):
+    await world.database.execute(
+        """INSERT INTO Notification (subscription_id, event_id, kind, severity, payload, created_at, delivered_at,
+                                     next_attempt_at)
+           SELECT id, gen_random_uuid(), 'drift.found', 'warning', '{}', now() - INTERVAL '1 day' * age,
+                  CASE WHEN became = 'delivered' THEN now() END,
+                  CASE WHEN became = 'given up' THEN 'infinity' ELSE now() END
+           FROM (VALUES (1, 31, 'delivered'), (2, 31, 'given up'), (3, 31, 'waits'), (4, 29, 'delivered')) AS
+                one (id, age, became)"""
+    )
+
+    first = await world.forget(GrowingTable.NOTIFICATIONS, NOTIFICATION_DAYS, 1)
+    second = await world.forget(GrowingTable.NOTIFICATIONS, NOTIFICATION_DAYS)
+
+    assert (first, second) == (1, 1)
+    left = await world.database.fetch("SELECT subscription_id FROM Notification ORDER BY 1")
+    assert [row[0] for row in left] == [3, 4]
 
 
 async def test_a_spool_that_somebody_still_has_keeps_its_offset(world):

@@ -223,8 +223,9 @@ async def test_a_reason_and_an_actor_have_a_bound_in_every_audit(database, sessi
 
     await engineer.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", version)
     await engineer.execute("UPDATE ModelVersion SET timeout_ms = 501")
+    await engineer.execute("INSERT INTO Subscription (name, receiver) VALUES ('ops', 'chat')")
 
-    for table in ("PolicyAudit", "RegistryAudit"):
+    for table in ("PolicyAudit", "RegistryAudit", "SubscriptionAudit"):
         longest = await database.fetchrow(f"SELECT max(length(reason)), max(length(via)) FROM {table}")
         assert tuple(longest) == (1000, 255), table
 

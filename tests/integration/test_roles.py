@@ -41,6 +41,7 @@ DECISIONS = {
     "modelserver": ("", "s", "s", "", "s", "", "siu"),
     "modelversion": ("s", "s(u)", "siud", "(s)", "s", "", "s"),
     "monitorlease": ("", "siu", "s", "s(u)", "s", "", ""),
+    "notification": ("", "s(u)", "s", "sd", "s", "", ""),
     "outcomeevent": ("i(s)", "s", "si", "sd", "s", "", ""),
     "placement": ("", "siud", "s", "", "s", "", "s"),
     "policyaudit": ("", "s", "s", "sd", "s", "", ""),
@@ -56,6 +57,8 @@ DECISIONS = {
     "rolloutevent": ("", "si", "si", "sd(u)", "s", "", ""),
     "servingpolicy": ("s", "s(u)", "siud", "s", "s", "", "s"),
     "spooloffset": ("si(u)", "", "s", "sd(u)", "s", "", ""),
+    "subscription": ("", "s", "sd(iu)", "", "s", "", ""),
+    "subscriptionaudit": ("", "s", "s", "sd", "s", "", ""),
     "understudy_arms": ("", "s", "s", "", "s", "", ""),
     "understudy_split": ("", "s", "s", "", "s", "", ""),
     "understudy_status": ("", "s", "s", "", "s", "", ""),
@@ -71,6 +74,9 @@ ASKED_OF_PROXIES = "champion_id deadline example_calls instances predicted_at pr
 COLUMNS = {
     **{(role, "warmuprequest", "i"): ASKED_OF_PROXIES for role in (MONITOR, ENGINEER)},
     (RETENTION, "warmuprequest", "s"): "deadline id",
+    (MONITOR, "notification", "u"): "attempts delivered_at last_error next_attempt_at",
+    (ENGINEER, "subscription", "i"): "format kinds model_name name receiver severity",
+    (ENGINEER, "subscription", "u"): "format kinds model_name receiver severity",
     (ENGINEER, "policyfile", "i"): "document model_name path",
     (ENGINEER, "policyfile", "u"): "document path",
     (AGENT, "versionloading", "u"): "pinned_digest",
@@ -135,6 +141,12 @@ FUNCTIONS = {
             "understudy_swap_erased_file(bigint, text, bigint, text, bigint, bigint, bigint, text)",
         )
     },
+    "understudy_notify(text, text, text, jsonb)": set(),
+    **{
+        f"understudy_notify_{what}()": set()
+        for what in ("policy", "alert", "rollout", "registry", "experiment", "loading")
+    },
+    "understudy_test_subscription(text)": {ENGINEER},
     "understudy_entity_digest(text)": set(),
     "understudy_end_guard(text, text)": set(),
     "understudy_finish_guard(bigint, text)": set(),

@@ -44,6 +44,8 @@ JOBS = (
     "retention",
     "partitions",
     "alerts",
+    "notifications",
+    "notification_backlog",
     "placement",
     "silent_servers",
 )

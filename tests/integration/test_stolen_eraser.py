@@ -330,6 +330,26 @@ async def test_what_people_wrote_is_searched_for_the_entity_of_an_open_erasure_a
     assert await thief.fetchval(texts, erasure, ENTITY) == 1
 
 
+async def test_reasons_in_notifications_are_searched_and_each_event_counts_once(database, thief):
+    await database.execute(
+        "INSERT INTO Notification (subscription_id, event_id, kind, severity, payload)"
+        " SELECT n, '00000000-0000-4000-8000-000000000001', 'policy.changed', 'info',"
+        " jsonb_build_object('reason', $1::text) FROM generate_series(1, 3) n",
+        f"asked by {ENTITY}",
+    )
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    assert await thief.fetchval("SELECT understudy_count_texts($1, $2)", erasure, ENTITY) == 1
+
+
+async def test_reasons_in_the_audit_of_subscriptions_are_searched_too(database, thief):
+    await database.execute(f"SET understudy.reason = 'asked by {ENTITY}'")
+    await database.execute("INSERT INTO Subscription (name, receiver) VALUES ('ops', 'chat')")
+    erasure = await thief.fetchval(BEGIN, ENTITY)
+
+    assert await thief.fetchval("SELECT understudy_count_texts($1, $2)", erasure, ENTITY) == 1
+
+
 async def test_reasons_of_erasures_are_searched_too(database, thief):
     await thief.fetchval("SELECT id FROM understudy_begin_erasure(NULL, $1, $2, 'cli')", THEIRS, f"also {ENTITY}")
     erasure = await thief.fetchval(BEGIN, ENTITY)

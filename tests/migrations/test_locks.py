@@ -21,6 +21,10 @@ IMPATIENT = Patience(lock_seconds=1)
 IN_NOBODYS_WAY = ("0010", "0011", "0013", "0014", "0020", "0029")
 """Revisions that need no lock on what was there."""
 WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'predictionlog'::regclass"
+WAITING_HERE = """
+    SELECT count(*) FROM pg_locks
+    WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 LOG_ROW = (
     "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms)"
     " SELECT min(id), 'late', repeat('ab', 32), '{}', 3 FROM ModelVersion"
@@ -106,6 +110,29 @@ async def test_rows_of_the_log_queue_behind_a_waiting_migration_no_longer_than_i
 
     assert is_still_held
     assert queued_seconds <= max(ended_seconds, IMPATIENT.lock_seconds) + 1
+
+
+@pytest.mark.parametrize("way", ["up", "down"])
+async def test_notifications_come_and_go_beside_a_rollback_without_a_deadlock(at_revision, way):
+    below, revision = REVISIONS[REVISIONS.index("0031") - 1], "0031"
+    async with (
+        at_revision(below if way == "up" else revision) as (url, seen),
+        a_session(url, "monitor") as monitor,
+    ):
+        async with monitor.transaction():
+            await monitor.execute("SELECT FROM ServingPolicy FOR UPDATE; LOCK TABLE Rollout IN ROW EXCLUSIVE MODE")
+            move = (
+                migrations.upgrade(url, revision) if way == "up" else migrations.downgrade(url, below, lose_data=True)
+            )
+            migration = asyncio.create_task(move)
+            while not await seen.fetchval(WAITING_HERE):
+                assert not migration.done()
+                await asyncio.sleep(0.01)
+            for table in ("ServingPolicy", "PolicyAudit", "RegistryAudit", "AlertOutbox"):
+                await monitor.execute(f"LOCK TABLE {table} IN ROW EXCLUSIVE MODE")
+        await migration
+
+        assert await migrations.current_revision(url) == (revision if way == "up" else below)
 
 
 async def test_whole_revisions_stay_when_a_later_one_gives_up_and_the_next_run_goes_on(at_revision):

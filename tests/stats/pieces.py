@@ -1,7 +1,8 @@
 """How many runs a bar takes: few by default, all that the page names, or a piece of them.
 
 All are made with ``UNDERSTUDY_STATS=full``. ``UNDERSTUDY_STATS_RUNS=20 UNDERSTUDY_STATS_SEED=40`` makes the runs 40 to
-59 of each bar, so that a long one can be done in pieces: the numbers that they print add up.
+59 of each bar, so that a long one can be done in pieces: the numbers that they print add up. With
+``UNDERSTUDY_STATS_KEPT=FOLDER`` none is made twice (:mod:`stats.kept_runs`).
 """
 
 import os

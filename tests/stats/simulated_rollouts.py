@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from stats.kept_runs import kept
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.canary.analysis import judge
-from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.decision import Verdict
 from understudy.core.canary.latency.champion_before import ChampionBefore, champion_before
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules, Stage
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
@@ -36,24 +37,28 @@ STEPS = (Step(2, 30), Step(5, 30), Step(10, 60), Step(25, 60), Step(50, 120))
 
 
 class Outcome(NamedTuple):
-    """How a rollout ended; ``decision`` is the last one."""
+    """How a rollout ended; the first two are of the last decision."""
 
-    decision: Decision
+    verdict: str
+    reason: str
     minute: float
     challenger_requests: int
     step: int
     finished: bool
-
-    @property
-    def named(self) -> list[str]:
-        """The slices that hold it."""
-        return [found.counted.slice.value for found in self.decision.slices]
+    named: list[str]
+    """The slices that hold it."""
+    has_shared_errors: bool
 
     @property
     def rolled_back(self) -> bool:
-        return self.decision.verdict is Verdict.ROLL_BACK
+        return self.verdict == Verdict.ROLL_BACK
+
+    @property
+    def is_invalid(self) -> bool:
+        return self.verdict == Verdict.INVALID
 
 
+@kept(lambda kept: Outcome(*kept))
 def roll_out(
     world: World,
     seed: int,
@@ -110,7 +115,16 @@ def roll_out(
         if ended or now >= 60 * minutes or (is_last and goes_on):
             # A challenger that fails from its first calls on is judged by its open window too, which is all there here.
             requests = max(strata.until(now).challenger["calls"].sum(), decision.evidence[0].challenger_requests)
-            return Outcome(decision, now / 60, int(requests), len(starts), is_last and goes_on)
+            return Outcome(
+                decision.verdict,
+                decision.reason,
+                now / 60,
+                int(requests),
+                len(starts),
+                is_last and goes_on,
+                [found.counted.slice.value for found in decision.slices],
+                decision.has_shared_errors,
+            )
         if goes_on:
             starts.append(now)
             strata, known = strata.until(now), int(now // WINDOW_SECONDS)

@@ -17,7 +17,7 @@ RUNS = runs(1, full=40)
 VOLUMES = (333, 3_000)
 """Requests per minute."""
 
-pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 120)
+pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 300)
 
 
 def named(world: World) -> str:

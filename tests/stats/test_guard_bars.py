@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 import pytest
+from stats.kept_runs import kept
 from stats.pieces import runs, say
 from stats.simulated_rollouts import hour_before
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, diurnal, plain, wandering_pods
@@ -111,6 +112,7 @@ ARM_PERCENT = 20.0
 ARM_HOURS = 3
 
 
+@kept(bool)
 def is_any_arm_taken_back(world: World, seed: int) -> bool:
     """Return whether any of several equal arms beside one champion is taken back by a look each minute."""
     arms = [Traffic(world, 1_000 * (seed + 1) + number) for number in range(ARMS)]
@@ -145,6 +147,7 @@ DAYS = 7
 """A guard is a day old at most: a week is so many guards, each with evidence of its own."""
 
 
+@kept(bool)
 def is_taken_back_in_a_day(world: World, seed: int) -> bool:
     """Return whether an equal version is taken back by a guard of a day, which has its turns once it is calm."""
     traffic = Traffic(world, seed)

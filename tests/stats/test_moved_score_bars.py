@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from stats.kept_runs import kept
 from stats.pieces import runs, say
 from stats.simulated_rollouts import STEPS
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
@@ -44,6 +45,7 @@ def looks(world: World, seed: int) -> Iterator[tuple[float, Strata, list[float]]
             yield known / PER_MINUTE, strata, starts
 
 
+@kept(tuple)
 def minutes_of(world: World, seed: int) -> tuple[float, float]:
     """Return the minute in which 500 entities had met the challenger, and the one in which it was held."""
     met = np.inf

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stats.kept_runs import kept
 from stats.pieces import runs, say
 from stats.simulated_rollouts import STEPS, roll_out
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World, equal_categories, failing_category, slow_category
@@ -55,7 +56,8 @@ EQUAL: dict[str, dict[str, Any]] = {
 }
 
 
-def named_slices_of(world: World, seed: int) -> set[str]:
+@kept(list)
+def named_slices_of(world: World, seed: int) -> list[str]:
     """Return the slices that are named in a rollout that takes each step in its time, whatever else is found."""
     traffic, tally = Traffic(world, seed), SliceTally(len(STEPS), 30.0)
     starts: list[float] = []
@@ -70,7 +72,7 @@ def named_slices_of(world: World, seed: int) -> set[str]:
             for unit in slice_units(windows, ROLLOUT):
                 tally.add(unit, starts)
             named |= {found.counted.slice.value for found in failing_slices(tally.counts())}
-    return named
+    return sorted(named)
 
 
 @pytest.mark.parametrize("volume", [333, 3_000])

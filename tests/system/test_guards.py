@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -92,6 +93,19 @@ class Receiver(BaseHTTPRequestHandler):
         """Keep quiet."""
 
 
+@contextmanager
+def receiving() -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Listen for alerts: the port, and the list that they come to."""
+    received: list[dict[str, Any]] = []
+    receiver = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Receiver,), {"received": received}))
+    Thread(target=receiver.serve_forever, daemon=True).start()
+    try:
+        yield receiver.server_port, received
+    finally:
+        receiver.shutdown()
+        receiver.server_close()
+
+
 def start_monitor(stack: Stack, alert_port: int) -> None:
     environment = {
         "DATABASE_URL": stack.database_url,
@@ -165,13 +179,10 @@ async def test_a_bad_version_with_a_share_by_sql_command_or_http_is_back_at_zero
     tmp_path, database_url, understudy
 ):
     taken_back = {BY_SQL, BY_COMMAND, BY_HTTP}
-    received: list[dict[str, Any]] = []
-    receiver = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Receiver,), {"received": received}))
-    Thread(target=receiver.serve_forever, daemon=True).start()
-    with a_stack(tmp_path, database_url) as stack:
+    with receiving() as (alert_port, received), a_stack(tmp_path, database_url) as stack:
         await several_models(stack, database_url, MODELS, ALERTED)
         port = stack.start_proxy(workers=2)
-        start_monitor(stack, receiver.server_port)
+        start_monitor(stack, alert_port)
         load = Load()
 
         def load_of(model: str) -> Any:
@@ -192,8 +203,6 @@ async def test_a_bad_version_with_a_share_by_sql_command_or_http_is_back_at_zero
         audit = await sql(
             database_url, "SELECT model_name, reason FROM PolicyAudit WHERE actor = 'monitor' ORDER BY model_name"
         )
-    receiver.shutdown()
-    receiver.server_close()
 
     print(f"taken back after {seconds}")
     assert load.failed == []
@@ -211,13 +220,10 @@ async def test_a_bad_version_as_a_further_arm_is_back_at_zero_within_ninety_seco
     tmp_path, database_url, understudy
 ):
     taken_back = {ARM_BY_SQL, ARM_BY_COMMAND}
-    received: list[dict[str, Any]] = []
-    receiver = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Receiver,), {"received": received}))
-    Thread(target=receiver.serve_forever, daemon=True).start()
-    with a_stack(tmp_path, database_url) as stack:
+    with receiving() as (alert_port, received), a_stack(tmp_path, database_url) as stack:
         await several_models(stack, database_url, ARMED, ARM_ALERTED)
         port = stack.start_proxy(workers=2)
-        start_monitor(stack, receiver.server_port)
+        start_monitor(stack, alert_port)
         load = Load()
         loads = [
             asyncio.create_task(
@@ -242,8 +248,6 @@ async def test_a_bad_version_as_a_further_arm_is_back_at_zero_within_ninety_seco
         audit = await sql(
             database_url, "SELECT model_name, reason FROM PolicyAudit WHERE actor = 'monitor' ORDER BY model_name"
         )
-    receiver.shutdown()
-    receiver.server_close()
 
     print(f"taken back after {seconds}")
     assert load.failed == []

@@ -31,7 +31,7 @@ SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(fi
 
 
 def test_every_url_that_may_hold_a_password_is_a_secret():
-    ends = ("_url", "_routing_key", "cache_key", "credential", "_otlp_headers", "_traces_headers")
+    ends = ("_url", "_routing_key", "cache_key", "credential", "_otlp_headers", "_traces_headers", "receivers")
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert may_hold_one - NO_PASSWORD == set(SECRETS)
@@ -58,16 +58,24 @@ def test_an_error_of_the_settings_never_holds_what_they_were_given(name):
     assert "Xy7z" not in str(refusal.value)
 
 
+def test_an_error_of_the_receivers_never_holds_an_address():
+    with pytest.raises(ValidationError, match="the receiver ops: ") as refusal:
+        Settings.model_validate({"receivers": "bus=https://hooks.example/Xy7z ops=ftp://hooks.example/Xy7z"})
+
+    assert "Xy7z" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
     path = tmp_path / "secret"
     scheme = SCHEMES.get(name.removesuffix("_url").rpartition("_")[2], "https")
-    path.write_text(f"{scheme}://proxy:pa ss@db/understudy\n")
+    text = "ops=https://hooks.example/pa-ss" if name == "receivers" else f"{scheme}://proxy:pa ss@db/understudy"
+    path.write_text(f"{text}\n")
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
 
     value = getattr(Settings(), name)
 
-    assert value.get_secret_value() == f"{scheme}://proxy:pa ss@db/understudy"
+    assert value.get_secret_value() == text
     assert name in Settings().model_fields_set
 
 

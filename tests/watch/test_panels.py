@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 EMPTY_HERE = {
     "platform: Background tasks that broke": "a defect of the product, of which none is known",
     "monitor: Since the last archive": "no month is old enough to be archived",
+    "monitor: Notifications that wait": "there is no subscription",
+    "monitor: Notifications by what became of them": "there is no subscription",
 }
 """Panels that show nothing in this installation, with the reason. All others must."""
 

@@ -113,6 +113,30 @@ MONITOR = Dashboard(
             alerts=("AlertDeliveryFailing",),
         ),
         Panel(
+            "Notifications that wait",
+            (
+                Query(
+                    f"max by (subscription) (notifications_waiting {LEADING})",
+                    "{{subscription}}",
+                ),
+            ),
+            "0 a moment after each event. Empty: there is no subscription.",
+            decimals=0,
+            alerts=("NotificationsNotDelivered",),
+        ),
+        Panel(
+            "Notifications by what became of them",
+            (
+                Query(
+                    "sum by (subscription, outcome) (increase(notification_deliveries_total[$__rate_interval]))",
+                    "{{subscription}}: {{outcome}}",
+                ),
+            ),
+            "try_again is sent again; given_up is not. Empty: there is no subscription.",
+            decimals=0,
+            alerts=("NotificationsNotDelivered",),
+        ),
+        Panel(
             "Transitions of rollouts",
             (
                 Query(

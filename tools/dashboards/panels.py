@@ -92,6 +92,7 @@ CHECK_WORDS = (
     (1.0, "too early", GREY),
     (2.0, "worse, not proven", YELLOW),
     (2.5, "warming", "#F0E442"),
+    (2.75, "champion failed too", "#F0E442"),
     (3.0, "fail", RED),
     (4.0, "invalid", "#CC79A7"),
 )

@@ -2,16 +2,18 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
 from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
+from understudy.adapters.postgres.monitoring.notifications import PostgresNotificationOutbox
 from understudy.adapters.postgres.monitoring.outbox import PostgresAlertOutbox
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
@@ -24,10 +26,12 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
+from understudy.core.upstream.receivers import parse_receivers
 from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
+from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
@@ -69,6 +73,13 @@ ALERT_BUDGET_SECONDS = 2.0
 ALERT_SEND_SECONDS = 5.0
 """Jobs follow each other, so a receiver of alerts that hangs delays a rollback by these two together at most."""
 
+NOTIFICATION_SEND_SECONDS = 10.0
+"""Longest send of a notification: beside the jobs, so it delays no rollback and no alert."""
+NOTIFICATION_FINISH_SECONDS = 0.8
+"""The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less
+than the margin of a lease that was lost, or the next leader would lead while these go on."""
+BACKLOG_SECONDS = 60.0
+
 
 @dataclass(slots=True)
 class MonitorParts:
@@ -85,16 +96,25 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         telemetry = PrometheusTelemetry()
         lease = PostgresLease(settings.database_url.get_secret_value())
         stack.push_async_callback(lease.close)
+        notifications = _open_notifications(settings, telemetry, stack)
         jobs = [
             *_open_rollouts(settings, telemetry, stack),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
+            *_notification_jobs(settings, notifications),
             *_placement_jobs(settings, telemetry, stack),
         ]
-        yield MonitorParts(make_worker(settings, lease, jobs, telemetry), telemetry)
+        worker = make_worker(settings, lease, jobs, telemetry, notifications.stop)
+        yield MonitorParts(worker, telemetry)
 
 
-def make_worker(settings: Settings, lease: Lease, jobs: Sequence[Job], telemetry: PrometheusTelemetry) -> MonitorWorker:
+def make_worker(
+    settings: Settings,
+    lease: Lease,
+    jobs: Sequence[Job],
+    telemetry: PrometheusTelemetry,
+    stand_down: Callable[[], Awaitable[None]] | None = None,
+) -> MonitorWorker:
     """Return this process's worker, under a name that no process had before."""
     return MonitorWorker(
         lease,
@@ -104,6 +124,7 @@ def make_worker(settings: Settings, lease: Lease, jobs: Sequence[Job], telemetry
         finish_seconds=settings.drain_seconds,
         now=time.monotonic,
         unix=time.time,
+        stand_down=stand_down,
     )
 
 
@@ -215,6 +236,29 @@ def _open_alerts(settings: Settings, telemetry: PrometheusTelemetry, stack: Asyn
 
     timeout_seconds = ALERT_BUDGET_SECONDS + ALERT_SEND_SECONDS + 2 * settings.database_timeout_seconds
     return Job("alerts", settings.monitor_tick_seconds, timeout_seconds, deliver)
+
+
+def _open_notifications(
+    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> NotificationDelivery:
+    text = "" if settings.receivers is None else settings.receivers.get_secret_value()
+    receivers = HttpReceivers(parse_receivers(text), settings.environment, timeout_seconds=NOTIFICATION_SEND_SECONDS)
+    stack.push_async_callback(receivers.close)
+    outbox = PostgresNotificationOutbox(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    stack.push_async_callback(outbox.close)
+    delivery = NotificationDelivery(outbox, receivers, telemetry, finish_seconds=NOTIFICATION_FINISH_SECONDS)
+    stack.push_async_callback(delivery.stop)
+    return delivery
+
+
+def _notification_jobs(settings: Settings, delivery: NotificationDelivery) -> list[Job]:
+    seconds = 2 * settings.database_timeout_seconds
+    return [
+        Job("notifications", settings.monitor_tick_seconds, seconds, delivery.tick),
+        Job("notification_backlog", BACKLOG_SECONDS, MEASURING_SECONDS, delivery.measure),
+    ]
 
 
 def _open_channels(settings: Settings, stack: AsyncExitStack) -> list[AlertChannel]:

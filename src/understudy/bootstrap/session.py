@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from understudy.ports.loading.loading_registry import LoadingRegistry
     from understudy.ports.monitoring.change_history import ChangeHistory
     from understudy.ports.monitoring.metric_store import MetricStore
+    from understudy.ports.monitoring.notifications import SubscriptionStore
     from understudy.ports.monitoring.window_log import WindowLog
     from understudy.ports.prediction_log.live_log import LiveLog
     from understudy.ports.registry.policy import PolicySource
@@ -91,6 +92,13 @@ class Session:
         from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
 
         return PostgresChangeHistory(self._url, timeout_seconds=self._seconds)
+
+    @cached_property
+    def subscriptions(self) -> "SubscriptionStore":
+        """Who is told of which events."""
+        from understudy.adapters.postgres.monitoring.subscriptions import PostgresSubscriptionStore
+
+        return PostgresSubscriptionStore(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def warm_ups(self) -> "WarmUpRequests":

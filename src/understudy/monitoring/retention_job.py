@@ -30,6 +30,7 @@ SPOOL_OFFSET_DAYS = 366.0
 POLICY_CHANGE_DAYS = 31.0
 WARM_UP_DAYS = 1 / 24
 """What proxies answered is in the event of the rollout."""
+NOTIFICATION_DAYS = 30.0
 _PIECES: Mapping[GrowingTable, tuple[int, int]] = {
     GrowingTable.ROLLOUT_EVENTS: (PIECE_EVENTS, PIECES),
     GrowingTable.ROLLOUTS: (PIECE_EVENTS, PIECES),
@@ -75,6 +76,7 @@ class RetentionJob:
             GrowingTable.SPOOL_OFFSETS: SPOOL_OFFSET_DAYS,
             GrowingTable.POLICY_CHANGES: POLICY_CHANGE_DAYS,
             GrowingTable.WARM_UPS: WARM_UP_DAYS,
+            GrowingTable.NOTIFICATIONS: NOTIFICATION_DAYS,
         }
 
     async def tick(self, epoch: Epoch) -> None:

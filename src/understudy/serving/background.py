@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, suppress
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 
@@ -57,7 +57,7 @@ async def in_turns(steps: Iterable[object], now: Callable[[], float]) -> None:
             turn_ends_at = now() + TURN_SECONDS
 
 
-async def end_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
     """Cancel tasks, and wait until they have ended."""
     for task in tasks:
         task.cancel()

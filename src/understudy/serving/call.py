@@ -1,7 +1,7 @@
 """A call: what its handler gives, and the one object that goes with it from its route to its answer."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.requests.predict import PredictRequest, TypedRequest
@@ -29,6 +29,8 @@ class Asked(Slotted):
     call's own, while tracing is on.
     """
 
+    keeps_output: ClassVar[bool] = False
+    """Whether the prediction has the model server's own output with it; a kind of call says so."""
     model_name: str
     request: Request
     timeout_seconds: float | None

@@ -120,6 +120,7 @@ class CallRecorder:
                 None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
                 None if call.request.category is None and not policy.slices else _slices(call),
                 self._logged_inputs(call) if policy.input_sample_percent else None,
+                call.request.is_drawn,
             )
         )
 

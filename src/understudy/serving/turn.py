@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
+from typing import ClassVar
 
 import structlog
 
@@ -91,6 +92,7 @@ class Predictor:
         *,
         timeout_seconds: float | None = None,
         forced_version: str | None = None,
+        keeps_output: bool = False,
     ) -> Call:
         """Answer one call; whatever goes wrong once a route is known is in the call, with its receipt.
 
@@ -99,12 +101,14 @@ class Predictor:
             request: The parsed body: it knows what to ask of a version. All else is the same for both kinds.
             timeout_seconds: As of :class:`Asked`.
             forced_version: As of :class:`Asked`.
+            keeps_output: As of :class:`Asked`.
 
         Raises:
             PolicyNotLoaded, UnknownModel, UnknownVersion: There is no route.
         """
         answer: asyncio.Future[Call] = asyncio.get_running_loop().create_future()
-        self._asked.add(_Awaited(model_name, request, timeout_seconds, forced_version, CURRENT.get(), answer))
+        kind = _AwaitedWithOutput if keeps_output else _Awaited
+        self._asked.add(kind(model_name, request, timeout_seconds, forced_version, CURRENT.get(), answer))
         try:
             return await answer
         finally:
@@ -153,6 +157,8 @@ class Predictor:
             budget, caller_seconds, may_fall_back, wanted, started, started + budget,
         )  # fmt: skip
         call.span = asked.span
+        if asked.keeps_output:
+            call.keeps_output = True
         return call
 
     # -- from the model servers to the answer --------------------------------------------------------------------------
@@ -206,6 +212,12 @@ class _Awaited(Asked):
             answer.set_exception(found.as_value() if isinstance(found, UnderstudyError) else found)
         else:
             answer.set_result(found)
+
+
+class _AwaitedWithOutput(_Awaited):
+    """The same, of a caller who wants the model server's own output."""
+
+    keeps_output: ClassVar[bool] = True
 
 
 def _version_named(policy: ServingPolicy, label: str) -> ModelVersion:

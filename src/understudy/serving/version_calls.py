@@ -65,7 +65,7 @@ class VersionCalls:
         now, ready = self._now(), []
         for call in calls:
             call.routed = call.ready = now
-            if call.wanted:
+            if call.wanted and not call.request.is_drawn:
                 self._start(call, self._fetch(call))
             else:
                 ready.append(call)
@@ -154,7 +154,9 @@ class VersionCalls:
     def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
         """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
         try:
-            found = self._inference.hit(call.version, assembled) if isinstance(assembled, Assembled) else None
+            found = None
+            if isinstance(assembled, Assembled):
+                found = self._inference.hit(call.version, assembled, keeps_output=call.keeps_output)
         except Exception as defect:  # noqa: BLE001 - as above
             call.asked.on_result(defect)
             return
@@ -165,7 +167,8 @@ class VersionCalls:
 
     async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
         try:
-            self._end(call, *await self._inference.infer(call.version, assembled, call.deadline))
+            found = await self._inference.infer(call.version, assembled, call.deadline, keeps_output=call.keeps_output)
+            self._end(call, *found)
         except ServingError as problem:
             self._end(call, problem)
 

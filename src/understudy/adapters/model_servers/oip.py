@@ -99,8 +99,8 @@ class OipBackend(GrpcBackend):
         if response.raw_output_contents:
             if len(response.raw_output_contents) != len(response.outputs):
                 raise BadAnswer("raw_output_contents and outputs differ in number")
-            return tensor_of_content(datatype, shape, response.raw_output_contents[index])
-        return tensor_of_values(datatype, shape, getattr(output.contents, _CONTENT_FIELDS[datatype]))
+            return tensor_of_content(datatype, shape, response.raw_output_contents[index], output.name)
+        return tensor_of_values(datatype, shape, getattr(output.contents, _CONTENT_FIELDS[datatype]), output.name)
 
 
 def _index_of(wanted: str | None, names: list[str]) -> int:

@@ -93,7 +93,7 @@ class TfServingBackend(GrpcBackend):
             (name,) = outputs
         elif name not in outputs:
             raise BadAnswer(f"the answer has no output {name!r}")
-        return _tensor_of(outputs[name])
+        return _tensor_of(outputs[name], name)
 
 
 def _model_spec(version: ModelVersion) -> ModelSpec:
@@ -111,11 +111,11 @@ def _says_available(answer: bytes) -> bool:
     return any(status.state == ModelVersionStatus.AVAILABLE for status in statuses)
 
 
-def _tensor_of(tensor: TensorProto) -> Tensor:
+def _tensor_of(tensor: TensorProto, name: str) -> Tensor:
     datatype = _DATATYPES.get(tensor.dtype)
     if datatype is None:
         raise BadAnswer(f"the output's datatype (number {int(tensor.dtype)}) is not supported")
     shape = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
     if tensor.tensor_content and datatype is not Datatype.BYTES:
-        return tensor_of_content(datatype, shape, tensor.tensor_content)
-    return tensor_of_values(datatype, shape, getattr(tensor, _VALUE_FIELDS[datatype]))
+        return tensor_of_content(datatype, shape, tensor.tensor_content, name)
+    return tensor_of_values(datatype, shape, getattr(tensor, _VALUE_FIELDS[datatype]), name)

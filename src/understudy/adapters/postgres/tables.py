@@ -498,6 +498,73 @@ ALERT_OUTBOX = Table(
     Index("alertoutbox_of_incident", "dedup_key", "id", postgresql_where=text("action <> 'change'")),
 )
 
+SUBSCRIPTION = Table(
+    "subscription",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("name", String(63), nullable=False, unique=True),
+    Column("receiver", String(63), nullable=False),
+    Column("format", String(20), nullable=False, server_default="cloudevents"),
+    Column("model_name", String(255)),
+    Column("kinds", ARRAY(Text), nullable=False, server_default=text("'{}'::text[]")),
+    Column("severity", String(20), nullable=False, server_default="info"),
+    Column("created_by", Text, nullable=False, server_default=text("understudy_actor()")),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+)
+
+SUBSCRIPTION_AUDIT = Table(
+    "subscriptionaudit",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("changed_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("actor", Text, nullable=False),
+    Column("via", Text, nullable=False),
+    Column("reason", Text),
+    Column("name", String(63), nullable=False),
+    Column("model_name", String(255)),
+    Column("action", String(10), nullable=False),
+    Column("before", JSONB(none_as_null=True)),
+    Column("after", JSONB(none_as_null=True)),
+    Index("subscriptionaudit_changed_at", "changed_at"),
+)
+Index("subscriptionaudit_model_name_id_idx", SUBSCRIPTION_AUDIT.c.model_name, SUBSCRIPTION_AUDIT.c.id.desc())
+
+NOTIFICATION = Table(
+    "notification",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("subscription_id", BigInteger, nullable=False),
+    Column("event_id", Uuid, nullable=False),
+    Column("kind", String(100), nullable=False),
+    Column("severity", String(20), nullable=False),
+    Column("model_name", String(255)),
+    Column("payload", JSONB, nullable=False),
+    Column("created_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("next_attempt_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("attempts", Integer, nullable=False, server_default=_ZERO),
+    Column("last_error", Text),
+    Column("delivered_at", _MOMENT),
+    Index(
+        "notification_waiting",
+        "subscription_id",
+        "model_name",
+        "id",
+        postgresql_where=text("delivered_at IS NULL AND next_attempt_at < 'infinity'"),
+    ),
+    Index("notification_created_at", "created_at"),
+    Index(
+        "notification_delivered",
+        "subscription_id",
+        "delivered_at",
+        postgresql_where=text("delivered_at IS NOT NULL"),
+    ),
+    Index(
+        "notification_given_up",
+        "subscription_id",
+        postgresql_where=text("delivered_at IS NULL AND next_attempt_at = 'infinity'"),
+    ),
+)
+
 PREDICTION_WINDOW = Table(
     "predictionwindow",
     METADATA,

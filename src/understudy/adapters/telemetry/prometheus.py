@@ -35,6 +35,10 @@ _CHECK = ("model", "version", "check")
 
 COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "predict_requests_total": ("Predict calls by who answered and how it ended.", (*_CALL, "outcome")),
+    "dialect_calls_total": (
+        "Calls in another protocol, by where their entity was found.",
+        ("model", "dialect", "entity"),
+    ),
     "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),
@@ -70,6 +74,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "unusable_rows_total": ("Rows of proxies that the monitor read and left out: no proxy wrote them so.", ("table",)),
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
+    "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
@@ -105,6 +110,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "notifications_waiting": ("Notifications that wait for a subscription's receiver.", ("subscription",)),
+    "notification_oldest_seconds": ("How long the oldest one that waits has waited.", ("subscription",)),
     "partitions_ahead": ("Months after this one that the log has partitions for.", ()),
     "archive_months_awaiting_drop": ("Archived months of the log whose table is still there, and will be dropped.", ()),
     "archive_last_success_timestamp_seconds": ("When archiving last came to its end, since the epoch.", ()),

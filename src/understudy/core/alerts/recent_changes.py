@@ -93,7 +93,7 @@ def policy_change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | N
         name for name in dict.fromkeys([*_FIRST, *after]) if name not in _FOLLOWS and old.get(name) != after.get(name)
     ]
     parts = [f"{_ROLES.get(name, name)} {_shown(name, old, labels)} → {_shown(name, after, labels)}" for name in names]
-    return f"policy {'made' if before is None else 'changed'}: {', '.join(parts)}"
+    return ": ".join([f"policy {'made' if before is None else 'changed'}", *filter(None, [", ".join(parts)])])
 
 
 def registry_change(

@@ -55,7 +55,8 @@ class PredictionRow(NamedTuple):
     since the epoch, UTC. ``defaulted`` names the features that took their declared default. ``deadline_us`` is the time
     that the caller gave the call, in microseconds, where that is less than the champion has by itself. ``slices`` is
     JSON text of :mod:`understudy.core.prediction_log.call_slices`, ``None`` for a call without any. ``inputs`` is JSON
-    text too, ``None`` for an entity that is not sampled.
+    text too, ``None`` for an entity that is not sampled. ``is_drawn`` is no column, and stands in the row's record
+    alone: the entity was made for this call, since its caller named none.
     """
 
     prediction_id: str
@@ -79,6 +80,7 @@ class PredictionRow(NamedTuple):
     deadline_us: int | None = None
     slices: bytes | None = None
     inputs: bytes | None = None
+    is_drawn: bool = False
 
 
 _Values: TypeAlias = tuple[
@@ -103,6 +105,7 @@ _Values: TypeAlias = tuple[
     int | None,
     bytes | None,
     bytes | None,
+    bool,
 ]
 row_of: Callable[[_Values], PredictionRow] = partial(tuple.__new__, PredictionRow)
 """Makes a row of its values, in their order, by C: the constructor, a function of Python, takes three times as long."""

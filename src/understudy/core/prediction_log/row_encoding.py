@@ -20,7 +20,7 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 _NO_SCORE = float("nan")
 _pack_shared = Struct("<qqqqBB").pack
 _pack_flags = Struct("<BBB").pack
-_pack_own = Struct("<q3s8sdqqB").pack
+_pack_own = Struct("<q3s8sdqqBB").pack
 
 
 _Facts: TypeAlias = tuple[int, int, Role, Reason, int, int | None, bool, Status, str | None]
@@ -66,6 +66,7 @@ def encode_payload(row: PredictionRow) -> bytes:
         deadline_us,
         slices,
         inputs,
+        is_drawn,
     ) = row
     versions, choice, rules, ending, record, flags = _shared(
         (
@@ -89,6 +90,7 @@ def encode_payload(row: PredictionRow) -> bytes:
         latency_us,
         deadline_us or 0,
         slices is not None,
+        is_drawn,
     )
     answer = prediction.decode("utf-8", "replace")
     # One search for all four: escaping each separately would cost more than the rest of this function.

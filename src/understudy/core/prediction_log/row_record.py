@@ -39,10 +39,12 @@ FIELDS: Fields = (
     ("latency_us", "<i8"),
     ("deadline_us", "<i8"),
     ("is_sliced", "u1"),
+    ("is_drawn", "u1"),
 )
 """The fields up to ``second`` say whose window a row is in. ``second`` is that of ``predicted_at``, since the epoch;
 ``entity_hash`` is the analysis hash. No rollout and no deadline are 0, no score is NaN. ``is_sliced`` says whether the
-row's text has slices: they have no fixed width, and most rows have none."""
+row's text has slices: they have no fixed width, and most rows have none. ``is_drawn`` says whether the entity was made
+for the call, since its caller named none."""
 
 ROLES = (Role.CHAMPION, Role.CHALLENGER, Role.SHADOW)
 REASONS = (Reason.BUCKET, Reason.CATEGORY, Reason.FORCED)

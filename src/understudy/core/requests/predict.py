@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
@@ -34,6 +34,8 @@ class PredictRequest(NamedTuple):
     entity_id: str
     inputs: Mapping[str, Any]
     category: str | None = None
+    is_drawn: bool = False
+    """Whether the entity was made for this call, since its caller named none: no store has it, and it never returns."""
 
     def is_large(self, _version: ModelVersion) -> bool:
         """Whether assembling takes so long that it belongs into a thread; what was read in one pass never does."""
@@ -64,6 +66,7 @@ class TypedRequest(Slotted, gc=False):
     Versions with the same inputs use its row as it is; for any other the body is parsed again.
     """
 
+    is_drawn: ClassVar[bool] = False
     entity_id: str
     category: str | None
     _row: Row

@@ -70,6 +70,8 @@ class RankRequest(NamedTuple):
     treatments: Treatments
     top_k: int | None
     has_long_body: bool
+    is_drawn: bool = False
+    """As of a predict request."""
 
     def is_large(self, version: ModelVersion) -> bool:
         """Whether assembling takes so long that it belongs into a thread, beside the event loop."""

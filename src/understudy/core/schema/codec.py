@@ -20,17 +20,17 @@ MAX_STRINGS = 524_288
 takes a microsecond for each."""
 
 
-def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes) -> Tensor:
+def tensor_of_content(datatype: Datatype, shape: tuple[int, ...], content: bytes, name: str = "") -> Tensor:
     """Return a tensor from its packed little-endian content, without copying numbers.
 
     Raises:
         BadAnswer: If the content's size is not that of the shape.
     """
     if datatype is Datatype.BYTES:
-        return tensor_of_values(datatype, shape, _strings_of(content, shape))
+        return tensor_of_values(datatype, shape, _strings_of(content, shape), name)
     if len(content) != _size(shape) * datatype.numpy_dtype.itemsize:
         raise BadAnswer(f"an output has {len(content)} bytes, which does not match its shape {shape_text(shape)}")
-    return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype))
+    return Tensor(datatype, shape, np.frombuffer(content, datatype.numpy_dtype), name)
 
 
 def _strings_of(content: bytes, shape: tuple[int, ...]) -> list[bytes]:
@@ -45,7 +45,7 @@ def _strings_of(content: bytes, shape: tuple[int, ...]) -> list[bytes]:
     return elements
 
 
-def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collection[Any]) -> Tensor:
+def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collection[Any], name: str = "") -> Tensor:
     """Return a tensor from its elements, one by one.
 
     Raises:
@@ -56,7 +56,7 @@ def tensor_of_values(datatype: Datatype, shape: tuple[int, ...], values: Collect
     if datatype is Datatype.BYTES:
         _require_readable(len(values))
     try:
-        return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)))
+        return Tensor(datatype, shape, np.fromiter(values, datatype.numpy_dtype, count=len(values)), name)
     except (OverflowError, ValueError, TypeError):
         raise BadAnswer(f"an output's values are not {datatype.wire_name}") from None
 

@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype, Tensor, shape_text
 from understudy.core.value import Value
@@ -35,6 +36,8 @@ class Prediction(Value, frozen=True, gc=False):
 
     json: bytes
     score: float | None
+    output: RowOutput | None = None
+    """The server's own values, where the call keeps them."""
 
     @property
     def logged(self) -> bytes:
@@ -102,7 +105,7 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
     shape = tensor.shape[1:] if batch else tensor.shape
     if batch and (not tensor.shape or tensor.shape[0] != rows):
         raise BadAnswer(f"the output's shape is {shape_text(tensor.shape)} for {rows} rows")
-    if schema.shape is not None and shape not in (schema.shape, (*schema.shape, 1), (1, *schema.shape)):
+    if schema.shape is not None and not fits_shape(schema.shape, shape):
         raise BadAnswer(f"the output's shape is {shape_text(shape)}, the schema says {shape_text(schema.shape)}")
     size = prod(shape)
     if size == 0 or tensor.values.size != size * rows:
@@ -113,6 +116,11 @@ def _matrix_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bool) 
     if schema.labels and len(schema.labels) != size:
         raise BadAnswer(f"{len(schema.labels)} labels for {size} values")
     return tensor.values.reshape(rows, size)
+
+
+def fits_shape(wanted: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Whether an output of a row has the schema's shape; a dimension of one may stand before or behind."""
+    return shape in (wanted, (*wanted, 1), (1, *wanted))
 
 
 def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:

@@ -110,6 +110,8 @@ class Tensor:
     datatype: Datatype
     shape: tuple[int, ...]
     values: NDArray[Any]
+    name: str = ""
+    """The server's name of it; empty where the server gave none."""
 
 
 def join_rows(rows: Sequence[Row]) -> Row:

@@ -297,7 +297,7 @@ class _Batch:
         is_routed = facts["is_routed"] & ~is_hit & ~is_shared & ~is_early
         # A hurried call that fails and one that is answered meet no new entity, so the split does not depend on which.
         facts["is_compared"] &= ~is_hurried
-        is_new, is_new_in_role = self._meet_all(rows.entity, facts, rollouts)
+        is_new, is_new_in_role = self._meet_all(rows, facts, rollouts)
         # Stable: within a window the rows stay in their order.
         order = np.argsort(facts["tally"], kind="stable")
         borders = np.searchsorted(facts["tally"][order], np.arange(len(numbers) + 1))
@@ -385,30 +385,38 @@ class _Batch:
         return tally
 
     def _meet_all(
-        self, entities: NDArray[np.uint64], facts: NDArray[np.void], rollouts: Sequence[int]
+        self, rows: Columns, facts: NDArray[np.void], rollouts: Sequence[int]
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which rows meet an entity that is new to their rollout, and which one that is new in their role."""
-        is_new, is_new_in_role = np.zeros((2, entities.size), np.bool_)
+        is_new, is_new_in_role = np.zeros((2, rows.entity.size), np.bool_)
         rollout = np.where(facts["is_compared"], facts["rollout"], _NO_ROLLOUT)
         # By their first rows: of too many rollouts the builder keeps those that it met last.
         for number in dict.fromkeys(rollout[rollout != _NO_ROLLOUT].tolist()):
             there = np.flatnonzero(rollout == number)
             is_new[there], is_new_in_role[there] = self._meet_many(
-                rollouts[number], entities[there], facts["is_challenger"][there]
+                rollouts[number], rows.entity[there], facts["is_challenger"][there], rows.is_drawn[there]
             )
         return is_new, is_new_in_role
 
     def _meet_many(
-        self, rollout_id: int, entities: NDArray[np.uint64], is_challenger: NDArray[np.bool_]
+        self,
+        rollout_id: int,
+        entities: NDArray[np.uint64],
+        is_challenger: NDArray[np.bool_],
+        is_drawn: NDArray[np.bool_],
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return which entities, in the order they were met, are new to the rollout, and which in their role."""
+        """Return which entities, in the order they were met, are new to the rollout, and which in their role.
+
+        Those that were drawn for one call never come back, and would fill the memory of those that do.
+        """
         # What is asked one by one for each entity: its hash, then for a challenger's the one that stands for that.
         is_asked = np.column_stack((np.ones(entities.size, np.bool_), is_challenger))
         hashes, first = np.unique(
             np.column_stack((entities, entities ^ np.uint64(_AS_CHALLENGER)))[is_asked], return_index=True
         )
         is_fresh = ~self._builder.have_seen(rollout_id, hashes)
-        self.fresh.setdefault(rollout_id, set()).update(hashes[is_fresh].tolist())
+        stays = ~np.column_stack((is_drawn, is_drawn))[is_asked][first]
+        self.fresh.setdefault(rollout_id, set()).update(hashes[is_fresh & stays].tolist())
         answers = np.zeros(np.count_nonzero(is_asked), np.bool_)
         answers[first[is_fresh]] = True
         is_new = np.zeros(is_asked.shape, np.bool_)

@@ -54,6 +54,7 @@ def read_records(records: RowRecords, texts: Sequence[bytes], columns: Sequence[
         deadline_us=rows["deadline_us"].copy(),
         slices=slices,
         slices_of=slices_of,
+        is_drawn=rows["is_drawn"] != 0,
         unreadable_rows=unreadable_rows,
     )
 

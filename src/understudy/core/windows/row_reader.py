@@ -111,6 +111,8 @@ class Columns(NamedTuple):
     """The slices of calls as rows have them, in the order of their first rows; the first ones are none."""
     slices_of: NDArray[np.intp]
     """Those of each row: a place in ``slices``."""
+    is_drawn: NDArray[np.bool_]
+    """Whether the entity was made for the call, which the text does not say."""
     unreadable_rows: int
     """Rows that were left out: with a field too few, or a number that is none."""
 
@@ -156,6 +158,7 @@ def read_columns(rows: Sequence[bytes], layout: Layout) -> Columns | None:
         deadline_us=deadline_us,
         slices=list(slices),
         slices_of=slices_of,
+        is_drawn=np.zeros(group.size, np.bool_),
         unreadable_rows=len(rows) - group.size,
     )
 

@@ -231,7 +231,7 @@ def window_from_json(key: WindowKey, text: str | bytes) -> Window:
         slices = slices_from_rows(document.get("slices", ()), _MAX_LOG_LATENCY * MICRO)
         fields: Mapping[str, Any] = counts | histograms | {"slices": slices}
         return Window(key=key, **fields, buckets=_buckets(document.get("buckets", ())))
-    except (AttributeError, TypeError, IndexError, ValueError, OverflowError) as problem:
+    except (AttributeError, TypeError, LookupError, ValueError, OverflowError) as problem:
         raise ValueError(f"not a window: {problem}") from problem
 
 

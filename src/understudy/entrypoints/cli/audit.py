@@ -1,4 +1,4 @@
-"""``understudy audit``: which actor changed which policy, version, endpoint or key."""
+"""``understudy audit``: which actor changed which policy, version, endpoint, key or subscription."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ def list_audit(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the latest changes of policies, versions, endpoints and keys, by whatever way: those in plain SQL too."""
+    """List the latest changes of policies, versions, endpoints, keys and subscriptions, those in plain SQL too."""
 
     async def read(registry: Registry) -> tuple[list[AuditEntry], dict[int, str]]:
         labels = {version.id: version.version for version in await registry.list_versions(model)}
@@ -51,13 +51,20 @@ def _listing(entries: list[AuditEntry], labels: Mapping[int, str], *, utc: bool)
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column(overflow="fold")
     for entry in entries:
-        head = Text().append(entry.model_name or f"key {entry.subject_id}", "bold").append(_place(entry))
+        head = Text().append(name_of_changed(entry), "bold").append(_place(entry))
         head.append(f"  {entry.actor} via {entry.via}", "cyan")
         head.append(f"\n{change_text(entry, labels)}")
         if entry.reason:
             head.append(f"\n“{entry.reason}”", "dim")
         grid.add_row(when_words(entry.changed_at, utc=utc), head)
     return grid
+
+
+def name_of_changed(entry: AuditEntry) -> str:
+    """Return what an entry is of: a model, or what is no model's, by itself."""
+    if entry.subject in (AuditSubject.KEY, AuditSubject.SUBSCRIPTION):
+        return f"{entry.subject} {entry.subject_id}"
+    return str(entry.model_name)
 
 
 def _place(entry: AuditEntry) -> str:
@@ -84,6 +91,8 @@ def _registry_text(entry: AuditEntry) -> str:
     named = f"endpoint {whole.get('target')}" if entry.subject is AuditSubject.ENDPOINT else entry.subject.value
     if entry.action == "delete":
         return f"{named} removed"
+    if entry.action == "insert" and entry.subject is AuditSubject.SUBSCRIPTION:
+        return f"{named} added for the receiver {whole.get('receiver')}"
     if entry.action == "insert":
         scopes = f" with the scopes {', '.join(whole['scopes'])}" if "scopes" in whole else ""
         return f"{named} added{scopes}"

@@ -29,6 +29,8 @@ class GrowingTable(StrEnum):
     """Of versions; a policy's own row holds its generation and stays."""
     WARM_UPS = "WarmUpRequest"
     """With their answers."""
+    NOTIFICATIONS = "Notification"
+    """Those that were delivered or given up."""
 
 
 class RetentionStore(Protocol):

@@ -157,6 +157,7 @@ class AuditSubject(StrEnum):
     VERSION = "version"
     ENDPOINT = "endpoint"
     KEY = "key"
+    SUBSCRIPTION = "subscription"
 
 
 class AuditEntry(NamedTuple):
@@ -169,7 +170,7 @@ class AuditEntry(NamedTuple):
     id: int
     """Unique among policies, and among everything else."""
     model_name: str | None
-    """``None`` for a key."""
+    """``None`` for a key, and for a subscription to all models."""
     generation: int | None
     """Of the policy; ``None`` for anything else."""
     changed_at: datetime
@@ -181,7 +182,7 @@ class AuditEntry(NamedTuple):
     after: Mapping[str, Any] | None
     subject: AuditSubject
     subject_id: str | None
-    """The id of the row that changed; of a policy its model."""
+    """The id of the row that changed; of a policy its model, of a subscription its name."""
     version: str | None
     """The label of the version that changed, or whose endpoint did."""
 

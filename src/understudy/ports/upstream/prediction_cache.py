@@ -4,7 +4,10 @@ from typing import Protocol
 
 
 class PredictionCache(Protocol):
-    """Answers by ``infer:{version_id}:{sha256}``. Never raises: a cache that is down only misses."""
+    """Answers by ``infer:{version_id}:{sha256}``, those with the server's own output by ``infer:output:…``.
+
+    Never raises: a cache that is down only misses.
+    """
 
     async def get(self, key: str) -> bytes | None:
         """Return the stored value, or ``None``; within the adapter's own short time-out."""

@@ -84,6 +84,18 @@ class RateLimiter:
         # Charged whatever is left: the debt may be that of this batch's own body.
         self._take(("bytes", caller), more * ROW_BYTES, allowance.bytes_per_second, now, needed=-inf)
 
+    def charge_bytes(self, key: ApiKey | None, more: int, now: float) -> None:
+        """Charge bytes beside those that :meth:`charge` knew of; the call goes on, and the next ones wait.
+
+        Args:
+            key: As of :meth:`charge`.
+            more: Bytes; below 1 nothing is charged.
+            now: The monotonic clock, in seconds.
+        """
+        allowance = self._allowance_of(key)
+        if allowance is not None and more > 0:
+            self._take(("bytes", _caller_of(key)), more, allowance.bytes_per_second, now, needed=-inf)
+
     def __len__(self) -> int:
         """Return how many buckets there are."""
         return len(self._buckets)

@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
+from operator import attrgetter
 
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.outputs import predictions_of
+from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.row_output import row_outputs_of
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
@@ -19,6 +21,7 @@ MAX_PART_CALLS = 16
 INLINE_VALUES = 65_536
 """Of an answer that becomes predictions on the event loop, in some 10 ms; the millions that fit into a message take up
 to 0.3 s, in a thread (measured)."""
+_KEEPS_OUTPUT = attrgetter("keeps_output")
 
 
 class BatchInference:
@@ -50,11 +53,10 @@ class BatchInference:
         """Answer rows by one call, or return its error, which the rows have then; a refusal may be one row's alone."""
         try:
             tensor = await self._infer([waiting.row for waiting in batch], max([waiting.deadline for waiting in batch]))
-            about = (self._output_schema, tensor, len(batch))
             if tensor.values.size <= INLINE_VALUES:
-                predictions = predictions_of(*about, batch=self._batches)
+                predictions = self._predictions_of(batch, tensor)
             else:
-                predictions = await asyncio.to_thread(predictions_of, *about, batch=self._batches)
+                predictions = await asyncio.to_thread(self._predictions_of, batch, tensor)
         except BadAnswer as problem:
             return problem
         except ServingError as problem:
@@ -64,6 +66,22 @@ class BatchInference:
         for waiting, prediction in zip(batch, predictions, strict=True):
             waiting.end(prediction, now)
         return None
+
+    def _predictions_of(self, batch: list[WaitingRow], tensor: Tensor) -> list[Prediction | BadAnswer]:
+        """Return the prediction of each row, with its output where it keeps that; raises as :func:`predictions_of`."""
+        found = predictions_of(self._output_schema, tensor, len(batch), batch=self._batches)
+        if not any(map(_KEEPS_OUTPUT, batch)):
+            return found
+        places = [
+            place
+            for place, (waiting, prediction) in enumerate(zip(batch, found, strict=True))
+            if waiting.keeps_output and isinstance(prediction, Prediction)
+        ]
+        for place, output in zip(places, row_outputs_of(tensor, places, batch=self._batches), strict=True):
+            prediction = found[place]
+            assert isinstance(prediction, Prediction)
+            found[place] = output if isinstance(output, BadAnswer) else prediction.but(output=output)
+        return found
 
     async def _ask_in_parts(self, refused: list[WaitingRow], problem: BadAnswer) -> None:
         """Ask again in parts, side by side, until each row that spoils a call is alone: only such a row fails.

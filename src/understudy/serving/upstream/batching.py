@@ -107,8 +107,8 @@ class BatchingCaller:
         """Rows that wait, and calls in flight, those of blocks included."""
         return len(self._come) + len(self._queue) + len(self._calls) + self._blocks
 
-    async def call(self, row: Row, deadline: float) -> Prediction:
-        """Return the prediction for one row.
+    async def call(self, row: Row, deadline: float, *, keeps_output: bool = False) -> Prediction:
+        """Return the prediction for one row, with the server's own output if it ``keeps_output``.
 
         Raises:
             BackendUnavailable, DeadlineExceeded, BadAnswer: As the backend, for this row alone.
@@ -116,7 +116,12 @@ class BatchingCaller:
         """
         answer: asyncio.Future[Prediction] = asyncio.get_running_loop().create_future()
         waiting = WaitingRow(
-            row=row, deadline=deadline, since=self._now(), take=partial(_set, answer), span=CURRENT.get()
+            row=row,
+            deadline=deadline,
+            since=self._now(),
+            take=partial(_set, answer),
+            span=CURRENT.get(),
+            keeps_output=keeps_output,
         )
         self._come.add(waiting)
         try:

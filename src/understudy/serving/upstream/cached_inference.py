@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from understudy.core.requests.rank import AssembledTreatments, Ranking
 from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.cached_output import decode_with_output, encode_with_output, is_cacheable_output
 from understudy.core.schema.outputs import Origin, Prediction, decode_cached, encode_cached, is_cacheable
-from understudy.core.schema.schema import Assembled
+from understudy.core.schema.schema import Assembled, OutputSchema
 from understudy.errors import DeadlineExceeded
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.upstream.prediction_cache import LocalCache, PredictionCache
@@ -27,6 +29,19 @@ class CacheResult(StrEnum):
     BYPASS = "bypass"
     TOO_LARGE = "too-large"
     """A miss whose answer no cache takes."""
+
+
+class _Form(NamedTuple):
+    """What is kept of an answer, under a name that begins with ``prefix``."""
+
+    prefix: str
+    fits: Callable[[Prediction], bool]
+    encode: Callable[[Origin, Prediction], bytes]
+    decode: Callable[[OutputSchema, Origin, bytes], Prediction | None]
+
+
+_PLAIN = _Form("infer", is_cacheable, encode_cached, decode_cached)
+_WITH_OUTPUT = _Form("infer:output", is_cacheable_output, encode_with_output, decode_with_output)
 
 
 class CachedInference:
@@ -61,14 +76,15 @@ class CachedInference:
         """Whether a cache is asked before the version is."""
         return version.caches and self._has_cache
 
-    def hit(self, version: ModelVersion, assembled: Assembled) -> Prediction | None:
+    def hit(self, version: ModelVersion, assembled: Assembled, *, keeps_output: bool = False) -> Prediction | None:
         """Return what is cached in this process, and count it; ``None`` leaves everything to :meth:`infer`."""
         if self._memory_cache is None or not version.caches:
             return None
-        value = self._memory_cache.peek(_key_of(version, assembled))
+        form = _WITH_OUTPUT if keeps_output else _PLAIN
+        value = self._memory_cache.peek(_key_of(form, version, assembled))
         if value is None:
             return None
-        found = decode_cached(version.output_schema, _origin_of(version, assembled), value)
+        found = form.decode(version.output_schema, _origin_of(version, assembled), value)
         if found is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
         return found
@@ -82,9 +98,16 @@ class CachedInference:
         self._backends.of(version).submit(rows)
 
     async def infer(
-        self, version: ModelVersion, assembled: Assembled | AssembledTreatments, deadline: float
+        self,
+        version: ModelVersion,
+        assembled: Assembled | AssembledTreatments,
+        deadline: float,
+        *,
+        keeps_output: bool = False,
     ) -> tuple[Prediction | Ranking, CacheResult]:
         """Return the version's prediction for this input, or its ranking of these treatments; that is never cached.
+
+        A prediction that ``keeps_output`` has the server's own values with it, and entries of its own in the caches.
 
         Raises:
             BackendUnavailable, BadAnswer, Overloaded: As the version's caller.
@@ -94,44 +117,46 @@ class CachedInference:
             tensor = await self._backends.of(version).call_block(assembled.block, deadline)
             return assembled.ranking_of(version.output_schema, tensor), CacheResult.BYPASS
         if not self.looks_up(version):
-            return await self._backends.of(version).call(assembled.row, deadline), CacheResult.BYPASS
+            caller = self._backends.of(version)
+            return await caller.call(assembled.row, deadline, keeps_output=keeps_output), CacheResult.BYPASS
         try:
             async with asyncio.timeout(deadline - self._now()):
-                return await self._through_cache(version, assembled, deadline)
+                return await self._through_cache(version, assembled, deadline, _WITH_OUTPUT if keeps_output else _PLAIN)
         except TimeoutError:
             raise DeadlineExceeded("upstream") from None
 
     async def _through_cache(
-        self, version: ModelVersion, assembled: Assembled, deadline: float
+        self, version: ModelVersion, assembled: Assembled, deadline: float, form: _Form
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction; concurrent misses ask the model servers once."""
-        key = _key_of(version, assembled)
+        key = _key_of(form, version, assembled)
         origin = _origin_of(version, assembled)
-        cached = await self._cached(version, key, origin)
+        cached = await self._cached(version, key, origin, form)
         if cached is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
             return cached, CacheResult.HIT
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
         prediction, made = await self._flights.run(
-            key, lambda: self._backends.of(version).call(assembled.row, deadline)
+            key,
+            lambda: self._backends.of(version).call(assembled.row, deadline, keeps_output=form is _WITH_OUTPUT),
         )
-        if not is_cacheable(prediction):
+        if not form.fits(prediction):
             return prediction, CacheResult.TOO_LARGE
         if made:
-            await self._store(version, key, encode_cached(origin, prediction))
+            await self._store(version, key, form.encode(origin, prediction))
         return prediction, CacheResult.MISS
 
-    async def _cached(self, version: ModelVersion, key: str, origin: Origin) -> Prediction | None:
+    async def _cached(self, version: ModelVersion, key: str, origin: Origin, form: _Form) -> Prediction | None:
         if self._memory_cache is not None:
             value = self._memory_cache.peek(key)
             if value is not None:
-                return decode_cached(version.output_schema, origin, value)
+                return form.decode(version.output_schema, origin, value)
         if self._shared_cache is None:
             return None
         value = await self._shared_cache.get(key)
         if value is None:
             return None
-        found = decode_cached(version.output_schema, origin, value)
+        found = form.decode(version.output_schema, origin, value)
         if found is not None and self._memory_cache is not None:
             await self._memory_cache.set(key, value, min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS))
         return found
@@ -147,5 +172,5 @@ def _origin_of(version: ModelVersion, assembled: Assembled) -> Origin:
     return Origin(version.id, version.answer_digest, assembled.digest)
 
 
-def _key_of(version: ModelVersion, assembled: Assembled) -> str:
-    return f"infer:{version.id}:{assembled.digest}"
+def _key_of(form: _Form, version: ModelVersion, assembled: Assembled) -> str:
+    return f"{form.prefix}:{version.id}:{assembled.digest}"

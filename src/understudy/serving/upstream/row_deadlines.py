@@ -38,6 +38,8 @@ class WaitingRow(Slotted, kw_only=True):
     deadline: float = 0.0
     since: float = 0.0
     """From when on it waits."""
+    keeps_output: bool = False
+    """Whether its prediction has the server's own output with it."""
     take: Callable[[Any], None] | None = None
     """Takes it when it is over; called once, from the event loop, and raises nothing. ``None`` once it is over."""
     span: Span | None = None

@@ -21,6 +21,7 @@ def test_a_change_of_a_policy_names_what_changed_with_versions_by_their_labels()
 
     assert policy_change(before, after, LABELS) == "policy changed: champion 6 → 7, challenger_weight 0 → 10"
     assert policy_change(before, None, LABELS) == "policy deleted"
+    assert policy_change(before, before, LABELS) == "policy changed"
     assert policy_change(None, {"champion_version": 1}, LABELS).startswith("policy made: champion none → 6")
 
 

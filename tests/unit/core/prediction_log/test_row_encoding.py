@@ -51,6 +51,7 @@ def test_a_record_has_the_facts_of_its_row():
         "latency_us": 12_999,
         "deadline_us": 250_000,
         "is_sliced": 0,
+        "is_drawn": 0,
     }
 
 
@@ -59,6 +60,13 @@ def test_what_a_row_does_not_have_is_zero_and_its_score_nan():
 
     assert isnan(record["score"])
     assert [record[name] for name in ("rollout_id", "deadline_us", "is_hit", "is_out_of_time")] == [0, 0, 0, 0]
+
+
+def test_that_an_entity_was_made_for_the_call_stands_in_the_record_alone():
+    drawn = a_row()._replace(is_drawn=True)
+
+    assert record_of(drawn)["is_drawn"] == 1
+    assert encode_line(drawn) == encode_line(a_row())
 
 
 @pytest.mark.parametrize(("code", "expected"), [("E504", 1), ("E503", 0), (None, 0)])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.requests.predict import parse_predict, parse_predict_batch
+from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch
 from understudy.core.requests.strict_json import MAX_DEPTH, parse
 from understudy.errors import BatchInvalid, EntityIdInvalid, InputInvalid, MalformedBody
 
@@ -76,7 +76,7 @@ def test_what_only_looks_suspicious_is_accepted(body):
 def test_a_predict_request_is_read():
     request = parse_predict(b'{"entity_id":"c:42","inputs":{"age":41},"category":"vip"}')
 
-    assert request == ("c:42", {"age": 41}, "vip")
+    assert request == PredictRequest("c:42", {"age": 41}, "vip")
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_body_that_is_no_object_is_malformed():
 def test_a_batch_keeps_its_good_members():
     good, bad, worse = parse_predict_batch(b'{"entities":[{"entity_id":"a","inputs":{}},{"inputs":{}},7]}')
 
-    assert good == ("a", {}, None)
+    assert good == PredictRequest("a", {})
     assert isinstance(bad, EntityIdInvalid)
     assert isinstance(worse, MalformedBody)
 

@@ -9,9 +9,12 @@ from spooled_rows import a_row, records_of
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.prediction_log.row_record import FIELDS, NO_RECORDS, RowRecords
+from understudy.core.prediction_log.spool_format import encode_header, encode_row, read_frames, read_header
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import Reason
 from understudy.core.windows.builder import Staged, WindowBuilder
+from understudy.core.windows.record_reader import read_records
+from understudy.core.windows.row_reader import layout_of, read_columns
 from understudy.core.windows.window import window_to_json
 
 START = 1_763_661_000
@@ -91,6 +94,53 @@ def test_where_a_field_is_missing_the_text_is_read():
     assert texts(staged) == texts(staged_by(rows, NO_RECORDS))
 
 
+BEFORE_DRAWN = (
+    *(("model_version_id", "<i8"), ("assigned_version_id", "<i8"), ("policy_generation", "<i8"), ("rollout_id", "<i8")),
+    *(("role", "u1"), ("reason", "u1"), ("second", "<i8"), ("status", "u1"), ("is_hit", "u1")),
+    *(("is_out_of_time", "u1"), ("entity_hash", "<u8"), ("score", "<f8"), ("latency_us", "<i8")),
+    *(("deadline_us", "<i8"), ("is_sliced", "u1")),
+)
+"""The fields as they were written and read before ``is_drawn`` came (ADR 106): while proxies are replaced, each
+release finds segments of the other in the spool."""
+
+
+DRAWN = [
+    a_row(1),
+    a_row(2)._replace(entity_id="call:ada", is_drawn=True, rollout_id=7, role=Role.CHALLENGER, model_version_id=2),
+    a_row(3)._replace(is_drawn=True, error_code="E504", status=Status.FALLBACK, deadline_us=250_000, slices=b"{}"),
+]
+
+
+def test_a_segment_from_before_entities_were_drawn_is_read_from_its_text_and_none_of_its_entities_is():
+    layout = layout_of(COLUMNS)
+    assert layout is not None
+    columns = read_columns([encode_line(row) for row in DRAWN], layout)
+
+    assert columns is not None
+    assert read_records(changed(records_of(DRAWN), BEFORE_DRAWN), [], COLUMNS) is None
+    assert columns.is_drawn.tolist() == [False] * len(DRAWN)
+    assert texts(staged_by(DRAWN, changed(records_of(DRAWN), BEFORE_DRAWN))) == texts(
+        staged_by([row._replace(is_drawn=False) for row in DRAWN], NO_RECORDS)
+    )
+
+
+def test_a_reader_from_before_entities_were_drawn_finds_all_of_its_fields_in_a_segment_of_now():
+    segment = encode_header() + b"".join(map(encode_row, DRAWN))
+
+    found = read_header(segment)
+    assert found is not None
+    header, end = found
+    frames = read_frames(segment, header.fields, end)
+    rows = RowRecords(header.fields, b"".join(frames.records)).array()
+
+    assert header.format == 2
+    assert frames.lines == [encode_line(row._replace(is_drawn=False)) for row in DRAWN]
+    assert set(BEFORE_DRAWN) < set(header.fields)
+    assert rows["entity_hash"].tolist() == records_of(DRAWN).array()["entity_hash"].tolist()
+    assert rows["latency_us"].tolist() == [12_999] * len(DRAWN)
+    assert rows["model_version_id"].tolist() == [1, 2, 1]
+
+
 @pytest.mark.parametrize(("name", "value"), [("role", 9), ("reason", 9), ("latency_us", -1), ("deadline_us", -1)])
 def test_a_record_that_this_release_does_not_write_is_unreadable_and_the_others_are_not(name, value):
     rows = [a_row(number) for number in range(3)]
@@ -105,3 +155,17 @@ def test_a_record_that_this_release_does_not_write_is_unreadable_and_the_others_
 
 def test_no_row_has_no_window():
     assert staged_by([], records_of([])).windows == ()
+
+
+def test_an_entity_that_was_made_for_one_call_is_new_each_time_and_no_later_one_is_taken_for_it():
+    builder = WindowBuilder("shipper-1")
+    calls = [a_row(number)._replace(rollout_id=7, entity_id="call:ada", is_drawn=True) for number in (1, 2)]
+    named = a_row(3)._replace(rollout_id=7, entity_id="call:ada")
+
+    found = []
+    for row in (*calls, named, named):
+        staged = builder.stage([encode_line(row)], COLUMNS, slow_us_of, records_of([row]))
+        builder.commit(staged)
+        found.append(staged.windows[0].new_entities)
+
+    assert [after - before for before, after in zip([0, *found], found, strict=False)] == [1, 1, 1, 0]

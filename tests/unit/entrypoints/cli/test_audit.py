@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from understudy.entrypoints.cli.audit import change_text
+from understudy.entrypoints.cli.audit import change_text, name_of_changed
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 ENDPOINT, KEY, VERSION = AuditSubject.ENDPOINT, AuditSubject.KEY, AuditSubject.VERSION
+SUBSCRIPTION = AuditSubject.SUBSCRIPTION
 
 
 @pytest.mark.parametrize(
@@ -22,6 +23,9 @@ ENDPOINT, KEY, VERSION = AuditSubject.ENDPOINT, AuditSubject.KEY, AuditSubject.V
         (VERSION, "update", {"metrics": None}, {"metrics": {"auc": 1}}, "version: metrics - → {…}"),
         (VERSION, "insert", None, {"artifact_path": "s3://m"}, "version added"),
         (KEY, "insert", None, {"scopes": ["predict:visits", "read"]}, "key added with the scopes predict:visits, read"),
+        (SUBSCRIPTION, "insert", None, {"receiver": "chat"}, "subscription added for the receiver chat"),
+        (SUBSCRIPTION, "delete", {"receiver": "chat"}, None, "subscription removed"),
+        (SUBSCRIPTION, "update", {"kinds": []}, {"kinds": ["drift"]}, "subscription: kinds [] → ['drift']"),
         (KEY, "update", {"note": "a"}, {"note": "b" * 99}, f"key: note a → {'b' * 59}…"),
     ],
 )
@@ -30,3 +34,18 @@ def test_what_changed_is_said_in_one_line(subject, action, before: dict[str, Any
     entry = AuditEntry(1, model, None, NOON, "kim", "psql", None, action, before, after, subject, "7", "1")
 
     assert change_text(entry, {}) == said
+
+
+@pytest.mark.parametrize(
+    ("subject", "model", "named"),
+    [
+        (VERSION, "visits", "visits"),
+        (KEY, None, "key 7"),
+        (SUBSCRIPTION, None, "subscription 7"),
+        (SUBSCRIPTION, "visits", "subscription 7"),
+    ],
+)
+def test_what_has_no_model_is_named_by_itself(subject, model, named):
+    entry = AuditEntry(1, model, None, NOON, "kim", "psql", None, "insert", None, {}, subject, "7", None)
+
+    assert name_of_changed(entry) == named

@@ -84,6 +84,10 @@ diff -f policy.yaml
 key create --scope read
 key list
 key revoke 0123456789abcdef
+subscription add ops --receiver ops-chat
+subscription list
+subscription test ops
+subscription remove ops
 doctor
 """
 """A call of every command that reads settings."""

@@ -139,6 +139,22 @@ def test_a_verdict_on_a_cold_server_comes_to_the_same_again_by_the_rules_that_ma
     assert verdicts == {Rules.TAILS: Verdict.ROLL_BACK, Rules.COLD: Verdict.HOLD}
 
 
+@pytest.mark.deep
+def test_a_rollback_for_a_latency_that_changed_within_a_step_comes_to_the_same_again():
+    late = World("turns slow", 333, latency_factor=2.0, onset_minute=300.0, entities=20_000)
+    strata, now = stratify(Traffic(late, 1).windows(0, 1_280, 10.0), 1), 308 * 60 + 5.0
+    stage = replace(STAGE, weight_percent=10.0, weights_percent={1: 10.0})
+    decision = judge(strata, POLICY, stage, now)
+    inputs = {"now": now, "stage": asdict(stage), "strata": strata_to_text(strata), "decision": decision.sentence}
+    rows = [row.to_json() for row in decision.evidence]
+
+    replay = judged(stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs))))
+
+    assert decision.verdict is Verdict.ROLL_BACK
+    assert [row.check.name for row in decision.evidence if row.state is CheckState.FAIL] == ["latency_change"]
+    assert replay == Replay(decision, agrees=True)
+
+
 def test_a_verdict_that_outcomes_held_comes_to_the_same_again():
     policy = CanaryPolicy(
         dwell_seconds=300,

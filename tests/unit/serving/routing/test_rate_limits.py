@@ -72,6 +72,18 @@ def test_a_batch_pays_for_each_of_its_members_and_is_not_refused_for_its_own_deb
     rate_limiter.charge(key, 0, 200.0)
 
 
+def test_bytes_that_are_known_later_are_a_debt_of_the_next_calls():
+    rate_limiter, key = RateLimiter(Allowance(bytes_per_second=1_000)), a_key("a")
+    rate_limiter.charge(key, 100, 0.0)
+
+    rate_limiter.charge_bytes(key, 60_000, 0.0)
+    rate_limiter.charge_bytes(key, -50, 0.0)
+
+    with pytest.raises(QuotaExceeded) as refused:
+        rate_limiter.charge(key, 0, 0.0)
+    assert refused.value.retry_after_seconds == pytest.approx((60_000 + 100 + 512 - 10_000) / 1_000, abs=2)
+
+
 def test_batches_that_came_together_share_one_burst():
     rate_limiter, key = RateLimiter(Allowance(calls_per_second=1)), a_key("a")
     for _ in range(int(BURST_SECONDS)):

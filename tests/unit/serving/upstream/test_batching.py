@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.tensors import Block, Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, InternalFault, Overloaded
 from understudy.serving.upstream.batch_inference import MAX_PART_CALLS, BatchInference
@@ -68,6 +69,19 @@ async def test_rows_of_one_turn_leave_together_and_a_busy_version_is_called_in_b
 
     assert answers == [float(n) for n in range(18)]
     assert [len(call) for call in backend.calls] == [8, 8, 2]
+
+
+async def test_only_a_row_that_keeps_its_output_has_it_whatever_shares_its_call():
+    backend = MemoryBackend(echo)
+    caller, deadline = a_caller(backend), time.monotonic() + 5
+
+    plain, kept = await asyncio.gather(
+        caller.call(row_of(1.0), deadline), caller.call(row_of(0.1), deadline, keeps_output=True)
+    )
+
+    assert plain.output is None
+    assert kept.output == RowOutput("", Datatype.FP32, (1,), struct.pack("<f", 0.1))
+    assert len(backend.calls) == 1
 
 
 def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
@@ -272,23 +286,37 @@ def block_of(*values: float) -> Block:
     return Block((b"".join(row_of(value)[0] for value in values),), ((len(values), 2),))
 
 
+class _HoldingRows(MemoryBackend):
+    """Answers blocks at once, and rows when ``rows_may_end`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__(echo)
+        self.row_came, self.rows_may_end = asyncio.Event(), asyncio.Event()
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        self.row_came.set()
+        await self.rows_may_end.wait()
+        return await super().infer(rows, timeout_seconds)
+
+
 async def test_a_block_of_rows_is_a_call_of_its_own_that_waits_for_none():
-    backend = MemoryBackend(echo, delay_seconds=0.01)
-    caller = a_caller(backend, concurrency=1, gap_seconds=30.0)
-    deadline = time.monotonic() + 5
-    rows = []
-    for value in (1, 2):
-        rows.append(asyncio.ensure_future(caller.call(row_of(value), deadline)))
-        for _ in range(3):  # the row is queued, then sent at the end of that turn
-            await asyncio.sleep(0)
+    backend = _HoldingRows()
+    caller, deadline = a_caller(backend, concurrency=1), time.monotonic() + 30
+    sent = asyncio.ensure_future(caller.call(row_of(1), deadline))
+    await backend.row_came.wait()
+    waiting = asyncio.ensure_future(caller.call(row_of(2), deadline))
+    await asyncio.sleep(0)  # its task begins
+    assert caller.rows_under_way == 2
 
     tensor = await caller.call_block(block_of(7, 8, 9), deadline)
 
     assert tensor.values.tolist() == [7, 8, 9]
-    assert not rows[1].done()
-    assert sorted(len(call) for call in backend.calls) == [1, 3]
-    rows[1].cancel()
-    await rows[0]
+    assert [len(call) for call in backend.calls] == [3]
+    assert not sent.done()
+    assert not waiting.done()
+    backend.rows_may_end.set()
+    assert [(await row).score for row in (sent, waiting)] == [1, 2]
+    assert [len(call) for call in backend.calls] == [3, 1, 1]
 
 
 async def test_only_so_many_blocks_are_under_way_and_all_are_counted():

@@ -59,6 +59,9 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_monitor', 'SELECT', 'ModelServer, VersionLoading, LoadedVersion'),
     ('understudy_monitor', 'SELECT, INSERT, UPDATE, DELETE', 'Placement'),
     ('understudy_monitor', 'INSERT, UPDATE', 'PredictionMetric, DriftHour, AlertOutbox, MonitorLease'),
+    -- Notifications are written by triggers; the monitor delivers them, and says what came of it.
+    ('understudy_monitor', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
+    ('understudy_monitor', 'UPDATE (next_attempt_at, attempts, last_error, delivered_at)', 'Notification'),
     ('understudy_monitor', 'USAGE', 'SEQUENCE rolloutevent_id_seq, alertoutbox_id_seq, warmuprequest_id_seq'),
     ('understudy_monitor', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ), understudy_drop_silent_servers()'),
     -- The agent beside a model server: it carries placements out, and says what is loaded. Endpoints it adds and takes back by
@@ -90,6 +93,11 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_engineer', 'SELECT, INSERT, UPDATE', 'VersionLoading'),
     -- What file a policy was applied from; who and when is the trigger's.
     ('understudy_engineer', 'SELECT, INSERT (model_name, path, document), UPDATE (path, document)', 'PolicyFile'),
+    ('understudy_engineer', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
+    ('understudy_engineer', 'INSERT (name, receiver, format, model_name, kinds, severity), '
+        'UPDATE (receiver, format, model_name, kinds, severity), DELETE', 'Subscription'),
+    ('understudy_engineer', 'USAGE', 'SEQUENCE subscription_id_seq'),
+    ('understudy_engineer', 'EXECUTE', 'FUNCTION understudy_test_subscription(TEXT)'),
     ('understudy_engineer', 'USAGE', 'SEQUENCE modelversion_id_seq, modelendpoint_id_seq, rollout_id_seq, rolloutevent_id_seq, '
         'experiment_id_seq, warmuprequest_id_seq'),
     ('understudy_engineer', 'EXECUTE', 'FUNCTION understudy_ensure_partitions(INT, TIMESTAMPTZ)'),
@@ -119,6 +127,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'understudy_detach_archived(BIGINT), understudy_drop_archived(BIGINT), understudy_drop_due()'),
     ('understudy_retention', 'SELECT (id, finished_at), DELETE', 'EntityErasure'),
     ('understudy_retention', 'SELECT (id, deadline), DELETE', 'WarmUpRequest'),
+    ('understudy_retention', 'SELECT, DELETE', 'Notification, SubscriptionAudit'),
     -- A person who erases an entity, by functions alone: reads no row of the log and no outcome, and changes nothing else.
     ('understudy_eraser', 'SELECT', 'LogArchive, LogArchiveFile, EntityErasureFile, alembic_version'),
     ('understudy_eraser', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
@@ -142,6 +151,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'files, outcomes, dead_letters)', 'EntityErasure'),
     ('understudy_reader', 'SELECT', 'WarmUpRequest, WarmUpAnswer'),
     ('understudy_reader', 'SELECT', 'ModelServer, VersionLoading, Placement, LoadedVersion, AgentLease, PolicyFile'),
+    ('understudy_reader', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
         'revoked_at)', 'ApiKey')
 $$;

@@ -4,7 +4,7 @@ from understudy.adapters.migrations.losses import Loss
 from understudy.adapters.migrations.script import run_script
 
 revision = "0032"
-down_revision = "0030"
+down_revision = "0031"
 
 # What the way down takes with it.
 LOSES = (Loss("PolicyFile", "which file each policy was applied from"),)

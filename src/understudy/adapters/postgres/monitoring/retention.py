@@ -79,6 +79,10 @@ _REGISTRY_AUDIT = f"""
     DELETE FROM registryaudit WHERE id = ANY (ARRAY(
         SELECT id FROM registryaudit WHERE changed_at < {_OLD} ORDER BY changed_at LIMIT $2))
 """  # noqa: S608 - constants
+_SUBSCRIPTION_AUDIT = f"""
+    DELETE FROM subscriptionaudit WHERE id = ANY (ARRAY(
+        SELECT id FROM subscriptionaudit WHERE changed_at < {_OLD} ORDER BY changed_at LIMIT $2))
+"""  # noqa: S608 - constants
 _ERASURES = f"""
     DELETE FROM entityerasure WHERE id = ANY (ARRAY(
         SELECT id FROM entityerasure WHERE finished_at < {_OLD} ORDER BY id LIMIT $2))
@@ -103,18 +107,26 @@ _WARM_UPS = f"""
     DELETE FROM warmuprequest WHERE id = ANY (ARRAY(
         SELECT id FROM warmuprequest WHERE deadline < {_OLD} ORDER BY deadline LIMIT $2))
 """  # noqa: S608 - constants
+# Neither is touched again, so no row is locked.
+_NOTIFICATIONS = f"""
+    DELETE FROM notification WHERE id = ANY (ARRAY(
+        SELECT id FROM notification
+        WHERE created_at < {_OLD} AND (delivered_at IS NOT NULL OR next_attempt_at = 'infinity')
+        ORDER BY created_at LIMIT $2))
+"""  # noqa: S608 - constants
 STATEMENTS: Mapping[GrowingTable, Sequence[str]] = {
     GrowingTable.ALERTS: (_ALERTS,),
     GrowingTable.OUTCOMES: (_OUTCOMES,),
     GrowingTable.ROLLOUT_EVENTS: (_EVENTS, _INPUTS_OF_EVENTS),
     GrowingTable.ROLLOUTS: (_ROLLOUTS,),
     GrowingTable.AUDIT: (_AUDIT,),
-    GrowingTable.REGISTRY_AUDIT: (_REGISTRY_AUDIT,),
+    GrowingTable.REGISTRY_AUDIT: (_REGISTRY_AUDIT, _SUBSCRIPTION_AUDIT),
     GrowingTable.ERASURES: (_ERASURES,),
     GrowingTable.DEAD_LETTERS: (_DEAD_LETTERS,),
     GrowingTable.SPOOL_OFFSETS: (_SPOOL_OFFSETS,),
     GrowingTable.POLICY_CHANGES: (_POLICY_CHANGES,),
     GrowingTable.WARM_UPS: (_WARM_UPS,),
+    GrowingTable.NOTIFICATIONS: (_NOTIFICATIONS,),
 }
 
 

@@ -18,9 +18,15 @@ _POLICIES = """
     WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2
 """
 _OTHERS = """
-    SELECT id, model_name, changed_at, actor, via, reason, action, before, after, subject, subject_id, version
-    FROM registryaudit
-    WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR subject = $3) ORDER BY id DESC LIMIT $2
+    (SELECT id, model_name, changed_at, actor, via, reason, action, before, after, subject, subject_id, version
+     FROM registryaudit
+     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR subject = $3) ORDER BY id DESC LIMIT $2)
+    UNION ALL
+    (SELECT id, model_name, changed_at, actor, via, reason, action, before, after, 'subscription', name, NULL
+     FROM subscriptionaudit
+     WHERE ($1::text IS NULL OR model_name = $1) AND coalesce($3, 'subscription') = 'subscription'
+     ORDER BY id DESC LIMIT $2)
+    ORDER BY id DESC LIMIT $2
 """
 
 

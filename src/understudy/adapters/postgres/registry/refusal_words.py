@@ -69,5 +69,22 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     "servingpolicy_weight_needs_challenger": Words(
         "a share needs a challenger that has it", "Name one (--challenger VERSION), or set the weight to 0."
     ),
+    "subscription_format_check": Words(
+        "format is cloudevents or slack", "slack is what incoming webhooks of Slack and of Mattermost take."
+    ),
+    "subscription_kinds_check": Words(
+        "kinds are families of events, such as rollout, or kinds of one, such as rollout.rolled_back",
+        "understudy subscription add --help names the families; leave kinds out for all events.",
+    ),
+    "subscription_name_check": Words(
+        "a subscription's name has 1 to 63 lower-case letters, digits, dots, dashes and underscores", "For example ops."
+    ),
+    "subscription_receiver_check": Words(
+        "a receiver's name has 1 to 63 lower-case letters, digits, dots, dashes and underscores, and is no address",
+        "Addresses are in UNDERSTUDY_RECEIVERS of the monitors, by such a name.",
+    ),
+    "subscription_severity_check": Words(
+        "severity is one of info, warning, error and critical", "info is for every event."
+    ),
 }
 """A test compares these with the constraints that the tables of the registry have."""

@@ -140,7 +140,7 @@ def start(
         await require_ready(warm_up_probe(settings, session.policies, proxies), model, version)
         first = prepared.plan.steps[0].weight_percent
         if not yes:
-            for words in prepared.forecast.warnings:
+            for words in (*prepared.forecast.warnings, *prepared.deadline_warnings):
                 typer.echo(f"! {words}", err=True)
         confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)

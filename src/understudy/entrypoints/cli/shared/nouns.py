@@ -45,6 +45,7 @@ GROUPS = {
     },
     "Account for": {
         "audit": "List who changed what, when and why.",
+        "subscription": "Tell receivers of events: CloudEvents, Slack's format.",
         "entity": "Erase an entity from all that is kept of it.",
     },
 }

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import cache, partial
@@ -23,6 +23,7 @@ from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
+from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, not_retired
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
@@ -33,6 +34,8 @@ from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
+from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
@@ -54,6 +57,7 @@ from understudy.errors import (
 from understudy.serving.background import end_tasks, run_forever
 from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.upstream.champion_health import NONE_ANSWERS
+from understudy.serving.upstream.version_readiness import VersionReadiness
 from understudy.settings import Settings
 
 LAST_CALLS_SECONDS = 1.0
@@ -68,6 +72,8 @@ class Proxy:
 
     parts: Parts
     handler: PredictHandler
+    dialects: DialectHandler
+    readiness: VersionReadiness
 
     def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
         self.settings = settings
@@ -99,6 +105,18 @@ class Proxy:
             )
             parts.in_flight = lambda: handler.in_flight
             self.parts, self.handler = parts, handler
+            self.readiness = VersionReadiness(parts.backends, time.monotonic)
+            self.dialects = DialectHandler(
+                handler,
+                parts.predictor,
+                snapshot=self.snapshot,
+                telemetry=parts.telemetry,
+                rules=Rules(
+                    settings.without_entity == "per_call", settings.named_version == "forced", settings.body_limit_bytes
+                ),
+                now=time.monotonic,
+                new_id=self.new_id,
+            )
             with closing(ControlHandler(parts.control)) as app.state.control:
                 overload = overload_manager(settings, parts.telemetry)
                 watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))
@@ -110,6 +128,16 @@ class Proxy:
                 }
                 await _last_calls(handler)
                 await end_tasks([watching])
+                await self.readiness.close()
+
+    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Return whether the proxy can answer calls, and its health as a document, by a request's ASGI scope."""
+        if LEAVING in scope.get("state", ()):
+            return False, DRAINING_DETAIL
+        feed = self.parts.feed
+        snapshot = feed.snapshot
+        found = NONE_ANSWERS if snapshot is None else await self.parts.champions.check(snapshot)
+        return readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
@@ -142,7 +170,8 @@ def create_app(
         return proxy.handler
 
     authorized = AuthorizationMiddleware(api, handler)
-    return RequestIdMiddleware(PredictRoute(authorized, handler, settings), handler, proxy.new_id)
+    dialects = DialectRoutes(authorized, proxy, settings)
+    return RequestIdMiddleware(PredictRoute(dialects, handler, settings), handler, proxy.new_id)
 
 
 def create_api(proxy: Proxy) -> FastAPI:
@@ -229,7 +258,11 @@ def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.get("/v1/models/{model}", **READ["get_model"])
     async def get_model(model: Name) -> Response:
-        return _json(model_detail(serving_policy_of(proxy.snapshot(), model)))
+        policy = serving_policy_of(proxy.snapshot(), model)
+        # KServe's and TensorFlow Serving's clients ask this path too: one document has what each of them reads.
+        states = status_document(policy, not_retired(policy))
+        ready = proxy.readiness.last_known(policy.champion)
+        return _json({**model_detail(policy), "name": model, "ready": ready, "model_version_status": states})
 
     @api.get("/v1/models/{model}/assignment", **READ["get_assignment"])
     async def get_assignment(model: Name, entity_id: str = "", category: str | None = None) -> Response:
@@ -256,12 +289,7 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/readyz", **READ["readyz"])
     @api.head("/readyz", include_in_schema=False)
     async def readyz(request: Request) -> Response:
-        if LEAVING in request.scope.get("state", ()):
-            return _json(DRAINING_DETAIL, 503)
-        feed = proxy.parts.feed
-        snapshot = feed.snapshot
-        found = NONE_ANSWERS if snapshot is None else await proxy.parts.champions.check(snapshot)
-        ready, detail = readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
+        ready, detail = await proxy.health(request.scope)
         return _json(detail, 200 if ready else 503)
 
 

@@ -65,7 +65,7 @@ _ROLLED_BACK = _document(
         "in_flight": {"7": 2},
     },
 )
-_Subject = Literal["policy", "version", "endpoint", "key"]
+_Subject = Literal["policy", "version", "endpoint", "key", "subscription"]
 """The values of ``AuditSubject``, written out: the schema of an enumeration is a reference, and to nothing here."""
 _AUDIT = _document(
     {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, list[Any]])}},
@@ -120,7 +120,9 @@ CONTROL: dict[str, dict[str, Any]] = {
         (*_WRITE, 409, 412, 428),
         PolicyChange,
     ),
-    "list_audit": _call("listAudit", "Changes of policies, versions, endpoints and keys, latest first", _AUDIT, _READ),
+    "list_audit": _call(
+        "listAudit", "Changes of policies, versions, endpoints, keys and subscriptions, latest first", _AUDIT, _READ
+    ),
     "report_ab": _call(
         "reportAb",
         "Whether the challenger is better",

@@ -64,16 +64,13 @@ class PredictRoute:
         else:
             await self._app(scope, receive, send)
             return
-        reply = await answer(http_call(scope, receive, self._settings), model_name)
-        write_whole: WriteWhole | None = scope.get(WRITE_WHOLE)
-        if write_whole is None or not write_whole(reply.status, _with_length(reply), reply.body):
-            await send_reply(send, reply)
+        await give(scope, send, await answer(http_call(scope, receive, self._settings), model_name))
 
 
 def http_call(scope: Scope, receive: Receive, settings: Settings) -> HttpCall:
     """Return a request in the form that the predict handler takes."""
     read = partial(read_body, receive, settings.body_limit_bytes, settings.receive_seconds, scope)
-    return HttpCall(scope["path"], scope["headers"], read)
+    return HttpCall(scope["path"], scope["headers"], read, partial(_hold, scope))
 
 
 async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: Mapping[str, Any] = _NO_SCOPE) -> bytes:
@@ -103,8 +100,7 @@ async def read_body(receive: Receive, limit_bytes: int, seconds: float, scope: M
     if first["type"] == "http.request" and not first.get("more_body"):
         body: bytes = first.get("body", b"")
         _check_size(len(body), limit_bytes)
-        if len(body) > SMALL_BYTES:
-            _held_body(scope).count(len(body))
+        _hold(scope, len(body))
         return body
     held = _held_body(scope)
     try:
@@ -145,6 +141,12 @@ def _held_body(scope: Mapping[str, Any]) -> HeldBody:
     return held
 
 
+def _hold(scope: Mapping[str, Any], size: int) -> None:
+    """Count bytes that a request holds beside its body, as a body that came whole."""
+    if size > SMALL_BYTES:
+        _held_body(scope).count(size)
+
+
 async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_bytes: int, held: HeldBody) -> bytes:
     while message["type"] == "http.request":
         piece, is_last = message.get("body", b""), not message.get("more_body")
@@ -164,6 +166,13 @@ async def _read_on(message: MutableMapping[str, Any], receive: Receive, limit_by
 def _check_size(size: int, limit_bytes: int) -> None:
     if size > limit_bytes:
         raise BodyTooLarge(f"the body is longer than {limit_bytes} bytes")
+
+
+async def give(scope: Scope, send: Send, reply: Reply) -> None:
+    """Send an answer whose headers are known to be valid: in one write where that is possible."""
+    write_whole: WriteWhole | None = scope.get(WRITE_WHOLE)
+    if write_whole is None or not write_whole(reply.status, _with_length(reply), reply.body):
+        await send_reply(send, reply)
 
 
 async def send_reply(send: Send, reply: Reply) -> None:

@@ -5,15 +5,18 @@ from http import HTTPStatus
 
 import structlog
 
+from understudy.entrypoints.proxy.api.dialect_routes import is_dialects
 from understudy.entrypoints.proxy.api.lingering_close import lingering
-from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, send_reply
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, canonical_path, send_reply
+from understudy.entrypoints.proxy.dialects.refusals import refusal
 from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.call_span import begin_span, end_span, route_of
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines
+from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.entrypoints.proxy.server.response_writer import IS_INCOMPLETE, IS_LOST, WRITE_WHOLE, WriteWhole
-from understudy.errors import InternalFault
+from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import Span, within
 
 _log = structlog.get_logger(__name__)
@@ -93,7 +96,7 @@ class RequestIdMiddleware:
             scope[WRITE_WHOLE] = _identified(scope[WRITE_WHOLE], identity)
         try:
             if HEAD_PROBLEM in scope:
-                await send_reply(send_identified, self._handler().refuse(scope[HEAD_PROBLEM], scope["path"]))
+                await send_reply(send_identified, self._refusal(scope[HEAD_PROBLEM], scope))
             else:
                 await self._app(scope, receive, send_identified)
         except Exception as defect:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
@@ -101,11 +104,19 @@ class RequestIdMiddleware:
                 return  # uvloop raises that when a connection is written to which was aborted: its caller reads nothing
             _log.exception("request.failed", request_id=request_id, path=scope["path"])
             if not started:
-                await send_reply(send_identified, self._handler().refuse(InternalFault(), scope["path"]))
+                await send_reply(send_identified, self._refusal(InternalFault(), scope))
         finally:
             scope.pop(IS_LOST, None)
             scope.pop(IS_INCOMPLETE, None)
             scope.pop(WRITE_WHOLE, None)  # both refer to the scope: a reference cycle, left to the garbage collector
+
+    def _refusal(self, problem: UnderstudyError, scope: Scope) -> Reply:
+        """Return what such a request is answered with, in the form of its path's protocol."""
+        handler, path = self._handler(), scope["path"]
+        if not is_dialects(scope["method"], canonical_path(scope["raw_path"])):
+            return handler.refuse(problem, path)
+        handler.count_refusal(problem)
+        return refusal(problem, path)
 
 
 def _identified(write_whole: WriteWhole, identity: list[tuple[bytes, bytes]]) -> WriteWhole:

@@ -22,6 +22,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.BodyInvalid: 422,
     errors.NotRankable: 409,
     errors.CrossSiteRequest: 403,
+    errors.NotOffered: 501,
     errors.UnknownModel: 404,
     errors.UnknownVersion: 404,
     errors.UnknownRoute: 404,

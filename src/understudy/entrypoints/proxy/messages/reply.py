@@ -1,11 +1,12 @@
 """A predict call and its reply as plain values: what the handlers take and return, whatever the transport."""
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from understudy.entrypoints.proxy.messages.headers import RawHeaders
 
-JSON = (b"content-type", b"application/json")
+Header: TypeAlias = tuple[bytes, bytes]
+JSON: Header = (b"content-type", b"application/json")
 
 
 class Reply(NamedTuple):
@@ -22,3 +23,5 @@ class HttpCall(NamedTuple):
     path: str
     headers: RawHeaders
     read_body: Callable[[], Awaitable[bytes]]
+    hold: Callable[[int], None]
+    """Counts bytes that were made of the body, as long as the request lasts; raises ``Overloaded`` without room."""

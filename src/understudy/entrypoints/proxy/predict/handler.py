@@ -138,7 +138,7 @@ class PredictHandler:
             body = await call.read_body()
             request = parse(body) if len(body) <= INLINE_BYTES else await self._parse_long(parse, body)
             answered = await self._predictor.predict(
-                model_name, request, timeout_seconds=self._left(options, arrived), forced_version=forced_version
+                model_name, request, timeout_seconds=self.time_left(options, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
             return self.refuse(problem, call.path)
@@ -168,7 +168,7 @@ class PredictHandler:
                     self._rate_limiter.charge(caller.key, content_length(fields.get(b"content-length")), arrived)
                 call.request = read_predict(call.body, caller.decoder)
                 if options.timeout_seconds is not None:
-                    call.timeout_seconds = self._left(options, arrived)
+                    call.timeout_seconds = self.time_left(options, arrived)
                 asked.append(call)
             except Exception as problem:  # noqa: BLE001 - it is answered E500, and logged
                 call.on_result(problem)
@@ -194,8 +194,8 @@ class PredictHandler:
             options = read_headers(dict(call.headers))
             self.admit(options, Scope.PREDICT, model_name)
             members = await self.body_pool.run(parse_predict_batch, await call.read_body())
-            self._charge_members(options, len(members) - 1)
-            left = self._left(options, arrived)
+            self.charge_members(options, len(members) - 1)
+            left = self.time_left(options, arrived)
             describe = partial(problem_of, path=call.path, places=Places())
             answers = await asyncio.gather(*(self._member(model_name, member, left, describe) for member in members))
         except UnderstudyError as problem:
@@ -240,19 +240,27 @@ class PredictHandler:
         keys = snapshot.keys if snapshot is not None else {}
         return models_of(scopes_of(keys, options.authorization, needs_key=self._needs_key), needed)
 
-    def _charge_members(self, options: RequestOptions, more: int) -> None:
+    def charge_members(self, options: RequestOptions, more: int) -> None:
         """Charge a batch's members but the first, which was charged when the batch was admitted."""
         self._rate_limiter.charge_members(key_of(self._snapshot(), options.authorization), more, self._now())
 
+    def charge_bytes(self, options: RequestOptions, more: int) -> None:
+        """Charge what a body is longer than the call that was admitted said."""
+        self._rate_limiter.charge_bytes(key_of(self._snapshot(), options.authorization), more, self._now())
+
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem before there is a route, so without a receipt."""
+        self.count_refusal(problem)
+        return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
+
+    def count_refusal(self, problem: UnderstudyError) -> None:
+        """Count a request that is answered with a problem before there is a route, and tell its span."""
         self._telemetry.count("http_requests_refused_total", problem.code)
-        status, span = status_of(problem), CURRENT.get()
-        if span is not None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        span = CURRENT.get()
+        if span is not None and status_of(problem) >= HTTPStatus.INTERNAL_SERVER_ERROR:
             span.fail(problem.code)
         elif span is not None:
             span.tell({"error.type": problem.code})
-        return Reply(status, problem_headers(problem), problem_body(problem, path))
 
     async def _parse_long(self, parse: Parse, body: bytes) -> PredictRequest | RankRequest:
         if len(body) <= CLEAN_INLINE_BYTES:
@@ -260,7 +268,7 @@ class PredictHandler:
                 return parse(body, parse_clean)
         return await self.body_pool.run(parse, body)
 
-    def _left(self, options: RequestOptions, arrived: float) -> float | None:
+    def time_left(self, options: RequestOptions, arrived: float) -> float | None:
         """Return what is left of the caller's own deadline, in seconds; its clock started when the request arrived.
 
         Raises:

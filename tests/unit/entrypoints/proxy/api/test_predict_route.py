@@ -1,5 +1,6 @@
 """The predict route and FastAPI's own routes call the same handler: to any request they answer the same."""
 
+import asyncio
 import re
 from typing import Any
 from urllib.parse import quote, unquote
@@ -9,9 +10,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, canonical_path, read_body
+from understudy.entrypoints.proxy.api.predict_route import (
+    App,
+    Receive,
+    Scope,
+    Send,
+    canonical_path,
+    http_call,
+    read_body,
+)
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
-from understudy.errors import BodyTooLarge, MalformedBody
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, BodyBudget
+from understudy.errors import BodyTooLarge, MalformedBody, Overloaded
+from understudy.settings import Settings
 
 RANDOM_IDS = re.compile(rb'"prediction_id":"[^"]+"')
 TAKES_ITS_TIME = re.compile(rb"dur=[0-9.]+")
@@ -187,6 +198,25 @@ async def test_a_body_that_is_announced_as_too_long_is_refused_before_any_of_it_
     for length in (b"11", b"9" * 20, b"0" * 18 + b"11", b"11 "):
         with pytest.raises(BodyTooLarge):
             await read_body(receive, 10, 5, {"headers": [(b"host", b"x"), (b"content-length", length)]})
+
+
+async def test_what_was_made_of_a_body_is_counted_until_its_request_is_over():
+    budget = BodyBudget(100_000, 100_000, lambda _address, _limit: None)
+    scope = {"path": "/", "headers": [], "state": {BODY_BUDGET: budget}}
+
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body is not asked for")
+
+    async def request() -> int:
+        call = http_call(scope, receive, Settings())
+        call.hold(80_000)
+        with pytest.raises(Overloaded):
+            call.hold(40_000)
+        return budget.held_bytes
+
+    assert await asyncio.create_task(request()) == 80_000
+    await asyncio.sleep(0)  # then what is due when a task ends is done
+    assert budget.held_bytes == 0
 
 
 async def test_a_caller_who_goes_away_in_the_middle_leaves_no_half_a_body():

@@ -1,0 +1,109 @@
+"""Whose call it is, where a protocol has no field for it: by row, by parameter, by header, or drawn for the call."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
+from understudy.errors import EntityIdInvalid, InputInvalid, Violation
+
+ENTITY_ID, CATEGORY = "entity_id", "category"
+DRAWN_PREFIX = "call:"
+"""Of an entity that stands for one call, since its caller named none."""
+HOW_TO = (
+    'Send it in the row (an input "entity_id"), as the parameter "entity_id", or in the header x-entity-id: '
+    "docs/reference/dialects.md has an example of each."
+)
+
+
+class EntityFrom(StrEnum):
+    """Where a call's entities were found."""
+
+    ROW = "row"
+    CALL = "call"
+    NONE = "none"
+
+
+class Named(NamedTuple):
+    """What one place of a call says, and which place that is."""
+
+    value: Any
+    place: str
+    """As an error names it: ``parameters``."""
+    pointer: str | None = None
+    """Where it stands in the body."""
+
+
+class Whose(NamedTuple):
+    """What a body says of entities and categories: by row where it has them so, and of the whole call."""
+
+    entities: Sequence[Any] | None = None
+    categories: Sequence[Any] | None = None
+    entity: Named | None = None
+    category: Named | None = None
+
+
+class Owners(NamedTuple):
+    """The entity and the category of each row."""
+
+    rows: tuple[tuple[str, str | None], ...]
+    found: EntityFrom
+
+
+def owners_of(whose: Whose, rows: int, *, entity: Named | None, category: Named | None, drawn: str | None) -> Owners:
+    """Return whose rows a call has.
+
+    Args:
+        whose: What its body says.
+        rows: How many rows it has.
+        entity: What its header says.
+        category: What its header says.
+        drawn: Stands in where no place names an entity, the same for all rows; ``None``: such a call is refused.
+
+    Raises:
+        EntityIdInvalid: No place names one and none is drawn, two places differ, or one cannot be used.
+        InputInvalid: The same of the category.
+    """
+    entities, of_rows = _one_each(ENTITY_ID, whose.entities, (whose.entity, entity), rows, EntityIdInvalid)
+    categories, _ = _one_each(CATEGORY, whose.categories, (whose.category, category), rows, InputInvalid)
+    found = EntityFrom.ROW if of_rows else EntityFrom.CALL
+    if entities is None:
+        if drawn is None:
+            raise EntityIdInvalid("the call names no entity", hint=HOW_TO)
+        found, entities = EntityFrom.NONE, (DRAWN_PREFIX + drawn,) * rows
+    given = categories or (None,) * rows
+    return Owners(tuple(zip(entities, given, strict=True)), found)
+
+
+def _one_each(
+    name: str, by_row: Sequence[Any] | None, of_call: Sequence[Named | None], rows: int, error: type[InputInvalid]
+) -> tuple[tuple[str, ...] | None, bool]:
+    """Return the value of each row, and whether the rows themselves have it; ``None``: nothing does."""
+    named = [one for one in of_call if one is not None]
+    texts = [_text_of(name, one.value, f"in {one.place}", error, one.pointer) for one in named]
+    if len(set(texts)) > 1:
+        raise error(_differ(name, texts[0], named[0].place, texts[1], named[1].place), hint=HOW_TO)
+    if by_row is None:
+        return ((texts[0],) * rows if texts else None), False
+    found = tuple(_text_of(name, value, f"in row {row}", error) for row, value in enumerate(by_row))
+    if texts:
+        row = next((row for row, text in enumerate(found) if text != texts[0]), None)
+        if row is not None:
+            raise error(_differ(name, found[row], f"row {row}", texts[0], named[0].place), hint=HOW_TO)
+    return found, True
+
+
+def _text_of(name: str, value: Any, where: str, error: type[InputInvalid], pointer: str | None = None) -> str:
+    """Return a name as text: callers also send whole numbers, and a value of a row in lists of one."""
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    text = str(value) if type(value) is int else value
+    if isinstance(text, str) and 0 < len(text) <= MAX_ENTITY_ID and "\x00" not in text:
+        return text
+    detail = f"expected a string of 1 to {MAX_ENTITY_ID} characters without U+0000, or a whole number"
+    places = () if pointer is None else (Violation(pointer, detail),)
+    raise error(f"{name} {where}: {detail}", places, hint=HOW_TO)
+
+
+def _differ(name: str, first: str, place: str, second: str, other: str) -> str:
+    return f"{name} is {first!r} in {place} and {second!r} in {other}"

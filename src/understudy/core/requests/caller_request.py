@@ -1,0 +1,66 @@
+"""A call in a model server's protocol, read: the features of each row, and where in its body they stood."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from understudy.core.requests.caller_entity import EntityFrom, Owners, Whose
+from understudy.core.requests.predict import LongRequest, PredictRequest
+from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
+from understudy.core.schema.features import feature_at
+from understudy.errors import BatchInvalid, InputInvalid, RequestError, UnderstudyError, Violation
+
+PlaceOf = Callable[[int, str | None, int], str]
+"""Returns where in the body an element of a row's input stood; without an input's name, where the row did."""
+
+
+class CallerRequest(NamedTuple):
+    """What a body says."""
+
+    rows: Sequence[Mapping[str, Any]]
+    """Each row's features."""
+    whose: Whose
+    wanted: Mapping[str, NamedInput]
+    """Its inputs."""
+    place_of: PlaceOf
+    elements: int = 0
+    """In all its inputs."""
+
+    def requests(self, owners: Owners) -> list[PredictRequest]:
+        """Return a request for each row."""
+        kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
+        is_drawn = owners.found is EntityFrom.NONE
+        return [
+            kind(entity_id, row, category, is_drawn)
+            for row, (entity_id, category) in zip(self.rows, owners.rows, strict=True)
+        ]
+
+    def located(self, row: int, error: UnderstudyError) -> UnderstudyError:
+        """Return a row's error with the places that its caller knows: those in the body."""
+        if not isinstance(error, RequestError) or not error.violations:
+            return error
+        places = InputPlaces(self.wanted)
+        return type(error).naming(*(self._located(row, violation, places) for violation in error.violations))
+
+    def _located(self, row: int, violation: Violation, places: InputPlaces) -> Violation:
+        at = places.element_at(violation.pointer)
+        if at is not None:
+            return Violation(self.place_of(row, *at), violation.detail)
+        name = feature_at(violation.pointer)
+        return Violation(self.place_of(row, None, 0), f"{shown(name)} {violation.detail}" if name else violation.detail)
+
+
+def require_rows(count: int, pointer: str) -> None:
+    """Refuse a call without rows, or with too many.
+
+    Raises:
+        BatchInvalid: With the number and the limit.
+    """
+    if not 1 <= count <= MAX_ROWS:
+        advice = "Send several calls." if count else "Send at least one row."
+        detail = f"a call has 1 to {MAX_ROWS} rows, this one {count:,}"
+        raise BatchInvalid(detail, (Violation(pointer, detail),), hint=advice)
+
+
+def refuse_inputs(pointer: str, detail: str) -> InputInvalid:
+    """Return the error about one place of a body."""
+    return InputInvalid.naming(Violation(pointer, detail))

@@ -1,0 +1,243 @@
+"""Predict calls of KServe V1 and of TensorFlow Serving's REST API, which are one grammar.
+
+``{"instances": [...]}`` holds rows: each is the value of the version's one tensor, an object of tensors, or an object
+of features. ``{"inputs": ...}`` holds columns: a value, or an object of values, whose first dimension is the rows'.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
+from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
+from understudy.core.requests.tensor_inputs import CallerInputs, NamedInput, shown
+from understudy.core.schema.features import MAX_NAME_SHOWN
+from understudy.core.schema.schema import InputSchema
+from understudy.core.schema.tensors import Datatype, shape_text
+from understudy.errors import InputInvalid, MalformedBody, Violation
+
+FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
+_FIELDS = frozenset({"instances", "inputs", "signature_name", "parameters", ENTITY_ID, CATEGORY})
+_BASE64 = frozenset({"b64"})
+
+
+class RowCall(NamedTuple):
+    """A body, read: its request, how it wrote its rows, and the signature that it names."""
+
+    request: CallerRequest
+    is_columnar: bool
+    signature: str | None
+
+
+def read_row_json(document: Any, schema: InputSchema) -> RowCall:
+    """Read a parsed body.
+
+    Raises:
+        MalformedBody: It is no object, or has not exactly one of ``instances`` and ``inputs``.
+        BatchInvalid: It has no rows, or too many.
+        InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
+    """
+    if not isinstance(document, dict):
+        raise MalformedBody("expected a JSON object: line 1, column 1 (byte 0)", hint=FORMS)
+    if ("instances" in document) == ("inputs" in document):
+        raise MalformedBody("expected exactly one of instances and inputs", hint=FORMS)
+    unknown = next((name for name in document if name not in _FIELDS), None)
+    if unknown is not None:
+        raise refuse_inputs("/" + _escaped(unknown[:MAX_NAME_SHOWN]), "is not a field of this call; leave it out")
+    signature = document.get("signature_name")
+    if not isinstance(signature, str | None):
+        raise refuse_inputs("/signature_name", "expected a string")
+    is_columnar = "inputs" in document
+    read = _read_columns if is_columnar else _read_instances
+    return RowCall(read(document, schema), is_columnar, signature)
+
+
+def _read_instances(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
+    instances = document["instances"]
+    if not isinstance(instances, list):
+        raise refuse_inputs("/instances", "expected a list of rows")
+    require_rows(len(instances), "/instances")
+    are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in instances)
+    taken = _Taken(schema)
+    single = None if are_named else _only_input(taken.inputs, "/instances/0")
+    rows: list[Mapping[str, Any]] = []
+    for row, instance in enumerate(instances):
+        members = taken.from_row(instance) if single is None else {single: instance}
+        wanted = taken.named(members)
+        place = f"/instances/{row}"
+        rows.append(
+            taken.row_of(members, wanted, {name: place if single else f"{place}/{_escaped(name)}" for name in members})
+        )
+
+    def place_of(row: int, name: str | None, element: int) -> str:
+        base = f"/instances/{row}" if single or name is None else f"/instances/{row}/{_escaped(name)}"
+        return base if name is None else base + _indices(taken.wanted[name], element)
+
+    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+
+
+def _read_columns(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
+    columns = document["inputs"]
+    taken = _Taken(schema)
+    is_named = isinstance(columns, dict) and columns.keys() != _BASE64
+    single = None if is_named else _only_input(taken.inputs, "/inputs")
+    named = columns if single is None else {single: columns}
+    if not schema.batch:
+        named = {name: [value] for name, value in named.items()}
+    short = next((name for name, column in named.items() if not isinstance(column, list)), None)
+    if short is not None:
+        raise refuse_inputs(f"/inputs/{_escaped(short)}", "expected a list with a value for each row")
+    sizes = {len(column) for column in named.values()}
+    if len(sizes) > 1:
+        raise refuse_inputs("/inputs", f"the columns have {', '.join(map(str, sorted(sizes)[:8]))} rows")
+    count = sizes.pop() if sizes else 0
+    require_rows(count, "/inputs")
+    base = {name: "/inputs" if single else f"/inputs/{_escaped(name)}" for name in named}
+    rows: list[Mapping[str, Any]] = []
+    for row in range(count):
+        members = taken.from_row({name: column[row] for name, column in named.items()})
+        wanted = taken.named(members)
+        at = {name: f"{base[name]}/{row}" if schema.batch else base[name] for name in members}
+        rows.append(taken.row_of(members, wanted, at))
+
+    def place_of(row: int, name: str | None, element: int) -> str:
+        if name is None:
+            return "/inputs"
+        column = f"{base[name]}/{row}" if schema.batch else base[name]
+        return column + _indices(taken.wanted[name], element)
+
+    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+
+
+class _Taken:
+    """What was taken from rows: their entities and categories, and what their names are."""
+
+    def __init__(self, schema: InputSchema) -> None:
+        self.inputs = CallerInputs(schema)
+        self._entities: list[Any] = []
+        self._categories: list[Any] = []
+        self._known: dict[frozenset[str], dict[str, NamedInput]] = {}
+        self.wanted: dict[str, NamedInput] = {}
+        """Of all rows."""
+        self.elements = 0
+        self._rows = 0
+
+    def from_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row without what names its entity and its category, unless inputs of the version are called so."""
+        self._rows += 1
+        members = dict(row)
+        for name, found in ((ENTITY_ID, self._entities), (CATEGORY, self._categories)):
+            is_input = name in self.inputs
+            if name in row and (name == ENTITY_ID or not is_input):
+                found.append(row[name])
+            if not is_input:
+                members.pop(name, None)
+        return members
+
+    def named(self, members: Mapping[str, Any]) -> dict[str, NamedInput]:
+        """Return what a row's names are; rows mostly have the same."""
+        names = frozenset(members)
+        wanted = self._known.get(names)
+        if wanted is None:
+            wanted = self._known[names] = self.inputs.named(names)
+            self.wanted.update(wanted)
+        return wanted
+
+    def row_of(
+        self, members: Mapping[str, Any], wanted: Mapping[str, NamedInput], places: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Return the features of a row.
+
+        Raises:
+            InputInvalid: A name is no input of the version, or a value has not its shape.
+        """
+        row: dict[str, Any] = {}
+        for name, value in members.items():
+            one = wanted.get(name)
+            if one is None:
+                raise refuse_inputs(places[name], "is not an input of this version; leave it out")
+            elements = _flattened(one, value, places[name])
+            self.elements += len(elements)
+            row.update(one.values_of(elements))
+        return row
+
+    def whose(self, document: Mapping[str, Any]) -> Whose:
+        """Return what the body says of entities and categories."""
+        parameters = document.get("parameters")
+        if not isinstance(parameters, dict | None):
+            raise refuse_inputs("/parameters", "expected an object")
+        named: list[Named | None] = []
+        for name in (ENTITY_ID, CATEGORY):
+            of_body = Named(document[name], "the body", f"/{name}") if name in document else None
+            if of_body is None and parameters is not None and name in parameters:
+                of_body = Named(parameters[name], "parameters", f"/parameters/{name}")
+            named.append(of_body)
+        entity, category = named
+        return Whose(
+            self._of_all(ENTITY_ID, self._entities), self._of_all(CATEGORY, self._categories), entity, category
+        )
+
+    def _of_all(self, name: str, found: Sequence[Any]) -> Sequence[Any] | None:
+        if found and len(found) != self._rows:
+            raise refuse_inputs("/instances", f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
+        return found or None
+
+
+def _only_input(inputs: CallerInputs, place: str) -> str:
+    """Return the name of the version's one tensor, whose value a row may be."""
+    tensors = inputs.tensor_names
+    if len(tensors) > 1:
+        names = ", ".join(map(shown, tensors[:5]))
+        raise refuse_inputs(place, f"expected an object: the version has {len(tensors)} inputs: {names}")
+    return tensors[0]
+
+
+def _flattened(wanted: NamedInput, value: Any, place: str) -> list[Any]:
+    """Return one row of an input as a flat list."""
+    spec = wanted.spec
+    level = [_decoded(value, place) if isinstance(value, dict) else value]
+    if spec.size == 1:  # a single value may stand in as many lists as its dimensions, or in one, or in none
+        while isinstance(level[0], list) and len(level[0]) == 1:
+            level = level[0]
+        fits = not isinstance(level[0], list)
+    else:
+        fits = True
+        for size in spec.shape:
+            fits = fits and all(isinstance(one, list) and len(one) == size for one in level)
+            if not fits:
+                break
+            level = [element for one in level for element in one]
+    if not fits:
+        what = "a single value" if spec.size == 1 else f"nested lists of shape {shape_text(spec.shape)}"
+        raise InputInvalid.naming(Violation(place, f"expected {what}"))
+    if spec.datatype is Datatype.BYTES:
+        return [_decoded(one, place) if isinstance(one, dict) else one for one in level]
+    return level
+
+
+def _decoded(value: dict[str, Any], place: str) -> Any:
+    """Return the text of ``{"b64": …}``."""
+    encoded = value.get("b64")
+    if len(value) != 1 or not isinstance(encoded, str):
+        raise refuse_inputs(place, 'expected a value, or {"b64": text}')
+    try:
+        text = base64.b64decode(encoded, validate=True).decode()
+    except ValueError:
+        raise refuse_inputs(place, "b64: expected Base64 of text in UTF-8") from None
+    if "\x00" in text:  # the parser refuses it where it is written in JSON
+        raise refuse_inputs(place, "b64: holds U+0000")
+    return text
+
+
+def _indices(wanted: NamedInput, element: int) -> str:
+    """Return the rest of the pointer to an element of an input's row."""
+    indices = ""
+    if wanted.spec.size > 1:
+        for size in reversed(wanted.spec.shape):
+            element, index = divmod(element, size)
+            indices = f"/{index}{indices}"
+    return indices
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,50 @@
+"""One row of the tensor that a model server answered, as it was: for callers who asked for the server's own values."""
+
+from collections.abc import Iterable
+from math import prod
+
+import numpy as np
+
+from understudy.core.schema.codec import join_bytes_elements
+from understudy.core.schema.tensors import Datatype, Tensor
+from understudy.core.value import Value
+from understudy.errors import BadAnswer
+
+
+class RowOutput(Value, frozen=True, gc=False):
+    """A row of an output before any activation: bit for bit what the server sent.
+
+    ``name`` is the server's, empty where it gave none; ``shape`` is without the batch dimension; ``content`` has the
+    elements as in a :data:`~understudy.core.schema.tensors.Row`.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+    content: bytes
+
+
+def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> list[RowOutput | BadAnswer]:
+    """Return the rows at some places of a tensor that fits its schema, or what is wrong with their own values.
+
+    An activation makes a number of an infinity, which JSON cannot say.
+
+    Args:
+        tensor: The server's.
+        places: Which rows, from 0.
+        batch: Whether the first dimension is that of the rows; without it there is one.
+    """
+    shape = tensor.shape[1:] if batch else tensor.shape
+    size = prod(shape)
+    found: list[RowOutput | BadAnswer] = []
+    for place in places:
+        values = tensor.values[place * size : (place + 1) * size]
+        if tensor.datatype.is_float and not np.isfinite(values).all():
+            found.append(BadAnswer("an output is NaN or infinite"))
+            continue
+        if tensor.datatype is Datatype.BYTES:
+            content = join_bytes_elements([one if isinstance(one, bytes) else str(one).encode() for one in values])
+        else:
+            content = values.astype(tensor.datatype.numpy_dtype, copy=False).tobytes()
+        found.append(RowOutput(tensor.name, tensor.datatype, shape, content))
+    return found

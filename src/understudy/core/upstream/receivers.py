@@ -1,0 +1,57 @@
+"""Receivers of notifications, as a setting names them: a name for each address, which may hold a token."""
+
+import re
+from collections.abc import Mapping
+
+from understudy.core.connection_urls import http_problem
+from understudy.core.upstream.endpoint_rules import NO_RULES, Target, judge_address
+
+MAX_RECEIVERS = 100
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_PLACE = re.compile(
+    r"(?P<scheme>https?)://([^/?#]*@)?(\[(?P<v6>[^]/?#]*)\]|(?P<host>[^:/?#]*))(:(?P<port>[0-9]{0,5}))?([/?#].*)?",
+    re.IGNORECASE,
+)
+
+
+def parse_receivers(text: str) -> Mapping[str, str]:
+    """Read ``name=https://host/path``, one a line or separated by spaces; lines that begin with ``#`` are comments.
+
+    Raises:
+        ValueError: Naming the receiver that is wrong and why, and no part of an address.
+    """
+    found: dict[str, str] = {}
+    lines = (line.strip() for line in text.splitlines())
+    for number, entry in enumerate((part for line in lines if not line.startswith("#") for part in line.split()), 1):
+        name, separator, url = entry.partition("=")
+        if not separator or not _NAME.fullmatch(name):
+            raise ValueError(f"entry {number} is not name=https://host/path, with a name such as ops-chat")
+        if name in found:
+            raise ValueError(f"the receiver {name} is there twice")
+        problem = http_problem(url) or _literal_problem(url)
+        if problem is not None:
+            raise ValueError(f"the receiver {name}: {problem}")
+        found[name] = url
+    if len(found) > MAX_RECEIVERS:
+        raise ValueError(f"there are {len(found)} receivers, and at most {MAX_RECEIVERS}")
+    return found
+
+
+def receiver_target(url: str) -> Target:
+    """Return where a receiver's address leads.
+
+    Raises:
+        ValueError: It has no host, or is no address of HTTP.
+    """
+    found = _PLACE.fullmatch(url)
+    host = "" if found is None else (found["v6"] or found["host"] or "").rstrip(".").lower()
+    if found is None or not host:
+        raise ValueError("expected https://host/path")
+    return Target(host, int(found["port"] or (443 if found["scheme"].lower() == "https" else 80)))
+
+
+def _literal_problem(url: str) -> str | None:
+    target = receiver_target(url)
+    address = target.literal
+    why = None if address is None else judge_address(target.host, address, NO_RULES)
+    return None if why is None else f"its address {why}"

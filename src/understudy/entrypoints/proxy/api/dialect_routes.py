@@ -1,0 +1,293 @@
+"""The paths of other protocols, between the predict route and FastAPI: each errs in its own protocol's form."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, NamedTuple, Protocol, TypeAlias
+from urllib.parse import unquote
+
+import orjson
+
+from understudy.core.requests.strict_json import parse
+from understudy.core.routing.access import ANY_MODEL, Scope
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.entrypoints.proxy.api.authorization import methods_of_path
+from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
+from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
+from understudy.entrypoints.proxy.dialects.dialect import Target
+from understudy.entrypoints.proxy.dialects.handler import DialectHandler, labelled
+from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.open_inference import (
+    OpenInference,
+    config_document,
+    metadata_document,
+    server_document,
+)
+from understudy.entrypoints.proxy.messages.headers import read_headers
+from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.errors import MethodNotAllowed, PolicyNotLoaded, UnderstudyError, UnknownRoute, UnknownVersion
+from understudy.serving.upstream.version_readiness import VersionReadiness
+from understudy.settings import Settings
+
+RETIRED = "retired"
+MAX_INDEXED = 10_000
+"""Versions that the repository index names."""
+_OPEN_INFERENCE_PREFIX = "/v2"
+_NOT_OFFERED = re.compile(
+    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
+    r"|GET /v1/models/[^/]+(/(versions|labels)/[^/]+)?/metadata",
+    re.IGNORECASE,
+)
+"""What TensorFlow Serving and KServe offer under our own paths, and the proxy does not."""
+
+
+class Request(NamedTuple):
+    """A request to a path of a dialect."""
+
+    call: HttpCall
+    target: Target
+    scope: AsgiScope
+
+
+Answer: TypeAlias = Callable[["DialectRoutes", Request], Awaitable[Reply]]
+
+
+class Parts(Protocol):
+    """What the routes need of the open proxy."""
+
+    @property
+    def dialects(self) -> DialectHandler:
+        """Answers the calls."""
+
+    @property
+    def readiness(self) -> VersionReadiness:
+        """Knows which versions' model servers answer."""
+
+    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+        """Return whether the proxy can answer calls, and why."""
+
+    def snapshot(self) -> PolicySnapshot | None:
+        """Return the policies of this moment."""
+
+
+class Route(NamedTuple):
+    """A path of a dialect, the scope that it needs, and what answers it; ``None``: its answer asks for one, or none."""
+
+    method: str
+    path: str
+    scope: Scope | None
+    answer: Answer
+
+    @property
+    def pattern(self) -> "re.Pattern[str]":
+        """Return what matches its paths, with the names in them percent-encoded; the fixed words in any case."""
+        text = re.escape(self.path).replace(r"\{", "{").replace(r"\}", "}")
+        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", text), re.IGNORECASE)
+
+
+class DialectRoutes:
+    """ASGI middleware that answers the paths of other protocols, and passes on every other request.
+
+    Args:
+        app: Answers every other request.
+        parts: What the lifespan has opened, before the first request.
+        settings: The limits of a body's size and time.
+    """
+
+    def __init__(self, app: App, parts: Parts, settings: Settings) -> None:
+        self._app = app
+        self._parts = parts
+        self._settings = settings
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"] if scope["type"] == "http" else ""
+        if not path or not is_dialects(scope["method"], path):
+            await self._app(scope, receive, send)
+            return
+        found = routes_at(path)
+        await give(scope, send, await self._answered(http_call(scope, receive, self._settings), scope, found))
+
+    @property
+    def handler(self) -> DialectHandler:
+        """What answers the calls."""
+        return self._parts.dialects
+
+    async def _answered(self, call: HttpCall, scope: AsgiScope, found: "tuple[tuple[Route, Target], ...]") -> Reply:
+        handler = self.handler
+        try:
+            route, target = next((one for one in found if one[0].method == scope["method"]), (None, None))
+            if route is not None and target is not None:
+                if route.scope is not None:
+                    options = read_headers(dict(call.headers))
+                    handler.handler.admit(options, route.scope, target.model_name or ANY_MODEL)
+                return await route.answer(self, Request(call, target, scope))
+            handler.handler.admit(read_headers(dict(call.headers)), Scope.READ)
+            if not found or _NOT_OFFERED.fullmatch(f"{scope['method']} {call.path}"):
+                return handler.refuse(UnknownRoute(), call.path)
+            reply = handler.refuse(MethodNotAllowed(), call.path)
+            allowed = ", ".join(sorted({one.method for one, _ in found}.union(methods_of_path(call.path)))).encode()
+            return reply._replace(headers=[*reply.headers, (b"allow", allowed)])
+        except UnderstudyError as problem:
+            return handler.refuse(problem, call.path)
+
+    async def alive(self, _request: Request) -> Reply:
+        """Answer ``GET /``, by which KServe V1's clients see that the process lives."""
+        return json_reply({"status": "alive"})
+
+    # -- KServe V1 and TensorFlow Serving ------------------------------------------------------------------------------
+
+    async def predict_rows(self, request: Request) -> Reply:
+        """Answer ``POST /v1/models/{model}:predict``, also of one version."""
+        return await self.handler.predict(_V1, request.call, request.target)
+
+    async def version_status(self, request: Request) -> Reply:
+        """Answer TensorFlow Serving's ``GET /v1/models/{model}/versions/{version}`` and ``…/labels/{label}``."""
+        policy, version = self._named(request.target)
+        return json_reply({"model_version_status": status_document(policy, [version.version])})
+
+    # -- Open Inference Protocol ---------------------------------------------------------------------------------------
+
+    async def infer(self, request: Request) -> Reply:
+        """Answer ``POST /v2/models/{model}/infer``, also of one version."""
+        return await self.handler.predict(_V2, request.call, request.target)
+
+    async def live(self, _request: Request) -> Reply:
+        """Answer ``GET /v2/health/live``."""
+        return json_reply({"live": True})
+
+    async def ready(self, request: Request) -> Reply:
+        """Answer ``GET /v2/health/ready`` as ``/readyz`` decides."""
+        is_ready, _ = await self._parts.health(request.scope)
+        return json_reply({"ready": is_ready, "live": True}, 200 if is_ready else 503)
+
+    async def server_metadata(self, _request: Request) -> Reply:
+        """Answer ``GET /v2``."""
+        return json_reply(server_document())
+
+    async def model_metadata(self, request: Request) -> Reply:
+        """Answer ``GET /v2/models/{model}``, also of one version."""
+        policy, version = self._named(request.target)
+        return json_reply(metadata_document(policy, version, not_retired(policy)))
+
+    async def model_config(self, request: Request) -> Reply:
+        """Answer ``GET /v2/models/{model}/config``, also of one version."""
+        return json_reply(config_document(*self._named(request.target)))
+
+    async def model_ready(self, request: Request) -> Reply:
+        """Answer ``GET /v2/models/{model}/ready``, also of one version."""
+        policy, version = self._named(request.target)
+        is_ready = await self._parts.readiness.is_ready(version)
+        return json_reply({"name": policy.model_name, "ready": is_ready}, 200 if is_ready else 503)
+
+    async def repository_index(self, request: Request) -> Reply:
+        """Answer ``POST /v2/repository/index``: the versions that a caller may know, and whether they have servers."""
+        snapshot = self._parts.snapshot()
+        if snapshot is None:
+            raise PolicyNotLoaded
+        body = await request.call.read_body()
+        document = parse(body) if body.strip() else {}
+        ready_only = isinstance(document, dict) and document.get("ready") is True
+        options = read_headers(dict(request.call.headers))
+        permitted = self.handler.handler.permitted_models(options, Scope.READ)
+        policies = [one for name, one in snapshot.policies.items() if permitted is None or name in permitted]
+        versions = (policy.versions[label] for policy in policies for label in not_retired(policy))
+        entries = (_index_entry(version) for version in versions if version.endpoints or not ready_only)
+        return json_reply(list(islice(entries, MAX_INDEXED)))
+
+    def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:
+        """Return a model's policy, and the version that a path names; the champion where it names none.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel: There is no policy.
+            UnknownVersion: The model has no such version, or no such label.
+        """
+        policy = self.handler.policy_of(target.model_name)
+        if target.label is not None:
+            found = labelled(policy, target.label)
+        else:
+            found = policy.champion if target.version is None else policy.versions.get(target.version)
+        if found is None:
+            raise UnknownVersion
+        return policy, found
+
+
+def json_reply(content: Any, status: int = 200) -> Reply:
+    """Return a document."""
+    return Reply(status, [JSON], orjson.dumps(content))
+
+
+def not_retired(policy: ServingPolicy) -> list[str]:
+    """Return the labels of a model's versions that are not retired."""
+    return [
+        label for label, version in policy.versions.items() if policy.statuses.get(label, version.status) != RETIRED
+    ]
+
+
+def _index_entry(version: ModelVersion) -> dict[str, str]:
+    has_servers = bool(version.endpoints)
+    return {
+        "name": version.model_name,
+        "version": version.version,
+        "state": "READY" if has_servers else "UNAVAILABLE",
+        "reason": "" if has_servers else "no model server serves it",
+    }
+
+
+_V1, _V2 = KServeV1(), OpenInference()
+_R = DialectRoutes
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/", None, _R.alive),
+    Route("POST", "/v1/models/{model}:predict", None, _R.predict_rows),
+    Route("POST", "/v1/models/{model}/versions/{version}:predict", None, _R.predict_rows),
+    Route("POST", "/v1/models/{model}/labels/{label}:predict", None, _R.predict_rows),
+    Route("GET", "/v1/models/{model}/versions/{version}", Scope.READ, _R.version_status),
+    Route("GET", "/v1/models/{model}/labels/{label}", Scope.READ, _R.version_status),
+    Route("GET", "/v2", Scope.READ, _R.server_metadata),
+    Route("GET", "/v2/health/live", None, _R.live),
+    Route("GET", "/v2/health/ready", None, _R.ready),
+    Route("POST", "/v2/repository/index", Scope.READ, _R.repository_index),
+    Route("POST", "/v2/models/{model}/infer", None, _R.infer),
+    Route("POST", "/v2/models/{model}/versions/{version}/infer", None, _R.infer),
+    Route("GET", "/v2/models/{model}", Scope.READ, _R.model_metadata),
+    Route("GET", "/v2/models/{model}/versions/{version}", Scope.READ, _R.model_metadata),
+    Route("GET", "/v2/models/{model}/ready", Scope.READ, _R.model_ready),
+    Route("GET", "/v2/models/{model}/versions/{version}/ready", Scope.READ, _R.model_ready),
+    Route("GET", "/v2/models/{model}/config", Scope.READ, _R.model_config),
+    Route("GET", "/v2/models/{model}/versions/{version}/config", Scope.READ, _R.model_config),
+)
+"""The paths of the dialects; ``GET /v1/models/{model}``, which KServe and TensorFlow Serving ask too, is ours."""
+_MAX_CACHED_PATH = 512
+"""Characters: a path's length is the caller's choice."""
+_PATTERNS = tuple((route, route.pattern) for route in ROUTES)
+
+
+def routes_at(path: str) -> tuple[tuple[Route, Target], ...]:
+    """Return the routes at a path, whatever their methods, with what the path names."""
+    return _cached_routes_at(path) if len(path) <= _MAX_CACHED_PATH else _routes_at(path)
+
+
+def is_dialects(method: str, path: str) -> bool:
+    """Whether a request is answered in the form of another protocol, be it that there is no such path.
+
+    One whose path is a dialect's by another method, and ours by this one, is ours: a model's name may end in a verb.
+    """
+    found = routes_at(path)
+    if found:
+        return any(route.method == method for route, _ in found) or method not in methods_of_path(path)
+    is_open_inference = path == _OPEN_INFERENCE_PREFIX or path.startswith(_OPEN_INFERENCE_PREFIX + "/")
+    return is_open_inference or bool(_NOT_OFFERED.fullmatch(f"{method} {path}"))
+
+
+def _routes_at(path: str) -> tuple[tuple[Route, Target], ...]:
+    found = []
+    for route, pattern in _PATTERNS:
+        match = pattern.fullmatch(path)
+        if match is not None:
+            names = {name: unquote(value) for name, value in match.groupdict().items()}
+            found.append((route, Target(names.get("model", ""), names.get("version"), names.get("label"))))
+    return tuple(found)
+
+
+_cached_routes_at = lru_cache(maxsize=4_096)(_routes_at)

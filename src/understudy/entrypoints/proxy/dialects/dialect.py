@@ -1,0 +1,151 @@
+"""What a dialect is: how a protocol's call is read, and how its answer is worded."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.core.requests.caller_request import CallerRequest
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import split_bytes_elements
+from understudy.core.schema.row_output import RowOutput
+from understudy.core.schema.tensors import Datatype
+from understudy.entrypoints.proxy.messages.reply import Header
+from understudy.errors import BadAnswer
+from understudy.serving.call import Call
+
+UNNAMED_OUTPUT = "output"
+"""Of an output that neither the server nor the version's schema names."""
+
+
+class Target(NamedTuple):
+    """Whose answer a path asks for: a model's, and perhaps that of one version, by its name or by a label."""
+
+    model_name: str
+    version: str | None = None
+    label: str | None = None
+
+    @property
+    def names_version(self) -> bool:
+        """Whether a version is asked for."""
+        return self.version is not None or self.label is not None
+
+
+class Output(NamedTuple):
+    """The answers of all rows of a call: the server's own values."""
+
+    name: str
+    datatype: Datatype
+    row_shape: tuple[int, ...]
+    contents: Sequence[bytes]
+    """Of each row."""
+
+    @property
+    def content(self) -> bytes:
+        """All elements, as in ``raw_output_contents``."""
+        return b"".join(self.contents)
+
+    def array(self, shape: tuple[int, ...]) -> "NDArray[np.generic]":
+        """Return the elements in a shape; strings are text."""
+        if self.datatype is Datatype.BYTES:
+            texts = [one.decode() for one in split_bytes_elements(self.content)]
+            return np.fromiter(texts, object, count=len(texts)).reshape(shape)
+        return np.frombuffer(self.content, self.datatype.numpy_dtype).reshape(shape)
+
+
+class Answered(NamedTuple):
+    """A call all of whose rows are answered."""
+
+    target: Target
+    calls: Sequence[Call]
+    output: Output
+    batch: bool
+    """Whether the output has a dimension of the rows."""
+    names_version: bool
+    """Whether the receipt says who answered."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The output's shape."""
+        return (len(self.calls), *self.output.row_shape) if self.batch else self.output.row_shape
+
+    @property
+    def version(self) -> str:
+        """Return who answered: the version's label, or ``mixed``."""
+        return one_or_mixed([call.version.version for call in self.calls])
+
+    @property
+    def role(self) -> str:
+        """Return the role of who answered, or ``mixed``."""
+        return one_or_mixed([call.role.value for call in self.calls])
+
+
+class Worded(NamedTuple):
+    """An answer in the words of a protocol."""
+
+    headers: list[Header]
+    """Beside the receipt's, with the content type."""
+    body: bytes
+
+
+class Reading(NamedTuple):
+    """A call that was read."""
+
+    request: CallerRequest
+    word: Callable[[Answered], Worded]
+    timeout_seconds: float | None = None
+    """What the body says of its deadline."""
+
+
+class Dialect(Protocol):
+    """One protocol."""
+
+    @property
+    def name(self) -> str:
+        """Its name in metrics."""
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """Read a call.
+
+        Args:
+            body: The whole of it, uncompressed.
+            fields: Its headers.
+            version: Its inputs are what the caller names: the champion, or the version that is asked for.
+
+        Raises:
+            RequestError: It cannot be read.
+        """
+
+
+def one_or_mixed(names: Sequence[str]) -> str:
+    """Return what all rows have in common, or ``mixed``."""
+    return names[0] if len(set(names)) == 1 else "mixed"
+
+
+def output_of(calls: Sequence[Call]) -> Output:
+    """Return the output of calls that are all answered.
+
+    Raises:
+        BadAnswer: The versions that answered have outputs of different names, datatypes or shapes.
+    """
+    rows = [_row_of(call) for call in calls]
+    kinds = {(_name_of(call, row), row.datatype, row.shape): call for call, row in zip(calls, rows, strict=True)}
+    if len(kinds) > 1:
+        labels = " and ".join(sorted({call.version.version for call in kinds.values()}))
+        raise BadAnswer(
+            f"rows were answered by {labels}, whose outputs differ in name, datatype or shape",
+            hint="Send one entity a call, so that one version answers all of its rows.",
+        )
+    ((name, datatype, shape),) = kinds
+    return Output(name, datatype, shape, [row.content for row in rows])
+
+
+def _row_of(call: Call) -> RowOutput:
+    output = getattr(call.prediction, "output", None)
+    assert isinstance(output, RowOutput)
+    return output
+
+
+def _name_of(call: Call, row: RowOutput) -> str:
+    return row.name or call.version.output_schema.tensor or UNNAMED_OUTPUT

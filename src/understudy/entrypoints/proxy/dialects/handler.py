@@ -1,0 +1,304 @@
+"""Handler of calls in other protocols: admits, reads, asks for each row as for any call, and words the answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar, TypeVarTuple
+
+from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
+from understudy.core.requests.predict import PredictRequest
+from understudy.core.routing.access import Scope
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
+from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Dialect, Reading, Target, one_or_mixed, output_of
+from understudy.entrypoints.proxy.dialects.open_inference import HEADER_LENGTH
+from understudy.entrypoints.proxy.dialects.refusals import refusal
+from understudy.entrypoints.proxy.messages.answers import answer_of
+from understudy.entrypoints.proxy.messages.headers import (
+    HeaderFields,
+    RequestOptions,
+    headers_of_lines,
+    read_headers,
+)
+from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
+from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
+from understudy.errors import HeaderInvalid, UnderstudyError, UnknownVersion
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.telemetry.tracing import step
+from understudy.serving.call import Call
+from understudy.serving.turn import Predictor
+
+ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
+CHAMPIONS_LABELS = frozenset({"stable", "latest"})
+CHALLENGERS_LABEL = "canary"
+INLINE_DEFLATED_BYTES = 4_096
+"""Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
+INLINE_ELEMENTS = 512
+"""Of a body that is read on the event loop, in about a millisecond; 3,600 take up to ten (measured)."""
+INLINE_TENSOR_BYTES = 2_048
+"""Of a body with binary tensors that is read there."""
+INLINE_OUTPUT_BYTES = 262_144
+"""Of an answer that is worded on the event loop, in a millisecond or two."""
+
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Rules(NamedTuple):
+    """What an operator decides for calls in other protocols."""
+
+    draws_entity: bool
+    """Whether a call without an entity gets one of its own; else it is refused."""
+    forces_version: bool
+    """Whether a version in the path answers; else it must exist, and the route decides."""
+    body_limit_bytes: int
+    """Of a body that was compressed, too."""
+
+
+class _Choice(NamedTuple):
+    """What a target means under a policy."""
+
+    schema_of: ModelVersion
+    """The version whose inputs callers name."""
+    forced: str | None
+
+
+class DialectHandler:
+    """Answers calls of any dialect.
+
+    Args:
+        handler: Admits callers, charges keys, and parses long bodies.
+        predictor: Serves calls.
+        snapshot: Returns the policy snapshot.
+        telemetry: Counts calls by dialect.
+        rules: What the operator decided.
+        now: The clock of deadlines, in seconds.
+        new_id: Makes an id of 32 hex digits.
+    """
+
+    def __init__(
+        self,
+        handler: PredictHandler,
+        predictor: Predictor,
+        *,
+        snapshot: Callable[[], PolicySnapshot | None],
+        telemetry: Telemetry,
+        rules: Rules,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.handler = handler
+        self._predictor = predictor
+        self._snapshot = snapshot
+        self._telemetry = telemetry
+        self._rules = rules
+        self._now = now
+        self._new_id = new_id
+
+    async def predict(self, dialect: Dialect, call: HttpCall, target: Target) -> Reply:
+        """Answer one call: all of its rows, or why there is no answer."""
+        arrived = self._now()
+        self.handler.in_flight += 1
+        try:
+            fields = dict(call.headers)
+            coding = fields.pop(b"content-encoding", None)
+            options = read_headers(fields)
+            admitted = self._needed(target, options)
+            self.handler.admit(options, admitted, target.model_name)
+            body = await self._body_of(call, coding, options)
+            needed = self._needed(target, options)
+            if needed is not admitted:  # the policy changed while the body came
+                self.handler.admit(options, needed, target.model_name, charges=False)
+            choice = self._chosen(target)
+            reading = await self._read(dialect, body, fields, choice.schema_of)
+            calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
+            return await self._worded(reading, calls, (target, choice), (call.path, fields.get(b"accept-encoding")))
+        except UnderstudyError as problem:
+            return self.refuse(problem, call.path)
+        finally:
+            self.handler.in_flight -= 1
+
+    def refuse(self, problem: UnderstudyError, path: str) -> Reply:
+        """Answer with an error before there is a route."""
+        self.handler.count_refusal(problem)
+        return refusal(problem, path)
+
+    def policy_of(self, model_name: str) -> ServingPolicy:
+        """Return a model's policy.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel: There is none.
+        """
+        return serving_policy_of(self._snapshot(), model_name)
+
+    def _needed(self, target: Target, options: RequestOptions) -> Scope:
+        """Return the scope that a call needs: ``operate`` for a version that routing might not give its caller.
+
+        As on our own paths ``operate`` is enough for any version that is named.
+
+        Raises:
+            Unauthenticated: As :func:`understudy.core.routing.access.admit`.
+        """
+        snapshot = self._snapshot()
+        if snapshot is None or not target.names_version or not self._rules.forces_version:
+            return Scope.PREDICT
+        policy = snapshot.policies.get(target.model_name)
+        if policy is not None and _named_version(policy, target) not in (None, policy.champion):
+            return Scope.OPERATE
+        operable = self.handler.permitted_models(options, Scope.OPERATE)
+        return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
+
+    def _chosen(self, target: Target) -> _Choice:
+        """Return whose answer is asked for.
+
+        Raises:
+            PolicyNotLoaded, UnknownModel: There is no policy.
+            UnknownVersion: The model has no such version, or no such label.
+        """
+        policy = self.policy_of(target.model_name)
+        if not target.names_version:
+            return _Choice(policy.champion, None)
+        named = _named_version(policy, target)
+        if named is None:
+            what = f"label {target.label!r}" if target.label is not None else f"version {target.version!r}"
+            raise UnknownVersion(f"{target.model_name} has no {what}"[:255])
+        if not self._rules.forces_version:
+            return _Choice(policy.champion, None)
+        return _Choice(named, named.version)
+
+    async def _body_of(self, call: HttpCall, coding: bytes | None, options: RequestOptions) -> bytes:
+        """Return the whole body, inflated; it is held, and charged to its key, as one that came in this length."""
+        body = await call.read_body()
+        if coding is None or coding.strip().lower() == b"identity":
+            return body
+        came, limit = len(body), self._rules.body_limit_bytes
+        if came <= INLINE_DEFLATED_BYTES:
+            body = inflated(body, coding, limit)
+        else:
+            body = await self.handler.body_pool.run(inflated, body, coding, limit)
+        call.hold(len(body))
+        self.handler.charge_bytes(options, len(body) - came)
+        return body
+
+    async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
+        if _is_short(body, has_tensors=HEADER_LENGTH in fields):
+            return dialect.read(body, fields, version)
+        return await self.handler.body_pool.run(dialect.read, body, fields, version)
+
+    async def _asked(
+        self,
+        dialect: Dialect,
+        reading: Reading,
+        choice: _Choice,
+        about: tuple[Target, RequestOptions, HeaderFields, float],
+    ) -> list[Call]:
+        """Ask for each row as for a call of its own, all of them together."""
+        target, options, fields, arrived = about
+        rows = len(reading.request.rows)
+        owners = owners_of(
+            reading.request.whose,
+            rows,
+            entity=_named(fields, ENTITY_HEADER, ENTITY_ID),
+            category=_named(fields, CATEGORY_HEADER, CATEGORY),
+            drawn=self._new_id() if self._rules.draws_entity else None,
+        )
+        self.handler.charge_members(options, rows - 1)
+        self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
+        seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
+        left = self.handler.time_left(options.but(timeout_seconds=min(seconds, default=None)), arrived)
+        ask = partial(
+            self._predictor.predict,
+            target.model_name,
+            timeout_seconds=left,
+            forced_version=choice.forced,
+            keeps_output=True,
+        )
+        requests = reading.request.requests(owners)
+        if rows == 1:
+            return [await ask(requests[0])]
+        return await asyncio.gather(*(_traced(ask, one) for one in requests))
+
+    async def _worded(
+        self, reading: Reading, calls: Sequence[Call], about: tuple[Target, _Choice], head: tuple[str, bytes | None]
+    ) -> Reply:
+        """Return the answer of all rows; the first row that failed fails the call."""
+        (target, choice), (path, accepted) = about, head
+        names_version = self.handler.version_headers
+        failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
+        receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
+        if failed is not None:
+            error = calls[failed].error
+            assert error is not None
+            row = failed if len(calls) > 1 else None
+            return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
+        try:
+            # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
+            batch = choice.schema_of.input_schema.batch
+            answered = Answered(target, calls, output_of(calls), batch, names_version)
+            headers, body = await _off_loop_if_long(answered, reading.word, answered)
+        except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
+            self.handler.count_refusal(problem)
+            return refusal(problem, path, receipt=receipt)
+        coding = coding_for(accepted, len(body))
+        if coding is not None:
+            body = await _off_loop_if_long(answered, deflated, body, coding)
+            headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
+        return Reply(200, [*headers, *receipt], body)
+
+
+async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: PredictRequest) -> Call:
+    """Ask for one row of several, with a span of its own."""
+    with step("understudy.predict"):
+        return await ask(request)
+
+
+def _named_version(policy: ServingPolicy, target: Target) -> ModelVersion | None:
+    if target.label is not None:
+        return labelled(policy, target.label)
+    return policy.versions.get(target.version or "")
+
+
+def labelled(policy: ServingPolicy, label: str) -> ModelVersion | None:
+    """Return the version that a label stands for: ``stable`` and ``latest`` the champion, ``canary`` the challenger."""
+    if label in CHAMPIONS_LABELS:
+        return policy.champion
+    return policy.challenger if label == CHALLENGERS_LABEL else None
+
+
+def _is_short(body: bytes, *, has_tensors: bool) -> bool:
+    """Whether a body is read on the event loop; the commas of JSON tell how many elements it has at most."""
+    if has_tensors:
+        return len(body) <= INLINE_TENSOR_BYTES
+    return len(body) <= INLINE_BYTES and body.count(b",") < INLINE_ELEMENTS
+
+
+async def _off_loop_if_long(answered: Answered, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return what a piece of work on an answer returns; it is done in a thread where the answer is long."""
+    if sum(map(len, answered.output.contents)) <= INLINE_OUTPUT_BYTES:
+        return work(*args)
+    return await asyncio.to_thread(work, *args)
+
+
+def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:
+    """Return a receipt's headers: those of one row, with who answered of all."""
+    lines, _ = answer_of(shown, name_version=name_version)
+    common = {
+        b"x-model-version": one_or_mixed([call.version.version for call in calls]),
+        b"x-model-role": one_or_mixed([call.role.value for call in calls]),
+    }
+    return tuple(
+        (name, b"mixed" if common.get(name) == "mixed" else value)
+        for name, value in headers_of_lines(lines)
+        if name != b"content-type"
+    )
+
+
+def _named(fields: HeaderFields, header: bytes, what: str) -> Named | None:
+    value = fields.get(header)
+    if value is None:
+        return None
+    try:
+        return Named(value.decode(), header.decode())
+    except UnicodeDecodeError:
+        raise HeaderInvalid(f"{header.decode()}: the {what} is not UTF-8") from None

@@ -1,0 +1,76 @@
+"""KServe V1 and TensorFlow Serving's REST API: rows and columns as JSON."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import orjson
+
+from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.requests.row_json import RowCall, read_row_json
+from understudy.core.requests.strict_json import parse
+from understudy.core.requests.tensor_inputs import nested
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
+from understudy.core.schema.codec import split_bytes_elements
+from understudy.core.schema.tensors import Datatype
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded
+from understudy.entrypoints.proxy.messages.reply import JSON
+
+DEFAULT_SIGNATURE = "serving_default"
+BYTES_SUFFIX = "_bytes"
+"""Of the name of an output that is no text but bytes (TensorFlow Serving's convention)."""
+MAX_SHOWN = 64
+
+
+class KServeV1:
+    """``POST /v1/models/{model}:predict``."""
+
+    name = "v1"
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del fields
+        call = read_row_json(parse(body), version.input_schema)
+        own = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
+        if call.signature not in (None, "", own):
+            named = call.signature[:MAX_SHOWN]
+            raise refuse_inputs("/signature_name", f"version {version.version} has no signature {named!r}, but {own!r}")
+        return Reading(call.request, partial(_worded, call))
+
+
+def _worded(call: RowCall, answered: Answered) -> Worded:
+    output = answered.output
+    # A version without a dimension of the rows answers columns with the one value that it gives.
+    shape = answered.shape if call.is_columnar else (len(answered.calls), *output.row_shape)
+    key = b"outputs" if call.is_columnar else b"predictions"
+    return Worded([JSON], b'{"%b":%b}' % (key, _values(output, shape)))
+
+
+def _values(output: Output, shape: tuple[int, ...]) -> bytes:
+    if output.datatype is Datatype.BYTES and output.name.endswith(BYTES_SUFFIX):
+        elements = [{"b64": base64.b64encode(one).decode()} for one in split_bytes_elements(output.content)]
+        return orjson.dumps(nested(elements, shape))
+    # orjson prints a float32 in its shortest form, from which a client reads the very same float32; it takes no array
+    # without dimensions.
+    values: Any = output.array(shape or (1,))
+    text = orjson.dumps(values.tolist() if values.dtype == object else values, option=orjson.OPT_SERIALIZE_NUMPY)
+    return text if shape else text[1:-1]
+
+
+def status_document(policy: ServingPolicy, versions: Sequence[str]) -> list[dict[str, Any]]:
+    """Return TensorFlow Serving's ``model_version_status``.
+
+    Args:
+        policy: The model's.
+        versions: Those to name.
+    """
+    return [
+        {"version": label, "state": _state(policy.versions[label]), "status": {"error_code": "OK", "error_message": ""}}
+        for label in versions
+    ]
+
+
+def _state(version: ModelVersion) -> str:
+    """Return TensorFlow Serving's word for the state; a version that an agent loads has endpoints once it is loaded."""
+    return "AVAILABLE" if version.endpoints else "LOADING"

@@ -1,0 +1,145 @@
+"""The Open Inference Protocol over REST, with binary tensor data: what Triton, MLServer and KServe V2 speak."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import orjson
+
+from understudy import __version__
+from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.requests.infer_body import FRAMING, InferCall, WantedOutput, read_infer
+from understudy.core.requests.tensor_inputs import MAX_ROWS, shown
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
+from understudy.core.schema.tensors import Datatype
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Reading, Worded
+from understudy.entrypoints.proxy.messages.headers import content_length
+from understudy.entrypoints.proxy.messages.reply import JSON, Header
+from understudy.errors import HeaderInvalid
+
+HEADER_LENGTH = b"inference-header-content-length"
+BINARY: Header = (b"content-type", b"application/octet-stream")
+EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration")
+MAX_IDS = 64
+"""Prediction ids of rows that an answer names."""
+
+
+class OpenInference:
+    """``POST /v2/models/{model}/infer``."""
+
+    name = "oip"
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        length = None
+        if HEADER_LENGTH in fields:
+            length = content_length(fields[HEADER_LENGTH])
+            if length is None:
+                raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
+        call = read_infer(body, length, version.input_schema)
+        if version.output_schema.tensor is not None:
+            _require_outputs(call, version.model_name, version.output_schema.tensor)
+        return Reading(call.request, partial(_worded, call), call.timeout_seconds)
+
+
+def _worded(call: InferCall, answered: Answered) -> Worded:
+    output = answered.output
+    _require_outputs(call, answered.target.model_name, output.name)
+    document: dict[str, Any] = {"model_name": answered.target.model_name}
+    version = answered.version if answered.names_version else answered.target.version
+    if version is not None:
+        document["model_version"] = version
+    if call.id is not None:
+        document["id"] = call.id
+    first = answered.calls[0]
+    parameters: dict[str, Any] = {"prediction_id": first.prediction_id, "generation": first.policy.generation}
+    if answered.names_version:
+        parameters["role"] = answered.role
+    if 1 < len(answered.calls) <= MAX_IDS:
+        parameters["prediction_ids"] = ",".join(one.prediction_id for one in answered.calls)
+    document["parameters"] = parameters
+    wanted = call.outputs or (WantedOutput(output.name, call.binary),)
+    entries: list[dict[str, Any]] = []
+    contents: list[bytes] = []
+    for one in wanted:
+        entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype.wire_name, "shape": answered.shape}
+        if one.binary:
+            contents.append(output.content)
+            entry["parameters"] = {"binary_data_size": len(contents[-1])}
+        else:
+            values = output.array((-1,))
+            entry["data"] = values.tolist() if output.datatype is Datatype.BYTES else values
+        entries.append(entry)
+    document["outputs"] = entries
+    text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+    if not contents:
+        return Worded([JSON], text)
+    return Worded([BINARY, (HEADER_LENGTH, b"%d" % len(text))], b"".join((text, *contents)))
+
+
+def _require_outputs(call: InferCall, model_name: str, name: str) -> None:
+    """Refuse an output that there is not."""
+    for index, one in enumerate(call.outputs):
+        if one.name != name:
+            detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {name}"
+            raise refuse_inputs(f"/outputs/{index}/name", detail)
+
+
+def server_document() -> dict[str, Any]:
+    """Return the server's metadata."""
+    return {"name": "understudy", "version": __version__, "extensions": EXTENSIONS}
+
+
+def metadata_document(policy: ServingPolicy, version: ModelVersion, labels: list[str]) -> dict[str, Any]:
+    """Return a model's metadata: what to send to it, and what comes back.
+
+    Args:
+        policy: The model's.
+        version: Whose inputs and outputs it has.
+        labels: Versions that may be named.
+    """
+    rows = [-1] if version.input_schema.batch else []
+    return {
+        "name": policy.model_name,
+        "versions": labels,
+        "platform": "understudy",
+        "inputs": [
+            {"name": spec.name, "datatype": spec.datatype.wire_name, "shape": [*rows, *spec.shape]}
+            for spec in (one.spec for one in version.input_schema.packed if one.features)
+        ],
+        "outputs": [
+            {"name": name, "datatype": datatype, "shape": [*rows, *shape]}
+            for name, datatype, shape in _outputs(version)
+        ],
+    }
+
+
+def config_document(policy: ServingPolicy, version: ModelVersion) -> dict[str, Any]:
+    """Return a model's configuration in Triton's words."""
+    return {
+        "name": policy.model_name,
+        "platform": "understudy",
+        "backend": "",
+        "max_batch_size": MAX_ROWS if version.input_schema.batch else 0,
+        "version_policy": {"latest": {"num_versions": 1}},
+        "input": [
+            {"name": spec.name, "data_type": _config_type(spec.datatype.wire_name), "dims": list(spec.shape)}
+            for spec in (one.spec for one in version.input_schema.packed if one.features)
+        ],
+        "output": [
+            {"name": name, "data_type": _config_type(datatype), "dims": list(shape)}
+            for name, datatype, shape in _outputs(version)
+        ],
+    }
+
+
+def _outputs(version: ModelVersion) -> list[tuple[str, str, tuple[int, ...]]]:
+    """Return the output as far as its schema names it; a name or a datatype that it leaves open is the server's."""
+    schema = version.output_schema
+    if schema.tensor is None or schema.datatype is None:
+        return []
+    return [(schema.tensor, schema.datatype.wire_name, schema.shape if schema.shape is not None else (-1,))]
+
+
+def _config_type(wire_name: str) -> str:
+    return "TYPE_STRING" if wire_name == "BYTES" else f"TYPE_{wire_name}"
