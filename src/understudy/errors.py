@@ -52,6 +52,8 @@ UnderstudyError
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
+    ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
+    │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -62,6 +64,7 @@ UnderstudyError
 HTTP statuses and gRPC codes are not here: the entry points own those tables.
 """
 
+from collections.abc import Iterable
 from typing import ClassVar, NamedTuple, Self
 
 
@@ -465,6 +468,44 @@ class ArtifactNotTaken(RegistryError):
     code = "E219"
     title = "The artifact holds what none may, or is of a kind that is not read"
     hint = "Build it anew as docs/how-to/load-models.md says, and register that as another version."
+
+
+class FileProblem(NamedTuple):
+    """One thing wrong with one place of a file; lines and columns count from 1."""
+
+    path: str
+    line: int
+    column: int
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}: {self.detail}"
+
+
+class PolicyFileInvalid(RegistryError):
+    code = "E223"
+    title = "Files of policies cannot be applied"
+    hint = "Mend the places that are named; nothing was changed."
+
+    def __init__(self, detail: str = "", problems: tuple[FileProblem, ...] = (), *, hint: str | None = None) -> None:
+        super().__init__(detail, hint=hint)
+        self.problems = problems
+
+    @classmethod
+    def naming(cls, problems: Iterable[FileProblem]) -> Self:
+        """Return the error with the places that are wrong, by files and lines, the first :data:`MAX_VIOLATIONS`."""
+        found = sorted(problems)
+        files = len({problem.path for problem in found})
+        count = f"{len(found):,} problem{'' if len(found) == 1 else 's'}"
+        return cls(f"{count} in {files:,} file{'' if files == 1 else 's'}", tuple(found[:MAX_VIOLATIONS]))
+
+
+class PolicyContradicted(PolicyFileInvalid):
+    code = "E224"
+    title = "Others changed what the file says, and it would undo that"
+    hint = (
+        "Write into the file what holds now, or leave the field out; understudy apply --overwrite undoes their changes."
+    )
 
 
 class GenerationMoved(RegistryError):

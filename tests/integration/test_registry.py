@@ -422,7 +422,7 @@ async def test_a_text_that_postgres_cannot_hold_is_refused_in_words_whatever_it_
 
 
 async def test_every_check_constraint_of_the_registrys_tables_has_words(database):
-    tables = ["modelversion", "modelendpoint", "servingpolicy", "apikey", "subscription"]
+    tables = ["modelversion", "modelendpoint", "servingpolicy", "policyfile", "apikey", "subscription"]
     query = """
         SELECT conname FROM pg_constraint WHERE contype = 'c' AND conrelid::regclass::text = ANY ($1) ORDER BY conname
     """

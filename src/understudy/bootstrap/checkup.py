@@ -22,6 +22,8 @@ from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing
+from understudy.lifecycle.policy_files import contradictions_of
+from understudy.lifecycle.policy_findings import judge_applied
 from understudy.lifecycle.server_findings import (
     ERASURE_LATE_SECONDS,
     HIDDEN_PROXIES,
@@ -81,7 +83,8 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
-    return [*findings, *await _examine_loading(settings), *await _examine_policies(settings, checkup)]
+    findings += [*await _examine_loading(settings), *await _examine_files(settings)]
+    return [*findings, *await _examine_policies(settings, checkup)]
 
 
 def _examine_config(settings: Settings) -> Finding:
@@ -171,6 +174,18 @@ async def _examine_loading(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("loading", State.WARNING, problem.detail, problem.next_step)]
     return [*map(judge_missing, missing), *judge_agents(servers)]
+
+
+async def _examine_files(settings: Settings) -> list[Finding]:
+    try:
+        async with session_of(settings) as session:
+            applied = await session.registry.list_applied()
+            models = await session.registry.list_models() if applied else ()
+    except RegistryUnavailable as problem:
+        return [Finding("policy files", State.WARNING, problem.detail, problem.next_step)]
+    policies = {model.model_name: model.policy for model in models}
+    found = [(one, policies.get(one.model_name)) for one in applied]
+    return [judge_applied(one, contradictions_of(one, policy)) for one, policy in found if policy is not None]
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope
+from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry.registry import (
     NO_KEY_LIMITS,
     Actor,
     ChangedPolicy,
+    FileWords,
     KeyLimits,
     KeyRecord,
     NewVersion,
@@ -23,8 +25,6 @@ from understudy.ports.registry.registry import (
 
 SECRET_BYTES = 32
 KEY_ID_BYTES = 6
-MAX_LABEL = 100
-MAX_NAME = 255
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "champion": (str,),
     "challenger": (str, type(None)),
@@ -116,11 +116,12 @@ async def set_policy(
     actor: Actor,
     *,
     expected_generation: int | None = None,
+    file: FileWords | None = None,
     dry_run: bool = False,
 ) -> ChangedPolicy:
     """Change fields of a policy (:data:`POLICY_FIELDS`), or make a model's first one; the audit gets ``actor``.
 
-    A challenger that is taken away takes its weight with it.
+    A challenger that is taken away takes its weight with it. With ``file`` it is kept what the change comes from.
 
     Raises:
         PolicyRefused: A field is unknown or of the wrong type, or the database refuses the change.
@@ -132,7 +133,7 @@ async def set_policy(
     for field, value in complete.items():
         _check_field(field, value)
     return await registry.set_policy(
-        model_name, complete, actor, expected_generation=expected_generation, dry_run=dry_run
+        model_name, complete, actor, expected_generation=expected_generation, file=file, dry_run=dry_run
     )
 
 

@@ -194,6 +194,17 @@ SERVING_POLICY = Table(
     ),
 )
 
+POLICY_FILE = Table(
+    "policyfile",
+    METADATA,
+    Column("model_name", ForeignKey("servingpolicy.model_name", ondelete="CASCADE"), primary_key=True),
+    Column("path", Text, nullable=False),
+    Column("document", JSONB, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("applied_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("applied_by", Text, nullable=False, server_default=_WHO),
+)
+
 POLICY_AUDIT = Table(
     "policyaudit",
     METADATA,

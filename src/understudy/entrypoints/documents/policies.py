@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.core.routing.arms import BucketRange, arm_percents
-from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
+from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, ModelRecord, PolicyRecord
+
+if TYPE_CHECKING:  # a list of models compares none with its file
+    from understudy.lifecycle.policy_files import Contradiction
 
 _IGNORED = {"model_name", "generation", "updated_at", "updated_by", "previous_champion", "rollout_id", "guard_id"}
 """What goes with a change, by triggers or in a rollout's own transaction; ``before`` and ``after`` have it."""
@@ -18,6 +21,20 @@ def policy_document(policy: PolicyRecord) -> dict[str, Any]:
     """Return a policy as JSON."""
     arms = [{"version": arm, "first": first, "last": last} for arm, first, last in policy.arms]
     return {**policy._asdict(), "arms": arms}
+
+
+def applied_document(applied: AppliedFile) -> dict[str, Any]:
+    """Return the file that a policy was last applied from as JSON."""
+    document = applied._asdict()
+    del document["model_name"]
+    return document
+
+
+def contradiction_document(contradiction: "Contradiction") -> dict[str, Any]:
+    """Return a field that others changed since its file was applied as JSON."""
+    by = contradiction.by
+    changed = None if by is None else {"by": by.actor, "via": by.via, "at": by.changed_at, "reason": by.reason}
+    return {"field": contradiction.field, "said": contradiction.said, "now": contradiction.now, "changed": changed}
 
 
 def model_document(model: ModelRecord) -> dict[str, Any]:

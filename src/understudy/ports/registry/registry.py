@@ -123,6 +123,25 @@ class ChangedPolicy(NamedTuple):
         return self.before is None or self.after.generation != self.before.generation
 
 
+class FileWords(NamedTuple):
+    """The file that a policy is applied from, and what it says: ``arms`` are the percent of each version."""
+
+    path: str
+    fields: Mapping[str, Any]
+
+
+class AppliedFile(NamedTuple):
+    """The file that a policy was last applied from, and what it said then."""
+
+    model_name: str
+    path: str
+    fields: Mapping[str, Any]
+    generation: int
+    """Of the policy, as it was applied."""
+    applied_at: datetime
+    applied_by: str
+
+
 class ModelRecord(NamedTuple):
     """A model: its policy, when it has one, and how many versions are registered."""
 
@@ -291,6 +310,7 @@ class Registry(Protocol):
         actor: Actor,
         *,
         expected_generation: int | None = None,
+        file: FileWords | None = None,
         dry_run: bool = False,
     ) -> ChangedPolicy:
         """Change a model's policy, or make its first one; return it as the change found it and as it left it.
@@ -301,12 +321,16 @@ class Registry(Protocol):
                 ``arms`` too versions are named by their text.
             actor: For the audit.
             expected_generation: Change nothing unless the policy is at this generation; 0: unless there is none.
+            file: What the change comes from, kept in the same transaction.
             dry_run: Return what the change would be, and make none.
 
         Raises:
             NotRegistered: A role names a version that the model does not have.
             GenerationMoved: The policy is at another generation.
         """
+
+    async def list_applied(self, model_name: str | None = None) -> Sequence[AppliedFile]:
+        """Return the file that a model's policy was last applied from, or that of each; without one there is none."""
 
     async def list_audit(
         self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None

@@ -82,6 +82,8 @@ log tail
 log replay visits 2
 entity forget visits customer-42 --yes --reason x
 audit list
+apply -f policy.yaml --yes
+diff -f policy.yaml
 key create --scope read
 key list
 key revoke 0123456789abcdef
@@ -143,6 +145,7 @@ def test_500_passwords_in_every_setting_and_command_come_out_of_none(tmp_path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outcomes.jsonl").touch()
     (tmp_path / "version.json").write_text(VERSION)
+    (tmp_path / "policy.yaml").write_text("model: visits\nguard: alert\n")
     calls = list(product(COMMANDS.strip().splitlines(), TEMPLATES.items()))
     chance, understudy = random.Random(16), CommandLine(None)
 

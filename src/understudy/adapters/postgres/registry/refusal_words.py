@@ -45,6 +45,11 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     ),
     "modelversion_timeout_ms_check": Words("timeout_ms is from 1 to 60,000", "500 is the default."),
     "modelversion_version_check": Words("a version has 1 to 100 characters", "For example 7."),
+    "policyfile_document_check": Words(
+        "document is an object, the fields that a policy's file names, of at most 262,144 characters",
+        "understudy apply -f PATH writes it.",
+    ),
+    "policyfile_path_check": Words("path has 1 to 255 characters", "Name the file by a shorter path."),
     "servingpolicy_category_holdout_check": Words(
         "category_holdout_percent is from 0 to 50",
         "A tenth of a category is enough to compare it: understudy model set MODEL --category-holdout 10.",

@@ -1,5 +1,6 @@
 """``Registry`` over Postgres. The database decides which policies are valid; its error texts are passed on."""
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from shlex import quote
@@ -24,9 +25,11 @@ from understudy.ports.registry.registry import (
     RETIRED,
     STAGING,
     Actor,
+    AppliedFile,
     AuditEntry,
     AuditSubject,
     ChangedPolicy,
+    FileWords,
     KeyLimits,
     KeyRecord,
     ModelRecord,
@@ -165,6 +168,7 @@ class PostgresRegistry:
         actor: Actor,
         *,
         expected_generation: int | None = None,
+        file: FileWords | None = None,
         dry_run: bool = False,
     ) -> ChangedPolicy:
         async with self._signed(actor, dry_run=dry_run) as connection:
@@ -179,10 +183,17 @@ class PostgresRegistry:
                 statement = rows.policy_statement(list(values), is_first=generation is None)
                 async with _refusals():
                     await connection.execute(statement, model_name, *rows.written(values))
+            if file is not None:
+                async with _refusals():
+                    await connection.execute(rows.KEEP_FILE, model_name, file.path, json.dumps(file.fields))
             after = await _policy_of(connection, model_name)
             if after is None:
                 raise NotRegistered(f"the policy of {model_name} was deleted meanwhile")
             return ChangedPolicy(before, after)
+
+    async def list_applied(self, model_name: str | None = None) -> Sequence[AppliedFile]:
+        async with self._transaction() as connection:
+            return [rows.applied_file(row) for row in await connection.fetch(rows.APPLIED_FILES, model_name)]
 
     async def list_audit(
         self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None

@@ -8,7 +8,7 @@ import asyncpg
 
 from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
-from understudy.ports.registry.registry import KeyRecord, NewVersion, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import AppliedFile, KeyRecord, NewVersion, PolicyRecord, VersionRecord
 
 ROLES = ("champion", "challenger", "shadow")
 POLICY_COLUMNS = frozenset(
@@ -113,6 +113,16 @@ def policy_statement(columns: Sequence[str], *, is_first: bool) -> str:
     return f"UPDATE servingpolicy SET {changes} WHERE model_name = $1"  # noqa: S608 - names of columns, from the list above
 
 
+# The moment, the actor and the generation are a trigger's to write.
+KEEP_FILE = """
+    INSERT INTO policyfile (model_name, path, document) VALUES ($1, $2, $3)
+    ON CONFLICT (model_name) DO UPDATE SET path = excluded.path, document = excluded.document
+"""
+APPLIED_FILES = """
+    SELECT model_name, path, document, generation, applied_at, applied_by FROM policyfile
+    WHERE $1::text IS NULL OR model_name = $1 ORDER BY model_name
+"""
+
 # -- keys --------------------------------------------------------------------------------------------------------------
 
 # Without the hash: a login that lists keys needs no right to read it.
@@ -139,6 +149,12 @@ def policy_record(row: asyncpg.Record) -> PolicyRecord:
     values = _read(row)
     arms = tuple(BucketRange(*arm) for arm in values["arms"] or ())
     return PolicyRecord(**{**values, "arms": arms})
+
+
+def applied_file(row: asyncpg.Record) -> AppliedFile:
+    """Return a row of :data:`APPLIED_FILES`."""
+    model_name, path, document, *applied = row.values()
+    return AppliedFile(model_name, path, json.loads(document), *applied)
 
 
 def key_record(row: asyncpg.Record) -> KeyRecord:

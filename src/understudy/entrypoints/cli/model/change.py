@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from understudy.core.schema.input_diff import InputDifferences, input_differences
-from understudy.entrypoints.cli.model.text import value_text
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
+from understudy.entrypoints.cli.shared.policy_text import difference_text, moves_text, rollout_warning, value_text
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import policy_document
@@ -21,18 +20,6 @@ from understudy.lifecycle.registry import set_policy
 from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord, Registry
 
 NONE = "none"
-
-
-class _Newcomer(NamedTuple):
-    """A version that gets a role, beside the champion so far."""
-
-    version: str
-    champion: str
-    found: InputDifferences
-
-    @property
-    def warnings(self) -> list[Text]:
-        return input_warnings(self.champion, self.version, self.found)
 
 
 class Asked(NamedTuple):
@@ -57,20 +44,10 @@ def make_change(wanted: Asked, *, as_json: bool) -> None:
 
 
 def _rollout_warning(changed: ChangedPolicy) -> list[Text]:
-    """Say that an open rollout moves this split itself, and what a change beside it leads to."""
-    before, after = changed
-    if before is None or before.rollout_id is None or not moves_traffic(before, after):
-        return []
-    model = quote(after.model_name)
-    said = (
-        f"rollout {before.rollout_id} of {after.model_name} is open and moves this split itself: after a change by "
-        "others it waits for you, or ends with weight 0"
-    )
-    steer = f"→ understudy rollout show {model}; its own commands are rollout pause, resume, promote and abort {model}"
-    return [Text("! ", "yellow").append(said), Text(steer)]
+    return rollout_warning(changed, changed.before.rollout_id if changed.before is not None else None)
 
 
-def _document(changed: ChangedPolicy, newcomers: Sequence[_Newcomer], *, dry_run: bool) -> dict[str, Any]:
+def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run: bool) -> dict[str, Any]:
     before, after = changed
     return {
         "policy": policy_document(after),
@@ -81,7 +58,7 @@ def _document(changed: ChangedPolicy, newcomers: Sequence[_Newcomer], *, dry_run
     }
 
 
-async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list[_Newcomer]]:
+async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list[Newcomer]]:
     """Make the change, after the database's verdict on it and the question whether to make it."""
     standing = (await registry.show_model(asked.model)).policy
     wanted, expected = asked.changes, asked.expect_generation
@@ -91,7 +68,7 @@ async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list
         expected = standing.generation if expected is None and standing is not None else expected
     make = partial(set_policy, registry, asked.model, wanted, asked.actor)
     proposed = await make(expected_generation=expected, dry_run=True)
-    newcomers = await _newcomers(registry, *proposed)
+    newcomers = await newcomers_of(registry, *proposed)
     before, after = proposed
     if asked.dry_run:
         return proposed, newcomers
@@ -102,34 +79,13 @@ async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list
     return await make(expected_generation=expected), newcomers
 
 
-def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[_Newcomer], *, yes: bool) -> None:
-    moves = _moves_text(before, after)
+def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[Newcomer], *, yes: bool) -> None:
+    moves = moves_text(before, after)
     what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
     if not yes:
         advise(*(line.plain for line in _rollout_warning(ChangedPolicy(before, after))))
         advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
     confirm_traffic_move(after.model_name, what, yes=yes)
-
-
-async def _newcomers(registry: Registry, before: PolicyRecord | None, after: PolicyRecord) -> list[_Newcomer]:
-    """Return the versions that get a role, or another one, and how their inputs differ from the champion's so far."""
-    if before is None:
-        return []
-    changed = _roles_of(after) - _roles_of(before)
-    versions = {version for _, version in changed if version not in (None, before.champion)}
-    if not versions:  # weight 0 in an incident waits for nothing
-        return []
-    champion = await registry.show_version(after.model_name, before.champion)
-    newcomers = []
-    for version in sorted(filter(None, versions)):
-        schema = (await registry.show_version(after.model_name, version)).input_schema
-        newcomers.append(_Newcomer(version, before.champion, input_differences(champion.input_schema, schema)))
-    return newcomers
-
-
-def _roles_of(policy: PolicyRecord) -> set[tuple[str, str | None]]:
-    named = {("champion", policy.champion), ("challenger", policy.challenger), ("shadow", policy.shadow)}
-    return named | {("arm", version) for version, _, _ in policy.arms}
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
@@ -162,12 +118,6 @@ def arm_weights_of(asked: Sequence[str]) -> dict[str, int] | None:
     return weights
 
 
-def difference_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
-    """Return what changes, in one line."""
-    found = differences(before, after)
-    return ", ".join(f"{name} {value_text(old)} → {value_text(new)}" for name, (old, new) in found.items()) or "nothing"
-
-
 def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool) -> list[Any]:
     if before is not None and not differences(before, after):
         return [f"{after.model_name} is like that already (generation {before.generation}); nothing was changed."]
@@ -175,7 +125,7 @@ def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool)
         (name, f"{value_text(old)} → {value_text(new)}" if before is not None else value_text(new))
         for name, (old, new) in differences(before, after).items()
     ]
-    moves = _moves_text(before, after)
+    moves = moves_text(before, after)
     if moves:
         pairs.append(("moves", moves))
     if dry_run:
@@ -183,9 +133,3 @@ def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool)
     head = Text("✔ ", "green").append(f"{after.model_name} is at generation {after.generation}", "bold")
     undo = f"→ understudy model show {quote(after.model_name)} says when every proxy acts on it"
     return [head, facts(pairs), undo]
-
-
-def _moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
-    """Return how many entities change their version; nothing when none does, or when it is unknown."""
-    percent = None if before is None else moved_entities_percent(before, after)
-    return f"{percent} % of the entities change their version" if percent else ""

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from understudy.entrypoints.cli.model.text import value_text
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, Utc, Yes, required_reason
+from understudy.entrypoints.cli.shared.policy_text import value_text
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.shared.times import when_words

@@ -1,8 +1,9 @@
 """One model on a screen: its split, its policy, its versions."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.text import Text
 
@@ -12,43 +13,68 @@ from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_wo
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
-from understudy.entrypoints.documents.policies import model_document
+from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
 from understudy.lifecycle.loading_findings import missing_words
+from understudy.lifecycle.policy_files import Contradiction, contradiction_words, explained_contradictions
 from understudy.ports.loading.loading_registry import MissingVersion
-from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import AppliedFile, ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
 
 _BAR_CELLS = 40
 
 
+class _View(NamedTuple):
+    """What is known of one model."""
+
+    record: ModelRecord
+    versions: Sequence[VersionRecord]
+    guard: Sequence[RolloutRecord]
+    missing: Sequence[MissingVersion]
+    applied: AppliedFile | None
+    contradictions: Sequence[Contradiction]
+
+
 def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     """Read a model and show it."""
-
-    async def read(
-        session: Session,
-    ) -> tuple[ModelRecord, list[VersionRecord], Sequence[RolloutRecord], Sequence[MissingVersion]]:
-        record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
-        guard, missing = await newest_guard(session, model), await session.loading.list_missing(model)
-        return record, list(versions), guard, missing
-
-    record, versions, guard, missing = with_session(read)
+    seen = with_session(lambda session: _read(session, model))
+    applied = None
+    if seen.applied is not None:
+        applied = {
+            **applied_document(seen.applied),
+            "contradictions": [contradiction_document(contradiction) for contradiction in seen.contradictions],
+        }
     document = {
         "model": {
-            **model_document(record),
-            "versions": [version._asdict() for version in versions],
-            "not_loaded": [one._asdict() for one in missing],
+            **model_document(seen.record),
+            "versions": [version._asdict() for version in seen.versions],
+            "not_loaded": [one._asdict() for one in seen.missing],
+            "applied": applied,
         }
     }
-    lines = [Text(f"version {one.version} is {missing_words(one)}", "red") for one in missing]
-    show(document, *_model_view(record, versions, guard, utc=utc), *lines, as_json=as_json)
+    lines = [Text(f"version {one.version} is {missing_words(one)}", "red") for one in seen.missing]
+    if seen.applied is not None:
+        lines += [
+            Text("! ", "yellow").append(contradiction_words(contradiction, seen.applied))
+            for contradiction in seen.contradictions
+        ]
+    show(document, *_model_view(seen, utc=utc), *lines, as_json=as_json)
 
 
-def _model_view(
-    model: ModelRecord, versions: list[VersionRecord], guard: Sequence[RolloutRecord], *, utc: bool
-) -> list[Any]:
+async def _read(session: Session, model: str) -> _View:
+    record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
+    guard, missing = await newest_guard(session, model), await session.loading.list_missing(model)
+    applied = next(iter(await session.registry.list_applied(model)), None)
+    contradictions: Sequence[Contradiction] = ()
+    if applied is not None and record.policy is not None:
+        contradictions = await explained_contradictions(session.registry, applied, record.policy)
+    return _View(record, versions, guard, missing, applied, contradictions)
+
+
+def _model_view(seen: _View, *, utc: bool) -> list[Any]:
+    model = seen.record
     rows = [
         (v.version, v.status, v.protocol, ", ".join(v.endpoints) or "none yet", when_words(v.created_at, utc=utc))
-        for v in versions
+        for v in seen.versions
     ]
     table = a_table(
         [
@@ -66,10 +92,18 @@ def _model_view(
         return [Text(f"{model.model_name} has no policy: it is not served", "bold"), advice, "", table]
     head = Text().append(policy.model_name, "bold").append(f"  generation {policy.generation} on ")
     head.append(f"{policy.proxies_on_generation} of {policy.proxies} live proxies")
-    changed = instant(policy.updated_at) if utc else ago_and_at(policy.updated_at)
-    head.append(f"\nchanged {changed} by {policy.updated_by}", "dim")
-    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, guard)), drift_setting(policy.on_drift)]
+    head.append(f"\nchanged {_when(policy.updated_at, utc=utc)} by {policy.updated_by}", "dim")
+    if seen.applied is not None:
+        applied = seen.applied
+        head.append(
+            f"\napplied from {applied.path} by {applied.applied_by}, {_when(applied.applied_at, utc=utc)}", "dim"
+        )
+    settings = [*_settings_of(policy), ("guard", guard_words(policy.guard, seen.guard)), drift_setting(policy.on_drift)]
     return [head, "", *_split_of(policy), "", facts(settings), "", table]
+
+
+def _when(moment: datetime, *, utc: bool) -> str:
+    return instant(moment) if utc else ago_and_at(moment)
 
 
 def _split_of(policy: PolicyRecord) -> list[Text]:

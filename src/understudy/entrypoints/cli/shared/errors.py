@@ -25,6 +25,8 @@ from understudy.errors import (
     MigrationBlocked,
     MigrationNeeded,
     NotRegistered,
+    PolicyContradicted,
+    PolicyFileInvalid,
     PolicyRefused,
     RegistryUnavailable,
     RequestError,
@@ -61,6 +63,8 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     UnknownRoute: ExitCode.NOT_FOUND,
     NotRegistered: ExitCode.NOT_FOUND,
     GenerationMoved: ExitCode.CONFLICT,
+    PolicyFileInvalid: ExitCode.USAGE,
+    PolicyContradicted: ExitCode.CONFLICT,
     AlreadyRegistered: ExitCode.CONFLICT,
     ArchiveBusy: ExitCode.CONFLICT,
     MigrationBlocked: ExitCode.CONFLICT,
@@ -107,6 +111,7 @@ def exit_code_for(error: type[UnderstudyError]) -> ExitCode:
 def problem_document(problem: UnderstudyError | CommandRefused) -> dict[str, Any]:
     """Return a failure as JSON."""
     code, title = (problem.code, problem.title) if isinstance(problem, UnderstudyError) else (None, None)
+    places = [place._asdict() for place in problem.problems] if isinstance(problem, PolicyFileInvalid) else None
     return {
         "schema": SCHEMA,
         "error": {
@@ -115,6 +120,7 @@ def problem_document(problem: UnderstudyError | CommandRefused) -> dict[str, Any
             "detail": problem.detail,
             "next": _next_step(problem),
             "exit_code": int(exit_code_of(problem)),
+            **({} if places is None else {"problems": places}),
         },
     }
 
@@ -131,6 +137,9 @@ def problem_text(problem: UnderstudyError | CommandRefused) -> Text:
         if isinstance(problem, RequestError):
             for violation in problem.violations:
                 text.append(f"\n  {violation.pointer}: {violation.detail}")
+        if isinstance(problem, PolicyFileInvalid):
+            for place in problem.problems:
+                text.append(f"\n  {place}")
     return text.append("\n  → ", "cyan").append(_next_step(problem))
 
 

@@ -26,6 +26,8 @@ GROUPS = {
         "version": "Register, load, compare, check, list, show and retire model versions.",
         "model": "List and show models; set who answers their calls.",
         "server": "List the model servers that agents load versions into.",
+        "apply": "Make policies what their files say.",
+        "diff": "Say how policies differ from their files.",
         "key": "Create, list and revoke callers' keys.",
         "predict": "Make one predict call, and say who answered it.",
         "explain": "Say why an entity gets its answer, or what an error code means.",

@@ -8,13 +8,13 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.routing.policy_file import MAX_CATEGORIES, MAX_LABEL, MAX_SALT
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.errors import MAX_VIOLATIONS, BodyInvalid, Violation
-from understudy.lifecycle.registry import MAX_LABEL
 from understudy.rollout.start.start import plan_problems
 
 MAX_BODY_BYTES = 32_768
-MAX_REASON, MAX_SALT, MAX_CATEGORIES = 1_000, 255, 1_000
+MAX_REASON = 1_000
 _MAX_DIGITS = 18
 """As many digits as a generation or an id may have and still fit 64 bits."""
 

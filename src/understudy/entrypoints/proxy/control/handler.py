@@ -14,6 +14,7 @@ import structlog
 from understudy.bootstrap.control import Control
 from understudy.bootstrap.session import Session
 from understudy.core.routing.access import key_id_of
+from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.documents.experiments import Label
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import version_label
@@ -21,7 +22,6 @@ from understudy.entrypoints.proxy.control.worker_pool import WorkerPool
 from understudy.entrypoints.proxy.messages.headers import RequestOptions
 from understudy.entrypoints.proxy.messages.reply import JSON, Reply
 from understudy.errors import MigrationNeeded, NotRegistered, RegistryUnavailable
-from understudy.lifecycle.registry import MAX_NAME
 from understudy.ports.registry.registry import Actor
 
 _log = structlog.get_logger(__name__)

@@ -59,6 +59,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ServerNotManageable: 503,
     errors.NotValidated: 409,
     errors.LoadRefused: 409,
+    errors.PolicyFileInvalid: 422,
+    errors.PolicyContradicted: 409,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.LoginNotAllowed: 503,

@@ -21,7 +21,8 @@ from understudy.entrypoints.cli.shared.extras import EXIT_CODE, missing_extra, r
         ("grpc", ["modelserver", "--serve", "visits:1"], "modelserver"),
         ("onnxruntime", ["demo"], "demo"),
         ("understudy.nowhere", ["model", "list"], None),
-        ("yaml", ["model", "list"], None),
+        ("yaml.events", ["apply", "-f", "policy"], "cli"),
+        ("duckdb", ["model", "list"], None),
     ],
 )
 def test_the_extra_is_the_commands_own_or_else_the_packages(package, command, extra):

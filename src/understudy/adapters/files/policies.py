@@ -1,0 +1,91 @@
+"""Policies in files: a file or a folder of them, read as documents with their places."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from understudy.adapters.files.refusal import FileRefused
+from understudy.adapters.files.yaml_tree import MAX_BYTES, TreeRefused, read_documents
+from understudy.core.routing.policy_file import MAX_NAME, PolicyFile, read_policy_file
+from understudy.errors import FileProblem
+
+SUFFIXES = (".yaml", ".yml", ".json")
+MAX_FILES = 1_000
+
+
+class ReadFiles(NamedTuple):
+    """What files say, and all that is wrong with them."""
+
+    files: Sequence[PolicyFile]
+    problems: Sequence[FileProblem]
+
+
+def read_policy_files(paths: Sequence[Path]) -> ReadFiles:
+    """Return the policies in files and below folders; hidden files, and others in a folder, are passed over.
+
+    Raises:
+        FileRefused: A path is none of a file or folder, or there are no files, or too many.
+    """
+    found = sorted({path.absolute(): path for given in paths for path in _files_at(given)}.values())
+    if len(found) > MAX_FILES:
+        raise FileRefused(f"there are {len(found):,} files", f"Apply at most {MAX_FILES:,} at once: name a folder.")
+    files: list[PolicyFile] = []
+    problems: list[FileProblem] = []
+    for path in found:
+        for read in _documents_of(path):
+            if isinstance(read, PolicyFile):
+                files.append(read)
+            else:
+                problems += read
+    return ReadFiles(files, [*problems, *_twice(files)])
+
+
+def _files_at(given: Path) -> list[Path]:
+    if given.is_file():
+        return [given]
+    if not given.is_dir():
+        raise FileRefused(f"{given} is no file and no folder", "Name a file or a folder: understudy apply -f policy/")
+    found = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _is_hidden(path, given)]
+    files = [path for path in found if path.is_file()]
+    if not files:
+        raise FileRefused(f"{given} has no file {', '.join(f'*{suffix}' for suffix in SUFFIXES)}", "Name another one.")
+    return files
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
+    name = shown_path(path)
+    if len(name) > MAX_NAME or not name.isprintable():
+        yield [FileProblem(name, 1, 1, f"the audit keeps paths of up to {MAX_NAME} characters that can be seen")]
+        return
+    try:
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        documents = read_documents(content, is_json=path.suffix == ".json")
+    except OSError as problem:
+        yield [FileProblem(name, 1, 1, f"it cannot be read: {problem.strerror or problem}")]
+    except TreeRefused as refused:
+        yield [FileProblem(name, *refused.place, refused.detail)]
+    else:
+        if not documents:
+            yield [FileProblem(name, 1, 1, "it is empty: model: NAME and at least one field are missing")]
+        yield from (read_policy_file(name, document) for document in documents)
+
+
+def shown_path(path: Path) -> str:
+    """Return the path as the audit keeps it: from the folder that the command runs in, if it is below that."""
+    whole, here = path.absolute(), Path.cwd()
+    return (whole.relative_to(here) if whole.is_relative_to(here) else path).as_posix()
+
+
+def _twice(files: Sequence[PolicyFile]) -> Iterator[FileProblem]:
+    """Yield the models that more than one document is of."""
+    first: dict[str, PolicyFile] = {}
+    for file in files:
+        before = first.setdefault(file.model_name, file)
+        if before is not file:
+            where = f"{before.path}:{before.model_place.line}"
+            yield file.problem("model", f"{file.model_name} is there twice: first in {where}")

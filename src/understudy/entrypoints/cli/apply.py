@@ -1,0 +1,234 @@
+"""``understudy apply``: make policies what their files say."""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from rich.text import Text
+
+from understudy.bootstrap.session import Session
+from understudy.core.routing.policy_file import policy_file_schema
+from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
+from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
+from understudy.entrypoints.cli.shared.policy_files import (
+    Files,
+    comparison_document,
+    read_files,
+    rows_of_model,
+    shown_value,
+)
+from understudy.entrypoints.cli.shared.policy_text import difference_text, moves_text, rollout_warning
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, show
+from understudy.entrypoints.cli.shared.session import with_session
+from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
+from understudy.lifecycle.policy_changes import differences, moves_traffic
+from understudy.lifecycle.policy_files import Comparison, apply_file, compare, propose, refuse_contradicted
+from understudy.ports.registry.registry import Actor, ChangedPolicy, Registry
+
+app = typer.Typer(add_completion=False)
+VIA = "apply"
+"""What the audit says that a change came by."""
+_COLUMNS = (Column("model"), Column("field"), Column("before"), Column("after"), Column("file", drop=1))
+_WORD = "apply"
+
+
+class _Asked(NamedTuple):
+    actor: Actor
+    expected: dict[str, int]
+    overwrite: bool
+    dry_run: bool
+    yes: bool
+
+
+class _Outcome(NamedTuple):
+    """What became of one policy."""
+
+    compared: Comparison
+    changed: ChangedPolicy | None = None
+    problem: UnderstudyError | None = None
+    newcomers: Sequence[Newcomer] = ()
+
+    @property
+    def warnings(self) -> list[Text]:
+        return [
+            *(rollout_warning(self.changed, self.compared.open_rollout) if self.changed is not None else ()),
+            *(line for newcomer in self.newcomers for line in newcomer.warnings),
+        ]
+
+
+@app.command("apply")
+def apply_files(
+    *,
+    file: Files = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Undo what others changed since, and move the split of an open rollout.")
+    ] = False,
+    expect_generation: Annotated[
+        list[str] | None, typer.Option(metavar="MODEL=N", help="Change nothing when that policy has moved on.")
+    ] = None,
+    reason: Annotated[str | None, typer.Option(help="Why; kept in the audit after the file's path.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    print_schema: Annotated[
+        bool, typer.Option("--print-schema", help="Print the JSON Schema of a file, for editors, and leave.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make policies what their files say; what a file leaves out is left alone.
+
+    All files are checked, and each change is tried, before the first one is made. A policy that others changed since
+    its file was applied is refused with what they changed, and so is one that changes meanwhile.
+    """
+    if print_schema:
+        typer.echo(json.dumps(policy_file_schema(), indent=2))
+        return
+    files = read_files(file)
+    actor = Actor(this_person(), VIA, reason)
+    asked = _Asked(actor, _generations(expect_generation or ()), overwrite, dry_run, yes)
+
+    async def work(session: Session) -> tuple[list[Comparison], list[_Outcome]]:
+        compared = await compare(session.registry, session.rollouts, files)
+        return compared, await _apply(session.registry, compared, asked)
+
+    compared, outcomes = with_session(work)
+    document = {"apply": _documents(compared, outcomes, dry_run=dry_run), "dry_run": dry_run}
+    show(document, *_texts(compared, outcomes, dry_run=dry_run), as_json=as_json)
+    failed = next((outcome.problem for outcome in outcomes if outcome.problem is not None), None)
+    raise typer.Exit(ExitCode.DONE if failed is None else exit_code_of(failed))
+
+
+def _generations(asked: Sequence[str]) -> dict[str, int]:
+    """Return the generation that each model's policy is expected at.
+
+    Raises:
+        CommandRefused: It is not ``MODEL=N``.
+    """
+    found: dict[str, int] = {}
+    for text in asked:
+        model, _, generation = text.rpartition("=")
+        if not model or not generation.isascii() or not generation.isdigit():
+            raise CommandRefused(
+                ExitCode.USAGE, f"--expect-generation: {text!r} is no model's generation", "For example fraud=41."
+            )
+        found[model] = int(generation)
+    return found
+
+
+async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Asked) -> list[_Outcome]:
+    """Apply what is not as its file says: after every check, and the question whether to."""
+    for one in compared:
+        expected = asked.expected.get(one.file.model_name, one.generation)
+        if expected != one.generation:
+            raise GenerationMoved(
+                f"the policy of {one.file.model_name} is at generation {one.generation}, not {expected}"
+            )
+    if not asked.overwrite:
+        refuse_contradicted(compared)
+    proposed = await propose(registry, [one for one in compared if not one.is_equal], asked.actor)
+    tried = [_Outcome(one, changed, None, await newcomers_of(registry, *changed)) for one, changed in proposed]
+    if asked.dry_run:
+        return tried
+    _confirm(tried, yes=asked.yes)
+    made: list[_Outcome] = []
+    for outcome in tried:
+        try:
+            changed = await apply_file(registry, outcome.compared, asked.actor)
+        except UnderstudyError as problem:
+            made.append(outcome._replace(changed=None, problem=problem))
+            if isinstance(problem, RegistryUnavailable):
+                break
+        else:
+            made.append(outcome._replace(changed=changed))
+    return made
+
+
+def _confirm(tried: Sequence[_Outcome], *, yes: bool) -> None:
+    moving = [
+        (outcome, outcome.changed)
+        for outcome in tried
+        if outcome.changed is not None
+        and outcome.changed.before is not None
+        and moves_traffic(outcome.changed.before, outcome.changed.after)
+    ]
+    if not moving:
+        return
+    if not yes:
+        advise(*(line.plain for outcome, _ in moving for line in outcome.warnings))
+    moves = []
+    for _, (before, after) in moving:
+        percent = moves_text(before, after)
+        moves.append(f"{after.model_name}: {difference_text(before, after)}{percent and f'; {percent}'}")
+    confirm_by_typing(_WORD, f"the word {_WORD}", "\n  ".join(["This moves production traffic:", *moves]), yes=yes)
+
+
+# -- what is printed ---------------------------------------------------------------------------------------------------
+
+
+def _documents(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_run: bool) -> list[dict[str, Any]]:
+    became = {outcome.compared.file.model_name: outcome for outcome in outcomes}
+    return [_document(one, became.get(one.file.model_name), dry_run=dry_run) for one in compared]
+
+
+def _document(compared: Comparison, outcome: _Outcome | None, *, dry_run: bool) -> dict[str, Any]:
+    document = comparison_document(compared)
+    changed = outcome.changed if outcome is not None else None
+    problem = outcome.problem if outcome is not None else None
+    is_skipped = outcome is None and not compared.is_equal
+    document["applied_before"] = document.pop("applied")
+    document["changed"] = changed is not None and changed.is_changed and not dry_run
+    if changed is not None and not dry_run:
+        document["generation"] = changed.after.generation
+    document["input_differences"] = {
+        newcomer.version: newcomer.found._asdict() for newcomer in (outcome.newcomers if outcome is not None else ())
+    }
+    document["problem"] = problem and {"code": problem.code, "detail": problem.detail, "next": problem.next_step}
+    document["is_skipped"] = is_skipped
+    return document
+
+
+def _texts(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_run: bool) -> list[Any]:
+    made = [outcome for outcome in outcomes if outcome.changed is not None]
+    equal = sum(one.is_equal for one in compared)
+    skipped = len(compared) - equal - len(outcomes)
+    texts: list[Any] = []
+    if made:
+        texts.append(a_table(_COLUMNS, [row for outcome in made for row in _rows_of(outcome)]))
+    texts += [line for outcome in made for line in outcome.warnings]
+    for outcome in outcomes:
+        if outcome.problem is not None:
+            failed, file = outcome.problem, outcome.compared.file
+            texts.append(Text("✖ ", "bold red").append(f"{file.model_name} ({file.path}): {failed.detail}"))
+            texts.append(Text("  → ", "cyan").append(failed.next_step))
+    if skipped:
+        texts.append(Text("✖ ", "bold red").append(f"not tried after that: {_policies(skipped)}"))
+    return [*texts, _verdict(len(made), equal, dry_run=dry_run)]
+
+
+def _rows_of(outcome: _Outcome) -> list[tuple[str, ...]]:
+    compared, changed = outcome.compared, outcome.changed
+    file, applied = compared.file, compared.applied
+    found = differences(*changed) if changed is not None else {}
+    if compared.policy is None:  # a first policy: its defaults are no news
+        found = {name: values for name, values in found.items() if name in file.fields}
+    rows = [(name, shown_value(old), shown_value(new), file.path) for name, (old, new) in found.items()]
+    if not rows or (applied is not None and applied.path != file.path):
+        known = "-" if applied is None else f"{applied.path}, {len(applied.fields)} fields"
+        rows.append(("from", known, f"{file.path}, {len(file.fields)} fields", file.path))
+    return rows_of_model(file.model_name, rows)
+
+
+def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
+    already = "1 policy is as its file says" if equal == 1 else f"{equal} policies are as their files say"
+    if not made:
+        return Text(f"{already}; nothing was changed." if equal else "Nothing was changed.")
+    rest = f"; {already}" if equal else ""
+    if dry_run:
+        return Text(f"Would apply {_policies(made)}{rest}; nothing was changed.", "bold")
+    return Text("✔ ", "green").append(f"{_policies(made)} applied{rest}", "bold")
+
+
+def _policies(count: int) -> str:
+    return "1 policy" if count == 1 else f"{count} policies"

@@ -1,0 +1,268 @@
+"""Policies beside their files: what differs, what others changed since a file was applied, and applying it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from understudy.core.rollout.state import Kind
+from understudy.core.routing.arms import arm_percents
+from understudy.core.routing.policy_file import PolicyFile
+from understudy.errors import FileProblem, NotRegistered, PolicyContradicted, PolicyFileInvalid, PolicyRefused
+from understudy.lifecycle.policy_changes import with_arms
+from understudy.lifecycle.registry import set_policy
+from understudy.ports.registry.registry import (
+    Actor,
+    AppliedFile,
+    AuditEntry,
+    AuditSubject,
+    ChangedPolicy,
+    FileWords,
+    PolicyRecord,
+    Registry,
+)
+from understudy.ports.rollout.rollout_store import RolloutStore
+
+MAX_CHANGES = 200
+"""Of a policy's newest changes, those that are searched for who changed a field."""
+_MAX_ROLLOUTS = 10
+"""Newest ones of a model: the open one is among them, or its guards, one for each version that is watched."""
+_ROLES = ("champion", "challenger", "shadow")
+_OF_SPLIT = frozenset({"champion", "challenger", "challenger_weight", "salt", "arms"})
+"""What an open rollout moves itself."""
+
+
+class Contradiction(NamedTuple):
+    """A field that is not as the file said when it was last applied."""
+
+    field: str
+    said: Any
+    now: Any
+    by: AuditEntry | None = None
+    """The newest change of the field since then; ``None``: it is not among the newest changes of the policy."""
+
+
+class Comparison(NamedTuple):
+    """A policy beside its file."""
+
+    file: PolicyFile
+    policy: PolicyRecord | None
+    applied: AppliedFile | None
+    differences: Mapping[str, tuple[Any, Any]]
+    """The fields that are not as the file says: what holds now, and what the file says."""
+    contradictions: Sequence[Contradiction] = ()
+    """What others changed since the file was applied."""
+    open_rollout: int | None = None
+    """The rollout that moves what the file would set."""
+
+    @property
+    def generation(self) -> int:
+        """Of the policy as it was read; 0: there is none."""
+        return self.policy.generation if self.policy is not None else 0
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether the policy is as the file says, and known to be from it: to apply it would change nothing."""
+        words = FileWords(self.file.path, self.file.fields)
+        known = self.applied and FileWords(self.applied.path, self.applied.fields)
+        return not self.differences and words == known
+
+
+def values_of(policy: PolicyRecord) -> dict[str, Any]:
+    """Return a policy's fields as a file has them."""
+    return {**policy._asdict(), "arms": arm_percents(policy.arms)}
+
+
+def contradictions_of(applied: AppliedFile, policy: PolicyRecord) -> list[Contradiction]:
+    """Return the fields that are not as the file said when it was applied."""
+    values = values_of(policy)
+    return [
+        Contradiction(name, said, values[name]) for name, said in applied.fields.items() if values.get(name) != said
+    ]
+
+
+async def explained_contradictions(
+    registry: Registry, applied: AppliedFile, policy: PolicyRecord
+) -> list[Contradiction]:
+    """Return :func:`contradictions_of` with the newest change of each field since the file was applied."""
+    found = contradictions_of(applied, policy)
+    if not found:
+        return []
+    changes = await registry.list_audit(applied.model_name, MAX_CHANGES, AuditSubject.POLICY)
+    since = [entry for entry in changes if (entry.generation or 0) > applied.generation]
+    return [contradiction._replace(by=_newest(contradiction.field, since)) for contradiction in found]
+
+
+async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[PolicyFile]) -> list[Comparison]:
+    """Return each file beside its model's policy.
+
+    Raises:
+        PolicyFileInvalid: A file names a model or a version that is not registered.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    models = {model.model_name: model for model in await registry.list_models()}
+    applied = {one.model_name: one for one in await registry.list_applied()}
+    unknown = [file for file in files if file.model_name not in models]
+    problems = [
+        file.problem("model", f"no model {file.model_name!r} is registered; there are: {_listed(models)}")
+        for file in unknown
+    ]
+    compared = [
+        await _comparison(registry, rollouts, file, models[file.model_name].policy, applied.get(file.model_name))
+        for file in files
+        if file.model_name in models
+    ]
+    problems += [problem for one in compared for problem in await _unknown_versions(registry, one)]
+    if problems:
+        raise PolicyFileInvalid.naming(problems)
+    return compared
+
+
+def refuse_contradicted(compared: Iterable[Comparison]) -> None:
+    """Refuse to undo what others changed since a file was applied, or what an open rollout moves.
+
+    Raises:
+        PolicyContradicted: With each field of each file.
+    """
+    problems = [
+        one.file.problem(contradiction.field, contradiction_words(contradiction, one.applied))
+        for one in compared
+        for contradiction in one.contradictions
+        if contradiction.field in one.differences and one.applied is not None
+    ]
+    problems += [
+        one.file.problem(min(one.differences.keys() & _OF_SPLIT), rollout_words(one))
+        for one in compared
+        if one.open_rollout is not None
+    ]
+    if problems:
+        raise PolicyContradicted.naming(problems)
+
+
+def contradiction_words(contradiction: Contradiction, applied: AppliedFile) -> str:
+    """Return what a file said of a field, what holds now, and whose change that was."""
+    said, now = value_words(contradiction.said), value_words(contradiction.now)
+    words = f"{contradiction.field} was {said} when {applied.path} was applied, and is {now} now"
+    by = contradiction.by
+    return words if by is None else f"{words}: {by.actor} via {by.via} at {by.changed_at:%Y-%m-%d %H:%M:%SZ}"
+
+
+def rollout_words(compared: Comparison) -> str:
+    """Return that an open rollout moves what the file would set."""
+    return f"rollout {compared.open_rollout} of {compared.file.model_name} is open and moves this split itself"
+
+
+async def propose(
+    registry: Registry, compared: Sequence[Comparison], actor: Actor
+) -> list[tuple[Comparison, ChangedPolicy]]:
+    """Try each change in the database and take it back, before the first one is made.
+
+    Raises:
+        PolicyFileInvalid: With everything that the database refuses.
+        GenerationMoved: A policy has changed since it was compared.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    proposed: list[tuple[Comparison, ChangedPolicy]] = []
+    problems: list[FileProblem] = []
+    for one in compared:
+        try:
+            proposed.append((one, await apply_file(registry, one, actor, dry_run=True)))
+        except (PolicyRefused, NotRegistered) as refused:
+            problems.append(one.file.problem(_named_in(refused.detail, one.differences), refused.detail))
+    if problems:
+        raise PolicyFileInvalid.naming(problems)
+    return proposed
+
+
+async def apply_file(registry: Registry, compared: Comparison, actor: Actor, *, dry_run: bool = False) -> ChangedPolicy:
+    """Change a policy to what its file says, in one transaction, if it is as it was compared; the audit names the file.
+
+    Raises:
+        PolicyRefused, NotRegistered: The database refuses the change.
+        GenerationMoved: The policy has changed since it was compared; nothing was changed.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    file, policy = compared.file, compared.policy
+    changes = {name: said for name, (_, said) in compared.differences.items()}
+    arms = file.fields.get("arms")
+    if changes and arms is not None:
+        ended = dict.fromkeys(arm_percents(policy.arms) if policy is not None else (), 0)
+        del changes["arms"]
+        changes = with_arms(policy, changes, {**ended, **arms})
+    reason = f"{file.path}: {actor.reason}" if actor.reason else file.path
+    return await set_policy(
+        registry,
+        file.model_name,
+        changes,
+        actor._replace(reason=reason),
+        expected_generation=compared.generation,
+        file=FileWords(file.path, file.fields),
+        dry_run=dry_run,
+    )
+
+
+async def _comparison(
+    registry: Registry,
+    rollouts: RolloutStore,
+    file: PolicyFile,
+    policy: PolicyRecord | None,
+    applied: AppliedFile | None,
+) -> Comparison:
+    if policy is None:
+        return Comparison(file, None, applied, {name: (None, said) for name, said in file.fields.items()})
+    values = values_of(policy)
+    differences = {name: (values[name], said) for name, said in file.fields.items() if values[name] != said}
+    contradictions = await explained_contradictions(registry, applied, policy) if applied is not None else []
+    open_rollout = await open_rollout_of(rollouts, policy) if differences.keys() & _OF_SPLIT else None
+    return Comparison(file, policy, applied, differences, contradictions, open_rollout)
+
+
+async def open_rollout_of(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:
+    """Return the rollout that moves the policy's split; a guard watches it, and moves nothing."""
+    if policy.rollout_id is None:
+        return None
+    newest = await rollouts.list(policy.model_name, _MAX_ROLLOUTS)
+    guards = {one.id for one in newest if one.state.kind is Kind.GUARD}
+    return None if policy.rollout_id in guards else policy.rollout_id
+
+
+async def _unknown_versions(registry: Registry, compared: Comparison) -> list[FileProblem]:
+    """Return the versions that a file would give a role and the model does not have."""
+    file = compared.file
+    named = [(role, file.fields[role]) for role in _ROLES if role in compared.differences and file.fields[role]]
+    named += [("arms", arm) for arm in file.fields.get("arms", ()) if "arms" in compared.differences]
+    if not named:
+        return []
+    known = [version.version for version in await registry.list_versions(file.model_name)]
+    return [
+        file.problem(field, f"{file.model_name} has no version {version!r}; it has: {_listed(known)}")
+        for field, version in named
+        if version not in known
+    ]
+
+
+def _named_in(detail: str, fields: Iterable[str]) -> str:
+    """Return the field that the database's words are about, by its first word; else the file's model."""
+    named = [field for field in fields if field in detail] or [
+        field for field in fields if field.partition("_")[0] in detail
+    ]
+    return named[0] if named else "model"
+
+
+def _newest(field: str, entries: Iterable[AuditEntry]) -> AuditEntry | None:
+    """Return the newest entry that changed a field; the audit has policies as rows."""
+    column = f"{field}_version" if field in _ROLES else field
+    return next(
+        (entry for entry in entries if (entry.before or {}).get(column) != (entry.after or {}).get(column)), None
+    )
+
+
+def value_words(value: Any) -> str:
+    """Return a field's value as a file has it, in one line."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {of_it}" for name, of_it in value.items()) or "{}"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(names: Iterable[str], at_most: int = 20) -> str:
+    found = list(names)
+    more = f" and {len(found) - at_most} more" if len(found) > at_most else ""
+    return (", ".join(found[:at_most]) or "none") + more

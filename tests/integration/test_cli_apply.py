@@ -1,0 +1,275 @@
+"""``understudy apply`` and ``diff``: policies from files, beside people and SQL that change the same ones."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import pytest
+from command import CommandLine, Done
+from rollout_world import two_versions
+
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.routing.policy_file import Place, PolicyFile
+from understudy.errors import GenerationMoved
+from understudy.lifecycle.policy_files import apply_file, compare
+from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import NewRollout
+
+CHURN = """\
+model: churn
+challenger: 7
+challenger_weight: 10
+guard: alert
+"""
+Login = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+async def world(database: asyncpg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> asyncpg.Connection:
+    """A folder with a file of churn's policy, and a database with two versions of it."""
+    (tmp_path / "policy").mkdir()
+    monkeypatch.chdir(tmp_path)
+    write("churn", CHURN)
+    await two_versions(database)
+    return database
+
+
+def write(name: str, text: str) -> None:
+    Path("policy", f"{name}.yaml").write_text(text, encoding="utf-8")
+
+
+async def apply(understudy: CommandLine, *options: str) -> Done:
+    return await understudy.beside("apply", "-f", "policy", "--yes", *options)
+
+
+async def diff(understudy: CommandLine, *options: str) -> Done:
+    return await understudy.beside("diff", "-f", "policy", *options)
+
+
+async def everything(database: asyncpg.Connection) -> list[Any]:
+    """Return all that an apply may write."""
+    tables = ("ServingPolicy", "PolicyFile", "PolicyAudit", "PolicyChange", "Rollout")
+    return [await database.fetch(f"SELECT * FROM {table} ORDER BY 1, 2") for table in tables]
+
+
+async def add_model(database: asyncpg.Connection, name: str) -> None:
+    """Register a model with one version like those of churn; it has no policy."""
+    await database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " SELECT $1, '1', artifact_path, framework, input_schema FROM ModelVersion WHERE version = '6'",
+        name,
+    )
+    await database.execute(
+        "INSERT INTO ModelEndpoint (model_version_id, target)"
+        " SELECT id, '127.0.0.1:9000' FROM ModelVersion WHERE model_name = $1",
+        name,
+    )
+
+
+async def test_applying_twice_changes_nothing(understudy: CommandLine, world):
+    different = await diff(understudy)
+    first = await apply(understudy, "--reason", "a first look", "--json")
+    after_first = await everything(world)
+    second = await apply(understudy, "--json")
+    equal = await diff(understudy)
+
+    assert different.code == 1
+    assert [one["changed"] for one in first.document["apply"]] == [True]
+    assert [one["changed"] for one in second.document["apply"]] == [False]
+    assert await everything(world) == after_first
+    assert equal.code == 0
+    newest = await world.fetchrow("SELECT via, reason FROM PolicyAudit ORDER BY id DESC LIMIT 1")
+    assert tuple(newest) == ("apply", "policy/churn.yaml: a first look")
+
+
+async def test_a_dry_run_says_the_same_and_writes_nothing(understudy: CommandLine, world):
+    before = await everything(world)
+
+    done = await apply(understudy, "--dry-run")
+
+    assert done.code == 0
+    assert "challenger_weight 0 10" in done.said
+    assert "nothing was changed" in done.said
+    assert await everything(world) == before
+
+
+async def test_what_sql_contradicts_is_named_with_its_file_and_not_undone(understudy: CommandLine, world):
+    await apply(understudy)
+    await world.execute("UPDATE ServingPolicy SET challenger_weight = 25")
+    beside = await everything(world)
+
+    shown = await understudy.beside("model", "show", "churn")
+    different = await diff(understudy)
+    refused = await apply(understudy)
+
+    said = "challenger_weight was 10 when policy/churn.yaml was applied, and is 25 now"
+    actor = await world.fetchval("SELECT actor FROM PolicyAudit ORDER BY id DESC LIMIT 1")
+    assert "applied from policy/churn.yaml by " in shown.said
+    assert all(f"{said}: {actor} via sql at 2" in done.said for done in (shown, different, refused))
+    assert (different.code, refused.code) == (1, 5)
+    assert "E224" in refused.err
+    assert "policy/churn.yaml:3:20: " in refused.err
+    assert await everything(world) == beside
+    overwritten = await apply(understudy, "--overwrite")
+    assert overwritten.code == 0
+    assert await world.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
+
+
+async def test_a_file_that_takes_over_what_sql_changed_is_applied(understudy: CommandLine, world):
+    await apply(understudy)
+    await world.execute("UPDATE ServingPolicy SET challenger_weight = 25, shadow_percent = 50")
+    write("churn", CHURN.replace("10", "25"))
+
+    done = await apply(understudy)
+    shown = await understudy.beside("model", "show", "churn", "--json")
+
+    assert done.code == 0
+    applied = shown.document["model"]["applied"]
+    assert (applied["fields"]["challenger_weight"], applied["contradictions"]) == (25, [])
+
+
+async def test_doctor_warns_of_a_policy_that_is_not_as_its_file_says(understudy: CommandLine, world):
+    await apply(understudy)
+    await world.execute("UPDATE ServingPolicy SET guard = 'off'")
+
+    done = await understudy.beside("doctor", "--json")
+
+    (found,) = [one for one in done.document["findings"] if one["name"] == "churn policy file"]
+    assert found["state"] == "warning"
+    assert "policy/churn.yaml" in found["what"]
+    assert "guard alert in the file, off now" in found["what"]
+
+
+async def test_a_policy_that_changes_meanwhile_is_refused_and_not_overwritten(
+    understudy: CommandLine, world, database_url
+):
+    registry = PostgresRegistry(database_url)
+    place = Place(2, 1)
+    file = PolicyFile("churn.yaml", "churn", place, {"shadow_percent": 7}, {"shadow_percent": place})
+    (seen,) = await compare(registry, PostgresRolloutStore(database_url, timeout_seconds=5), [file])
+    await world.execute("UPDATE ServingPolicy SET shadow_percent = 50")
+
+    with pytest.raises(GenerationMoved):
+        await apply_file(registry, seen, Actor("ci", "apply"))
+    stale = await apply(understudy, "--expect-generation", "churn=1")
+
+    assert stale.code == 5
+    assert await world.fetchval("SELECT shadow_percent FROM ServingPolicy") == 50
+    assert await world.fetchval("SELECT count(*) FROM PolicyFile") == 0
+
+
+async def test_everything_is_checked_before_the_first_change(understudy: CommandLine, world):
+    await add_model(world, "able")
+    write("able", "model: able\nchampion: 1\n")
+    before = await everything(world)
+
+    write("churn", CHURN.replace("challenger: 7", "challenger: 9"))
+    unknown = await apply(understudy, "--json")
+    write("churn", "model: churn\nchallenger_weight: 5\nsalt: x\n")
+    by_database = await apply(understudy)
+    write("churn", "model: chrun\nguard: off\n")
+    no_model = await apply(understudy)
+
+    assert [done.code for done in (unknown, by_database, no_model)] == [2, 2, 2]
+    (problem,) = json.loads(unknown.err)["error"]["problems"]
+    assert (problem["path"], problem["line"], problem["column"]) == ("policy/churn.yaml", 2, 13)
+    assert "policy/churn.yaml:2:20: churn has no challenger" in " ".join(by_database.err.split())
+    assert "policy/churn.yaml:1:8: no model 'chrun' is registered" in " ".join(no_model.err.split())
+    assert await everything(world) == before
+
+
+async def test_a_first_policy_is_made_and_one_that_is_so_already_gets_its_file(understudy: CommandLine, world):
+    await add_model(world, "able")
+    write("able", "model: able\nchampion: 1\n")
+    write("churn", "model: churn\nchampion: 6\n")
+
+    done = await apply(understudy)
+
+    assert done.code == 0
+    files = await world.fetch("SELECT model_name, path FROM PolicyFile ORDER BY model_name")
+    assert [tuple(row) for row in files] == [("able", "policy/able.yaml"), ("churn", "policy/churn.yaml")]
+    assert await world.fetchval("SELECT generation FROM ServingPolicy WHERE model_name = 'churn'") == 1
+
+
+async def test_arms_are_those_of_the_file(understudy: CommandLine, world):
+    await world.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " SELECT model_name, '8', artifact_path, framework, input_schema FROM ModelVersion WHERE version = '7'"
+    )
+    await world.execute(
+        "INSERT INTO ModelEndpoint (model_version_id, target)"
+        " SELECT id, '127.0.0.1:9000' FROM ModelVersion WHERE version = '8'"
+    )
+    write("churn", "model: churn\narms: {7: 10, 8: 5}\n")
+    await apply(understudy)
+    write("churn", "model: churn\narms: {8: 6}\n")
+
+    done = await apply(understudy, "--json")
+
+    assert done.document["apply"][0]["differences"] == {"arms": [{"7": 10, "8": 5}, {"8": 6}]}
+    split = await world.fetch("SELECT version, sum(last - first + 1)::int FROM understudy_arms GROUP BY 1")
+    assert [tuple(row) for row in split] == [("8", 6)]
+
+
+async def test_the_split_of_an_open_rollout_is_left_to_it(understudy: CommandLine, world, database_url):
+    new = NewRollout("churn", "7", NAMED_PLANS["default"], "spring", None)
+    rollout = await PostgresRolloutStore(database_url, timeout_seconds=5).start(new, Actor("dana", "cli"))
+    before = await everything(world)
+
+    refused = await apply(understudy)
+
+    assert refused.code == 5
+    assert f"policy/churn.yaml:3:20: rollout {rollout.id} of churn is open" in refused.said
+    assert await everything(world) == before
+
+
+async def test_a_move_of_traffic_is_asked_for(understudy: CommandLine, world):
+    before = await everything(world)
+
+    done = await understudy.beside("apply", "-f", "policy")
+
+    assert done.code == 2
+    assert "churn: challenger - → 7, challenger_weight 0 → 10" in done.said
+    assert await everything(world) == before
+
+
+@pytest.fixture
+async def login(database: asyncpg.Connection, database_url: str) -> AsyncIterator[Login]:
+    """Makes a login that has these roles and nothing else, and returns its URL."""
+    made = []
+
+    async def make(*roles: str) -> str:
+        made.append(f"test_{uuid4().hex[:12]}")
+        await database.execute(f"CREATE ROLE {made[-1]} LOGIN PASSWORD 'secret' IN ROLE {', '.join(roles)}")
+        return f"postgresql://{made[-1]}:secret@{database_url.rpartition('@')[2]}"
+
+    yield make
+    for name in made:
+        await database.execute(f"DROP ROLE {name}")
+
+
+async def test_an_engineers_login_applies_and_a_readers_compares(world, login):
+    engineer, reader = await login("understudy_engineer"), await login("understudy_reader")
+
+    applied = await apply(CommandLine(engineer))
+    equal = await diff(CommandLine(reader))
+    write("churn", CHURN.replace("10", "11"))
+    refused = await apply(CommandLine(reader))
+
+    assert (applied.code, equal.code, refused.code) == (0, 0, 7), refused.said
+    assert await world.fetchval("SELECT applied_by FROM PolicyFile") == engineer.split("/")[2].split(":")[0]
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await execute(engineer, "UPDATE PolicyFile SET applied_by = 'ada'")
+
+
+async def execute(url: str, statement: str) -> None:
+    session = await asyncpg.connect(url)
+    try:
+        await session.execute(statement)
+    finally:
+        await session.close()
