@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.console.console import SEE_OTHER, Console, Live, require_read
 from understudy.entrypoints.console.questions import STALE_FACTOR, Answer
 from understudy.entrypoints.console.views.changes import moment
@@ -16,7 +17,6 @@ from understudy.entrypoints.console.views.models import models_page
 from understudy.entrypoints.console.views.rollout import rollout_page
 from understudy.entrypoints.console.visitors import Visitor
 from understudy.errors import NotRegistered
-from understudy.lifecycle.registry import MAX_NAME
 
 MODELS_SECONDS, ROLLOUT_SECONDS = 5.0, 2.0
 """How old a page's answer may be, and how often its live part asks."""
