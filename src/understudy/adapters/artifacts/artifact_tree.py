@@ -63,8 +63,7 @@ class ArtifactTree:
         with nullcontext() if self._folder is None else self._opened(self._folder / path) as file:
             for block in blocks:
                 go_on_unless(self.given_up)
-                self._bytes += len(block)
-                self.expect(0, self._bytes)
+                self.count_bytes(len(block))
                 hashed.update(block)
                 if file is not None:
                     file.write(block)
@@ -86,8 +85,14 @@ class ArtifactTree:
 
     def count_entry(self) -> None:
         """Count a file or folder, of which there may be so many."""
+        go_on_unless(self.given_up)  # one may be empty, and have no block to stop at
         self._entries += 1
         self.expect(self._entries, 0)
+
+    def count_bytes(self, size: int) -> None:
+        """Count what came in, of which there may be so much."""
+        self._bytes += size
+        self.expect(0, self._bytes)
 
     def temporary_file(self) -> IO[bytes]:
         """Open a file without a name on the disk that the files are written to."""
