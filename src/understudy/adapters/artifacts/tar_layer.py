@@ -91,7 +91,7 @@ def unpack(layer: IO[bytes], tree: ArtifactTree, uri: str, *, is_gzip: bool) -> 
 def _take(entry: tarfile.TarInfo, guarded: _Guarded, tree: ArtifactTree, uri: str) -> None:
     path = tree.path_of(entry.name)
     if entry.isdir():
-        tree.count_entry()
+        tree.count_entry(path)
         return
     is_plain = entry.isreg() and not entry.issparse() and entry.size >= 0
     if not is_plain or path.rpartition("/")[2].startswith(_DELETES):
