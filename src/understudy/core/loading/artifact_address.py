@@ -59,10 +59,16 @@ def parse_stores(text: str) -> tuple[str, ...]:
 
 
 def is_in(uri: str, stores: Sequence[str]) -> bool:
-    """Whether an address lies in one of the stores: it is that, or begins with it and then has ``/``, ``:`` or ``@``.
+    """Whether an address lies in one of the stores: it is that, or begins with it and then has ``/``.
 
-    A path that goes up (``..``) lies in none.
+    After a repository may follow ``:`` or ``@``, too; after a registry that would be another port, or a login. A path
+    that goes up (``..``) lies in none.
     """
     if ".." in uri.split("/"):
         return False
-    return any(uri == store or (uri.startswith(store) and uri[len(store)] in "/:@") for store in stores)
+    return any(uri == store or (uri.startswith(store) and uri[len(store)] in _after(store)) for store in stores)
+
+
+def _after(store: str) -> str:
+    is_repository = scheme_of(store) == "oci" and "/" in store.partition("://")[2]
+    return "/:@" if is_repository else "/"

@@ -50,6 +50,14 @@ def test_an_address_lies_in_a_store_by_whole_names(uri, permitted):
     assert is_in(uri, parse_stores("s3://models/visits/ , oci://registry.internal/models")) == permitted
 
 
+def test_after_a_registry_or_a_prefix_of_a_bucket_only_a_slash_follows():
+    stores = parse_stores("s3://models/visits,oci://registry.internal")
+
+    assert is_in("oci://registry.internal/models:7", stores)
+    for uri in ("oci://registry.internal:6379/x:1", "s3://models/visits:secret/7", "s3://models/visits@old/7"):
+        assert not is_in(uri, stores)
+
+
 @pytest.mark.parametrize("text", ["models", "https://x", "s3://k:s@models/a", "s3://", "oci://u@r/n"])
 def test_what_is_no_store_is_refused_without_repeating_it(text):
     with pytest.raises(ValueError, match=r"^expected s3://bucket/prefix or oci://registry/repository"):
