@@ -207,6 +207,33 @@ async def test_a_token_server_without_tls_gets_no_login(world, target):
     await world.refused("7", ArtifactForbidden, "names a token server without TLS, which gets no login")
 
 
+async def test_no_other_server_without_tls_and_no_proxy_gets_a_login(tmp_path, monkeypatch):
+    with a_registry("basic") as registry, a_scripted_server(lambda answering: answering.send(502)) as other:
+        monkeypatch.setenv("HTTP_PROXY", other.url)
+        world = World(registry, tmp_path)
+        registry.push("7", [registry.file("model.onnx", WEIGHTS)])
+        assert (await world.fetch("7"))[1] == {"model.onnx": WEIGHTS}
+
+        challenge = {"www-authenticate": f'Bearer realm="{other.url}/token",service="s"'}
+        registry.login = "none"
+        registry.faults["manifests/7"] = [lambda answering, _: answering.send(401, headers=challenge)]
+        with pytest.raises(ArtifactForbidden, match="names a token server without TLS, which gets no login"):
+            await world.fetch("7")
+
+    assert other.requests == []
+
+
+async def test_addresses_that_are_none_are_said_to_be_so(world):
+    world.registry.push("7", [])
+    challenge = {"www-authenticate": 'Bearer realm="https://\x7f/"'}
+    world.registry.faults["manifests/7"] = [lambda answering, _: answering.send(401, headers=challenge)]
+
+    await world.refused("7", ArtifactUnreachable, "names an address that is none")
+    stage = FolderStage(world.folder / "stage", {"oci": OciOrigin(access_to(world.registry))})
+    with pytest.raises(ArtifactUnreachable, match="is no host that a registry can have"):
+        await stage.fetch("oci://[::::]/x:1", None)
+
+
 # -- what goes wrong on the way ---------------------------------------------------------------------------------------
 
 
