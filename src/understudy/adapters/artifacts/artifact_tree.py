@@ -44,10 +44,13 @@ class ArtifactTree:
         self._listing = ListingCheck()
         """Of the file that came last."""
 
-    def expect(self, files: int, size: int) -> None:
-        """Refuse an artifact before its files come, by what its store says of them."""
+    def expect_files(self, files: int) -> None:
+        """Refuse an artifact of so many files and folders; before they come, where its store says how many."""
         if files > self._most_files:
             raise ArtifactUnreachable(f"{self._uri} has more than {self._most_files:,} files")
+
+    def expect_bytes(self, size: int) -> None:
+        """Refuse an artifact of so many bytes; before they come, where its store says how many."""
         if size > self._most_bytes:
             raise ArtifactUnreachable(f"{self._uri} has more than {self._most_bytes:,} bytes")
 
@@ -96,12 +99,12 @@ class ArtifactTree:
             self._folders.add(folder)
             self._entries += 1
             folder = folder.rpartition("/")[0]
-        self.expect(self._entries, 0)
+        self.expect_files(self._entries)
 
     def count_bytes(self, size: int) -> None:
         """Count what came in, of which there may be so much."""
         self._bytes += size
-        self.expect(0, self._bytes)
+        self.expect_bytes(self._bytes)
 
     def temporary_file(self) -> IO[bytes]:
         """Open a file without a name on the disk that the files are written to."""

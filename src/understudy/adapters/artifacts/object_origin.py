@@ -72,7 +72,7 @@ class ObjectOrigin:
         reader = _Reader(self._store(bucket), uri, tree, Patience(tree.given_up, self._pause))
         single = None if is_prefix else reader.find(key)
         if single is not None:
-            tree.expect(1, single.size)
+            tree.expect_bytes(single.size)
             tree.add(key.rpartition("/")[2], reader.blocks(single))
             return tree.file_digest()
         for found in reader.below(key):
@@ -130,7 +130,8 @@ class _Reader:
             for some in obstore.list(self._store, prefix=prefix or None):
                 objects += [self._object(found) for found in some]
                 size += sum(found["size"] for found in some)
-                self._tree.expect(len(objects), size)
+                self._tree.expect_files(len(objects))
+                self._tree.expect_bytes(size)
             return objects
 
         objects = self._patiently(listed)
@@ -183,11 +184,13 @@ class _Reader:
             raise BaseError("no byte came")
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        while True:
+        def in_words() -> T:
             try:
                 return work()
             except BaseError as problem:
-                self._patience.wait(self._passing(problem), self._uri)
+                raise self._passing(problem) from None
+
+        return self._patience.retry(in_words, self._uri)
 
     def _passing(self, problem: BaseError) -> Passing:
         """Return a failure that may be over soon, in words without any of the library's.

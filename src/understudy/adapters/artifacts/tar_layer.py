@@ -96,7 +96,7 @@ def _take(entry: tarfile.TarInfo, guarded: _Guarded, tree: ArtifactTree, uri: st
     is_plain = entry.isreg() and not entry.issparse() and entry.size >= 0
     if not is_plain or path.rpartition("/")[2].startswith(_DELETES):
         raise ArtifactNotTaken(f"{uri} holds {entry.name[:200]!r}, which is neither a folder nor a plain file")
-    tree.expect(1, entry.size)
+    tree.expect_bytes(entry.size)
     tree.add(path, _blocks(entry.size, guarded))
 
 
