@@ -27,7 +27,8 @@ from oci_registry_server import (
 )
 from scripted_server import Answering, a_scripted_server
 
-from understudy.adapters.artifacts.artifact_tree import ArtifactTree, GivenUp
+from understudy.adapters.artifacts.artifact_tree import ArtifactTree
+from understudy.adapters.artifacts.bounded_thread import GivenUp
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.oci_origin import OciOrigin

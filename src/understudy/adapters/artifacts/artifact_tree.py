@@ -9,15 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Final
 
+from understudy.adapters.artifacts.bounded_thread import go_on_unless
 from understudy.core.loading.digest import PREFIX, ListingCheck, folder_digest
 from understudy.core.loading.file_names import path_within
 from understudy.errors import ArtifactNotTaken, ArtifactUnreachable
 
 BLOCK_BYTES: Final = 1_048_576
-
-
-class GivenUp(Exception):
-    """The result is wanted no more."""
 
 
 class ArtifactTree:
@@ -144,12 +141,6 @@ class ArtifactTree:
     def _sync(self) -> None:
         for folder, _, _ in os.walk(self._folder) if self._folder is not None else ():
             sync_folder(Path(folder))
-
-
-def go_on_unless(given_up: Event) -> None:
-    """End a thread's work at its next block once its result is wanted no more."""
-    if given_up.is_set():
-        raise GivenUp
 
 
 def sync_folder(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 import httpx2
 import orjson
 
-from understudy.adapters.artifacts.artifact_tree import go_on_unless
+from understudy.adapters.artifacts.bounded_thread import go_on_unless
 from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing
 from understudy.core.loading.oci_address import OciLogin, is_loopback
 from understudy.errors import ArtifactForbidden, ArtifactUnreachable

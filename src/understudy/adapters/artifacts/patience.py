@@ -4,7 +4,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import Final, TypeVar
 
-from understudy.adapters.artifacts.artifact_tree import GivenUp
+from understudy.adapters.artifacts.bounded_thread import GivenUp
 from understudy.errors import ArtifactUnreachable
 
 MAX_ATTEMPTS: Final = 5

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from threading import Event
 from typing import IO, Any, Final, cast
 
-from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree, go_on_unless
+from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree
+from understudy.adapters.artifacts.bounded_thread import go_on_unless
 from understudy.errors import ArtifactNotTaken
 
 MAX_HEADER_BYTES: Final = 8 * 1024
