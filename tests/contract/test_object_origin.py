@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from s3_server import SECRET, make_bucket, put_object
-from scripted_bucket import Bucket
+from scripted_bucket import LISTED, Bucket
 from scripted_server import Answering, ScriptedServer, a_scripted_server
 
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
@@ -128,21 +128,33 @@ async def test_what_is_no_artifact_is_said_to_be_none_without_repeating_a_passwo
     assert "key:secret" not in str(refused.value)
 
 
-async def test_a_key_that_leads_out_of_the_artifact_is_refused(tmp_path, s3_login):
+@pytest.mark.parametrize(
+    ("key", "size", "said"),
+    [
+        ("visits/7/../../etc/passwd", 4, "a key that is no path of a file"),
+        ("visits/7/a//b", 4, "a key that is no path of a file"),
+        ("visits/7/a&#10;b", 4, "a key that is no path of a file"),
+        ("visits/77/x", 4, "lists 'visits/77/x', which is not below it"),
+        ("visits/7/" + "a/" * 40 + "f", 4, "more than 32 folders"),
+        ("visits/7/", 0, "holds no file"),
+        ("visits/7/empty/", 0, "holds no file"),
+    ],
+)
+async def test_a_key_that_is_no_file_below_the_address_is_refused_in_words(tmp_path, s3_login, key, size, said):
     listing = (
         '<?xml version="1.0"?><ListBucketResult><Name>bucket</Name><IsTruncated>false</IsTruncated><KeyCount>1'
-        "</KeyCount><Contents><Key>visits/7/../../etc/passwd</Key><LastModified>2026-11-26T11:00:00.000Z</LastModified>"
-        '<ETag>"a"</ETag><Size>4</Size></Contents></ListBucketResult>'
+        f"</KeyCount><Contents><Key>{key}</Key><LastModified>2026-11-26T11:00:00.000Z</LastModified>"
+        f'<ETag>"a"</ETag><Size>{size}</Size></Contents></ListBucketResult>'
     )
 
     def answer(answering: Answering) -> None:
         is_list = "list-type" in answering.asked.path
         answering.send(200 if is_list else 404, listing.encode() if is_list else b"")
 
-    with a_scripted_server(answer) as server, pytest.raises(UnderstudyError) as refused:
+    with a_scripted_server(answer) as server, pytest.raises(UnderstudyError, match=said) as refused:
         await stage_of(tmp_path, server.url).fetch("s3://bucket/visits/7", None)
 
-    assert refused.value.code in ("E213", "E219")
+    assert refused.value.code == ("E219" if size else "E213")
     assert left_on(tmp_path) == []
 
 
@@ -190,6 +202,19 @@ async def test_a_store_that_is_overloaded_for_a_while_is_asked_again(scripted, t
 
     assert staged_files(staged.folder) == {"model": b"weights"}
     assert {asked.headers["if-match"] for asked in server.requests if asked.method == "GET"} == {'"a"'}
+
+
+async def test_an_object_without_an_etag_or_with_another_one_than_was_asked_is_not_copied(scripted, tmp_path):
+    def other(answering: Answering, part: bytes, headers: dict[str, str]) -> None:
+        answering.send(206, part, headers | {"etag": '"other"'})
+
+    def nameless(answering: Answering) -> None:
+        answering.send(200, b"weights", {"last-modified": LISTED})
+
+    with pytest.raises(ArtifactUnreachable, match="model was changed while it was copied"):
+        await stage_of(tmp_path, scripted(Bucket(b"weights", other)).url).fetch("s3://bucket/model", None)
+    with pytest.raises(ArtifactUnreachable, match="gives no ETag of 'model'"):
+        await stage_of(tmp_path, scripted(nameless).url).fetch("s3://bucket/model", None)
 
 
 @pytest.mark.parametrize(

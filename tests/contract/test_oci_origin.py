@@ -1,12 +1,15 @@
 """Artifacts in OCI registries: what is read, what is refused, and that no login goes where it does not belong."""
 
+import asyncio
 import gzip
 import io
 import logging
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -24,12 +27,15 @@ from oci_registry_server import (
 )
 from scripted_server import Answering, a_scripted_server
 
+from understudy.adapters.artifacts.artifact_tree import ArtifactTree
+from understudy.adapters.artifacts.bounded_thread import GivenUp
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.oci_origin import OciOrigin
 from understudy.adapters.artifacts.oci_registry import OciAccess
 from understudy.adapters.artifacts.origin import Limits
 from understudy.adapters.artifacts.pin import pin_artifact
+from understudy.adapters.artifacts.tar_layer import unpack
 from understudy.core.loading.oci_address import parse_logins
 from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactNotTaken, ArtifactUnreachable, UnderstudyError
 
@@ -200,6 +206,33 @@ async def test_a_token_server_without_tls_gets_no_login(world, target):
     world.registry.faults["manifests/7"] = [lambda answering, _: answering.send(401, headers=challenge)]
 
     await world.refused("7", ArtifactForbidden, "names a token server without TLS, which gets no login")
+
+
+async def test_no_other_server_without_tls_and_no_proxy_gets_a_login(tmp_path, monkeypatch):
+    with a_registry("basic") as registry, a_scripted_server(lambda answering: answering.send(502)) as other:
+        monkeypatch.setenv("HTTP_PROXY", other.url)
+        world = World(registry, tmp_path)
+        registry.push("7", [registry.file("model.onnx", WEIGHTS)])
+        assert (await world.fetch("7"))[1] == {"model.onnx": WEIGHTS}
+
+        challenge = {"www-authenticate": f'Bearer realm="{other.url}/token",service="s"'}
+        registry.login = "none"
+        registry.faults["manifests/7"] = [lambda answering, _: answering.send(401, headers=challenge)]
+        with pytest.raises(ArtifactForbidden, match="names a token server without TLS, which gets no login"):
+            await world.fetch("7")
+
+    assert other.requests == []
+
+
+async def test_addresses_that_are_none_are_said_to_be_so(world):
+    world.registry.push("7", [])
+    challenge = {"www-authenticate": 'Bearer realm="https://\x7f/"'}
+    world.registry.faults["manifests/7"] = [lambda answering, _: answering.send(401, headers=challenge)]
+
+    await world.refused("7", ArtifactUnreachable, "names an address that is none")
+    stage = FolderStage(world.folder / "stage", {"oci": OciOrigin(access_to(world.registry))})
+    with pytest.raises(ArtifactUnreachable, match="is no host that a registry can have"):
+        await stage.fetch("oci://[::::]/x:1", None)
 
 
 # -- what goes wrong on the way ---------------------------------------------------------------------------------------
@@ -411,6 +444,62 @@ async def test_a_layer_that_is_no_whole_tar_is_refused(world, content, said):
     world.registry.push("7", [world.registry.layer(content, f"{TAR}+gzip")])
 
     await world.refused("7", ArtifactNotTaken, said)
+
+
+def pax_of_digits(size: int) -> bytes:
+    """A header for which the library's search takes a time that grows with the square of its size."""
+    header = an_entry("././@PaxHeader", tarfile.XHDTYPE, size=size).tobuf(tarfile.USTAR_FORMAT)
+    return header + (b"1" * size).ljust(-(-size // 512) * 512, b"\0") + an_entry("a", tarfile.REGTYPE).tobuf()
+
+
+async def test_headers_of_digits_do_not_stop_the_process_that_unpacks_them(world):
+    layer = gzip.compress(pax_of_digits(250_000) + bytes(1_024))
+    world.registry.push("7", [world.registry.layer(layer, f"{TAR}+gzip")])
+    assert len(layer) < 400
+    done, longest = asyncio.Event(), 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while not done.is_set():
+            began_at = time.monotonic()
+            await asyncio.sleep(0.01)
+            longest = max(longest, time.monotonic() - began_at)
+
+    beating = asyncio.create_task(beat())
+    await world.refused("7", ArtifactNotTaken, "a header that is too long")
+    done.set()
+    await beating
+
+    assert longest < 2.0
+
+
+async def test_headers_count_as_bytes(world):
+    entry = an_entry("././@PaxHeader", tarfile.XHDTYPE, size=9).tobuf(tarfile.USTAR_FORMAT)
+    many = entry + b"9 a=bcde\n".ljust(512, b"\0") + an_entry("a", tarfile.REGTYPE).tobuf()
+    world.registry.push("7", [world.registry.layer(gzip.compress(many * 40 + bytes(1_024)), f"{TAR}+gzip")])
+
+    await world.refused("7", ArtifactUnreachable, "more than 50,000 bytes", limits=Limits(most_bytes=50_000))
+    assert (await world.fetch("7"))[1] == {"a": b""}
+
+
+@pytest.mark.parametrize("after", [bytes(60_000_000), gzip.compress(b"") * 1_000_000], ids=["zeros", "empty members"])
+def test_gzip_that_gives_nothing_is_read_no_more_once_the_result_is_not_wanted(tmp_path, after):
+    given_up = Event()
+
+    class GivenUpMeanwhile(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell() > 1_000:
+                given_up.set()
+            return super().read(size)
+
+    header = an_entry("a", tarfile.REGTYPE, size=10_000_000).tobuf()
+    layer = GivenUpMeanwhile(gzip.compress(header + b"x") + after)
+    tree = ArtifactTree("oci://r/n:t", tmp_path, given_up, most_bytes=10**9, most_files=10)
+
+    with pytest.raises(GivenUp):
+        unpack(layer, tree, "oci://r/n:t", is_gzip=True)
+
+    assert layer.tell() < 1_000_000
 
 
 @pytest.mark.parametrize(

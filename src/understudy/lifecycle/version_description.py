@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.core.loading.artifact_address import holds_login
+from understudy.core.loading.artifact_address import REMOTE, holds_login, scheme_of
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "artifact_path": (str,),
@@ -48,6 +48,8 @@ def _problem_of(name: str, value: Any) -> str:
         return f"{name} is not {permitted[0].__name__}"
     if name == "artifact_path" and isinstance(value, str) and holds_login(value):
         return "artifact_path has a login in it: the process that reads the artifact has one in its environment"
+    if name == "artifact_path" and isinstance(value, str) and scheme_of(value) in REMOTE and "?" in value:
+        return "artifact_path has a query string, which is not read and may be a signature: leave it out"
     if name in _NAMES and isinstance(value, str) and not is_name(value):
         return f"{name} has {len(value)} characters: 1 to {MAX_NAME_CHARACTERS}"
     is_list_of_text = not isinstance(value, list) or all(isinstance(target, str) for target in value)

@@ -20,6 +20,7 @@ from understudy.core.loading.wanted import RANK
 from understudy.errors import (
     ArtifactDiffers,
     ArtifactNotTaken,
+    ArtifactUnreachable,
     InternalFault,
     LeadershipLost,
     LoadRefused,
@@ -120,12 +121,12 @@ class Agent:
         if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
             self._refusal.clear()  # nothing is asked of the server
         has_pause = self._refusal.has_pause
+        if is_idle:  # and so before a fetch: what a killed agent left takes the place of what is fetched
+            await self._clear_stage(versions)
         for version_id, action in due.items():
             if not (has_pause and action in _CHANGES):
                 name = names[version_id]
                 await self._begin(action, name, named[name], epoch)
-        if is_idle and not self._tasks:
-            await self._clear_stage(versions)
         self._look_again_soon(versions)
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
@@ -169,8 +170,12 @@ class Agent:
         recorded = {one.record.digest for one in versions if one.record is not None}
         digests = frozenset(filter(None, recorded | {one.expected_digest for one in versions}))
         if digests != self._staged:
-            await self._stage.keep_only(digests)
-            self._staged = digests
+            try:
+                await self._stage.keep_only(digests)
+            except Exception:  # noqa: BLE001 - a disk's or a file's, and no reason to load nothing
+                _log.exception("agent.stage_not_cleared")
+            else:
+                self._staged = digests
 
     # -- what it begins ------------------------------------------------------------------------------------------------
 
@@ -251,10 +256,9 @@ class Agent:
     async def _load(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         async with self._recorded("load", version, record.attempt, epoch):
             folder = None if record.digest is None else await self._stage.verified(record.digest)
-            if folder is None:  # deleted or damaged meanwhile: it is fetched again
-                await self._write(version, record._replace(state=LoadingState.FETCHING), epoch)
-            else:
-                await self._control.load(name, folder, version.framework)
+            if folder is None:  # counted, as it may be so after each fetch
+                raise ArtifactUnreachable("its copy on the stage is missing or damaged: it is fetched again")
+            await self._control.load(name, folder, version.framework)
 
     async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         async with self._recorded("validate", version, record.attempt, epoch):

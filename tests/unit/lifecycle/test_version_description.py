@@ -43,3 +43,12 @@ def test_an_address_with_a_login_is_refused_without_repeating_it():
 
     assert problem == "artifact_path has a login in it: the process that reads the artifact has one in its environment"
     assert problems_of({**described, "artifact_path": "oci://r/visits:7@sha256:ab"}) == []
+
+
+def test_an_address_in_a_store_has_no_query_string_which_may_be_a_signature():
+    described = {"framework": "onnx", "input_schema": {}}
+
+    for address in ("s3://models/7?X-Amz-Signature=secret", "oci://r/visits:7?x=secret"):
+        (problem,) = problems_of({**described, "artifact_path": address})
+        assert problem == "artifact_path has a query string, which is not read and may be a signature: leave it out"
+    assert problems_of({**described, "artifact_path": "visits/7?"}) == []

@@ -339,6 +339,56 @@ def test_the_stage_keeps_what_is_recorded_and_nothing_else(tmp_path):
     in_a_world(tmp_path, scenario)
 
 
+def test_a_copy_that_is_missing_after_each_fetch_is_a_failure_and_ends_as_one(tmp_path):
+    class ForgetfulStage(MemoryArtifactStage):
+        fetches = 0
+
+        async def fetch(self, uri: str, expected: str | None) -> Staged:
+            self.fetches += 1
+            return await super().fetch(uri, expected)
+
+        async def verified(self, digest: str) -> Path | None:
+            return None
+
+    async def scenario(world: World) -> None:
+        world.stage = stage = ForgetfulStage(tmp_path)
+        stage.artifacts["visits/1"] = b"weights"
+        world.agent = world.new_agent()
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(600)
+
+        assert stage.fetches == MAX_ATTEMPTS
+        assert world.store.state_of(1) is LoadingState.ERROR
+        assert world.telemetry.counts["load_failures_total", "E213"] == MAX_ATTEMPTS
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_what_a_killed_agent_left_is_deleted_before_a_fetch_and_where_that_fails_versions_are_loaded(tmp_path):
+    class FullStage(MemoryArtifactStage):
+        calls: tuple[str, ...] = ()
+
+        async def fetch(self, uri: str, expected: str | None) -> Staged:
+            self.calls += ("fetch",)
+            return await super().fetch(uri, expected)
+
+        async def keep_only(self, digests: frozenset[str]) -> None:
+            self.calls += ("clear",)
+            raise RecursionError
+
+    async def scenario(world: World) -> None:
+        world.stage = stage = FullStage(tmp_path)
+        stage.artifacts["visits/1"] = b"weights"
+        world.agent = world.new_agent()
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+
+        assert stage.calls[:2] == ("clear", "fetch")
+        assert await world.loaded() == {NAME}
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_a_newcomer_that_cannot_be_loaded_does_not_touch_the_version_that_serves(tmp_path):
     async def scenario(world: World) -> None:
         world.store.place(1, Why.CHAMPION)

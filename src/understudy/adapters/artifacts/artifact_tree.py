@@ -9,15 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import IO, Final
 
-from understudy.core.loading.digest import PREFIX, folder_digest
+from understudy.adapters.artifacts.bounded_thread import go_on_unless
+from understudy.core.loading.digest import PREFIX, ListingCheck, folder_digest
 from understudy.core.loading.file_names import path_within
 from understudy.errors import ArtifactNotTaken, ArtifactUnreachable
 
 BLOCK_BYTES: Final = 1_048_576
-
-
-class GivenUp(Exception):
-    """The result is wanted no more."""
 
 
 class ArtifactTree:
@@ -28,7 +25,7 @@ class ArtifactTree:
         folder: Where files are written; it is there and empty. ``None``: they are hashed alone.
         given_up: Set once the result is wanted no more.
         most_bytes: Of all files together.
-        most_files: Files, or entries of an archive.
+        most_files: Files and folders, or entries of an archive.
     """
 
     def __init__(self, uri: str, folder: Path | None, given_up: Event, *, most_bytes: int, most_files: int) -> None:
@@ -40,11 +37,17 @@ class ArtifactTree:
         self._bytes = 0
         self._entries = 0
         self._digests: dict[str, str] = {}
+        self._folders: set[str] = set()
+        self._listing = ListingCheck()
+        """Of the file that came last."""
 
-    def expect(self, files: int, size: int) -> None:
-        """Refuse an artifact before its files come, by what its store says of them."""
+    def expect_files(self, files: int) -> None:
+        """Refuse an artifact of so many files and folders; before they come, where its store says how many."""
         if files > self._most_files:
             raise ArtifactUnreachable(f"{self._uri} has more than {self._most_files:,} files")
+
+    def expect_bytes(self, size: int) -> None:
+        """Refuse an artifact of so many bytes; before they come, where its store says how many."""
         if size > self._most_bytes:
             raise ArtifactUnreachable(f"{self._uri} has more than {self._most_bytes:,} bytes")
 
@@ -58,14 +61,14 @@ class ArtifactTree:
         path = self.path_of(name)
         if not path:
             raise ArtifactNotTaken(f"{self._uri} holds a file without a name")
-        self.count_entry()
-        hashed = sha256()
+        self.count_entry(path)
+        hashed, self._listing = sha256(), ListingCheck()
         with nullcontext() if self._folder is None else self._opened(self._folder / path) as file:
             for block in blocks:
                 go_on_unless(self.given_up)
-                self._bytes += len(block)
-                self.expect(0, self._bytes)
+                self.count_bytes(len(block))
                 hashed.update(block)
+                self._listing.update(block)
                 if file is not None:
                     file.write(block)
             if file is not None:
@@ -84,10 +87,21 @@ class ArtifactTree:
         except ValueError as problem:
             raise ArtifactNotTaken(f"{self._uri} holds {name[:200]!r}, which {problem}") from None
 
-    def count_entry(self) -> None:
-        """Count a file or folder, of which there may be so many."""
+    def count_entry(self, path: str) -> None:
+        """Count a file or folder, and the folders above it that come for the first time: there may be so many."""
+        go_on_unless(self.given_up)  # one may be empty, and have no block to stop at
         self._entries += 1
-        self.expect(self._entries, 0)
+        folder = path.rpartition("/")[0]
+        while folder and folder not in self._folders:
+            self._folders.add(folder)
+            self._entries += 1
+            folder = folder.rpartition("/")[0]
+        self.expect_files(self._entries)
+
+    def count_bytes(self, size: int) -> None:
+        """Count what came in, of which there may be so much."""
+        self._bytes += size
+        self.expect_bytes(self._bytes)
 
     def temporary_file(self) -> IO[bytes]:
         """Open a file without a name on the disk that the files are written to."""
@@ -105,8 +119,14 @@ class ArtifactTree:
         return folder_digest(self._digests.items())
 
     def file_digest(self) -> str:
-        """Return the digest of the one file that came; it is on the disk then."""
+        """Return the digest of the one file that came; it is on the disk then.
+
+        Raises:
+            ArtifactNotTaken: It is a list of digests, and a folder with these would have the same one.
+        """
         (digest,) = self._digests.values()
+        if self._listing.is_listing:
+            raise ArtifactNotTaken(f"{self._uri} is a list of digests of files, which is no model")
         self._sync()
         return PREFIX + digest
 
@@ -121,12 +141,6 @@ class ArtifactTree:
     def _sync(self) -> None:
         for folder, _, _ in os.walk(self._folder) if self._folder is not None else ():
             sync_folder(Path(folder))
-
-
-def go_on_unless(given_up: Event) -> None:
-    """End a thread's work at its next block once its result is wanted no more."""
-    if given_up.is_set():
-        raise GivenUp
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,6 +11,16 @@ NAME: Final = "artifact"
 T = TypeVar("T")
 
 
+class GivenUp(Exception):
+    """The result is wanted no more."""
+
+
+def go_on_unless(given_up: Event) -> None:
+    """End a thread's work at its next step once its result is wanted no more."""
+    if given_up.is_set():
+        raise GivenUp
+
+
 async def in_bounded_thread(work: Callable[[Event], T], seconds: float) -> T:
     """Return what ``work`` returns.
 

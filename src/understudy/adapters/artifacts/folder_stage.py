@@ -9,8 +9,8 @@ from threading import Event, Lock
 from typing import Final
 from uuid import uuid4
 
-from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree, go_on_unless, sync_folder
-from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
+from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTree, sync_folder
+from understudy.adapters.artifacts.bounded_thread import go_on_unless, in_bounded_thread
 from understudy.adapters.artifacts.folder_origin import files_of, said
 from understudy.adapters.artifacts.origin import Limits, Origin
 from understudy.core.loading.artifact_address import holds_login, scheme_of

@@ -17,10 +17,10 @@ from understudy.adapters.artifacts.artifact_tree import BLOCK_BYTES, ArtifactTre
 from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing, Patience
 from understudy.adapters.artifacts.pin import Pinned
 from understudy.core.loading.artifact_address import object_address
-from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactUnreachable
+from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactNotTaken, ArtifactUnreachable
 
 if TYPE_CHECKING:
-    from obstore import GetOptions
+    from obstore import GetOptions, ObjectMeta
     from obstore.store import ClientConfig, RetryConfig, S3Config
 
 RANGE_BYTES: Final = 8 * BLOCK_BYTES
@@ -30,13 +30,15 @@ _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
 _OF_MACHINE: Final = re.compile(r"/latest/(api/token|meta-data)|/v2/credentials|AssumeRole")
 """Requests for credentials of the machine, which the library makes where the environment has none."""
+_NO_PATH: Final = re.compile(r"rror parsing Path|empty path segment|illegal character sequence", re.IGNORECASE)
 T = TypeVar("T")
 
 
 class _Object(NamedTuple):
     key: str
     size: int
-    e_tag: str | None
+    e_tag: str
+    """By which it is the same object to its end."""
 
 
 class ObjectOrigin:
@@ -70,7 +72,7 @@ class ObjectOrigin:
         reader = _Reader(self._store(bucket), uri, tree, Patience(tree.given_up, self._pause))
         single = None if is_prefix else reader.find(key)
         if single is not None:
-            tree.expect(1, single.size)
+            tree.expect_bytes(single.size)
             tree.add(key.rpartition("/")[2], reader.blocks(single))
             return tree.file_digest()
         for found in reader.below(key):
@@ -115,7 +117,7 @@ class _Reader:
                 found = obstore.head(self._store, key)
             except FileNotFoundError:
                 return None
-            return _Object(found["path"], found["size"], found["e_tag"])
+            return self._object(found)
 
         return self._patiently(head)
 
@@ -126,14 +128,29 @@ class _Reader:
             objects: list[_Object] = []
             size = 0
             for some in obstore.list(self._store, prefix=prefix or None):
-                objects += [_Object(found["path"], found["size"], found["e_tag"]) for found in some]
+                objects += [self._object(found) for found in some]
                 size += sum(found["size"] for found in some)
-                self._tree.expect(len(objects), size)
+                self._tree.expect_files(len(objects))
+                self._tree.expect_bytes(size)
             return objects
 
         objects = self._patiently(listed)
-        folders = {parent for found in objects for parent in _parents(found.key)}
-        return sorted(found for found in objects if found.size or found.key not in folders)
+        for found in objects:
+            if prefix and not found.key.startswith(f"{prefix}/") and (found.size or found.key != prefix):
+                raise ArtifactNotTaken(f"{self._uri}: the store lists {found.key[:200]!r}, which is not below it")
+        return sorted(found for found in objects if found.size or (found.key != prefix and self._is_file(found.key)))
+
+    def _is_file(self, key: str) -> bool:
+        """Whether an empty object has this key, and not with a slash behind it, as what stands for a folder has.
+
+        The library leaves that slash out of its lists.
+        """
+        return self.find(key) is not None
+
+    def _object(self, found: "ObjectMeta") -> _Object:
+        if found["e_tag"] is None:
+            raise ArtifactUnreachable(f"{self._uri}: the store gives no ETag of {found['path'][:200]!r}")
+        return _Object(found["path"], found["size"], found["e_tag"])
 
     def blocks(self, found: _Object) -> Iterator[bytes]:
         """Read an object in ranges; after a break, from where it broke. It is the same object to its end."""
@@ -153,11 +170,12 @@ class _Reader:
 
     def _range(self, found: _Object, start: int) -> Iterator[bytes]:
         end = min(start + RANGE_BYTES, found.size)
-        options: GetOptions = {"range": (start, end)}
-        if found.e_tag is not None:
-            options["if_match"] = found.e_tag
+        options: GetOptions = {"range": (start, end), "if_match": found.e_tag}
+        answer = obstore.get(self._store, found.key, options=options)
+        if answer.meta["e_tag"] != found.e_tag:  # a server may not know if_match
+            raise ArtifactUnreachable(f"{self._uri}: {found.key} was changed while it was copied")
         came = start
-        for piece in obstore.get(self._store, found.key, options=options).stream(min_chunk_size=BLOCK_BYTES):
+        for piece in answer.stream(min_chunk_size=BLOCK_BYTES):
             came += len(piece)
             if came > end:
                 raise ArtifactDiffers(f"{self._uri}: the store sends more of {found.key} than it says that there is")
@@ -166,17 +184,19 @@ class _Reader:
             raise BaseError("no byte came")
 
     def _patiently(self, work: Callable[[], T]) -> T:
-        while True:
+        def in_words() -> T:
             try:
                 return work()
             except BaseError as problem:
-                self._patience.wait(self._passing(problem), self._uri)
+                raise self._passing(problem) from None
+
+        return self._patience.retry(in_words, self._uri)
 
     def _passing(self, problem: BaseError) -> Passing:
         """Return a failure that may be over soon, in words without any of the library's.
 
         Raises:
-            ArtifactForbidden, ArtifactUnreachable: It will not be over by itself.
+            ArtifactForbidden, ArtifactNotTaken, ArtifactUnreachable: It will not be over by itself.
         """
         text = str(problem).partition("\n\nDebug source")[0]
         status, code = _STATUS.search(text), _CODE.search(text)
@@ -188,14 +208,10 @@ class _Reader:
             )
         if answer.startswith(("401", "403")):
             raise ArtifactForbidden(f"{self._uri} may not be read or listed with this login: {answer}")
+        if _NO_PATH.search(text):
+            raise ArtifactNotTaken(f"{self._uri} has a key that is no path of a file, or is written as none")
         if status is None:
             return Passing("the store does not answer, or its answer breaks off")
         if status[1] in ("408", "429") or status[1] >= "500":
             return Passing(f"the store answers {answer}")
         raise ArtifactUnreachable(f"{self._uri} cannot be read: the store answers {answer}")
-
-
-def _parents(key: str) -> Iterator[str]:
-    while "/" in key:
-        key = key.rpartition("/")[0]
-        yield key

@@ -1,8 +1,8 @@
 """``Origin`` of artifacts in OCI registries: the files that a manifest lists, each blob verified by its digest."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import orjson
 
@@ -25,7 +25,6 @@ from understudy.core.loading.oci_manifest import (
 from understudy.errors import ArtifactDiffers, ArtifactNotTaken, ArtifactUnreachable
 
 _PARTIAL: Final = 206
-T = TypeVar("T")
 
 
 class OciOrigin:
@@ -45,7 +44,7 @@ class OciOrigin:
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
             pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
             _, layers = pull.layers(address)
-            tree.expect(0, sum(layer.size for layer in layers))
+            tree.expect_bytes(sum(layer.size for layer in layers))
             for layer in layers:
                 pull.take(layer)
         return tree.digest()
@@ -56,7 +55,7 @@ class OciOrigin:
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
             pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
             digest, layers = pull.layers(address)
-        tree.expect(0, sum(layer.size for layer in layers))
+        tree.expect_bytes(sum(layer.size for layer in layers))
         return Pinned(address.pinned(digest), None)
 
 
@@ -103,7 +102,7 @@ class _Pull:
             with self._registry.opened(f"manifests/{reference}", {"accept": ", ".join(ACCEPTED)}) as response:
                 return self._registry.body(response, MAX_MANIFEST_BYTES)
 
-        content = self._patiently(read)
+        content = self._patience.retry(read, self._uri)
         if len(content) > MAX_MANIFEST_BYTES:
             raise ArtifactNotTaken(f"{self._uri} has a manifest of more than {MAX_MANIFEST_BYTES:,} bytes")
         digest = PREFIX + sha256(content).hexdigest()
@@ -151,10 +150,3 @@ class _Pull:
                 skipped -= min(skipped, len(block))
                 if rest:
                     yield rest
-
-    def _patiently(self, work: Callable[[], T]) -> T:
-        while True:
-            try:
-                return work()
-            except Passing as problem:
-                self._patience.wait(problem, self._uri)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Self
 import httpx2
 import orjson
 
-from understudy.adapters.artifacts.artifact_tree import go_on_unless
+from understudy.adapters.artifacts.bounded_thread import go_on_unless
 from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing
 from understudy.core.loading.oci_address import OciLogin, is_loopback
 from understudy.errors import ArtifactForbidden, ArtifactUnreachable
@@ -60,8 +60,15 @@ class OciRegistry:
         self._given_up = given_up
         self._authorization: str | None = None
         scheme = "http" if self._is_plain(registry) else "https"
-        self._base = httpx2.URL(f"{scheme}://{registry}/v2/{repository}/")
-        self._client = httpx2.Client(timeout=access.request_seconds, headers={"accept-encoding": "identity"})
+        try:
+            self._base = httpx2.URL(f"{scheme}://{registry}/v2/{repository}/")
+        except httpx2.InvalidURL:
+            raise ArtifactUnreachable(f"{registry} is no host that a registry can have") from None
+        self._client = httpx2.Client(
+            timeout=access.request_seconds,
+            headers={"accept-encoding": "identity"},
+            trust_env=scheme == "https",  # no proxy sees a login that is not encrypted
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +95,9 @@ class OciRegistry:
             raise Passing("the registry does not answer in time") from None
         except httpx2.ConnectError as problem:  # certificates and names, too, which only the system's words tell apart
             raise Passing(f"{self._registry} cannot be connected to: {str(problem)[:200]}") from None
-        except (httpx2.HTTPError, httpx2.StreamError, httpx2.InvalidURL) as problem:
+        except httpx2.InvalidURL:
+            raise ArtifactUnreachable(f"{self._registry} names an address that is none") from None
+        except (httpx2.HTTPError, httpx2.StreamError) as problem:
             raise Passing(f"the registry's answer breaks off, or none comes ({type(problem).__name__})") from None
 
     def body(self, response: httpx2.Response, most_bytes: int) -> bytes:
@@ -161,7 +170,7 @@ class OciRegistry:
 
     def _token(self, asked: Mapping[str, str], login: OciLogin | None) -> str:
         realm = httpx2.URL(asked.get("realm", ""))
-        if realm.scheme != "https" and not (self._base.scheme == "http" and self._is_plain(_host(realm))):
+        if realm.scheme != "https" and not self._may_be_plain(realm):
             raise ArtifactForbidden(f"{self._registry} names a token server without TLS, which gets no login")
         query = {"scope": asked.get("scope") or f"repository:{self._repository}:pull"}
         if "service" in asked:
@@ -186,12 +195,13 @@ class OciRegistry:
             f"the token server of {self._registry} gives none for {self._repository}: it answers {response.status_code}"
         )
 
+    def _may_be_plain(self, realm: httpx2.URL) -> bool:
+        """Whether a token server without TLS is the registry itself, or one that the operator has named."""
+        is_known = realm.netloc == self._base.netloc or realm.netloc.decode() in self._access.plain_http
+        return realm.scheme == self._base.scheme == "http" and is_known
+
     def _is_plain(self, registry: str) -> bool:
         return is_loopback(registry) or registry in self._access.plain_http
-
-
-def _host(url: httpx2.URL) -> str:
-    return url.netloc.decode()
 
 
 def _retry_after_seconds(response: httpx2.Response) -> float | None:

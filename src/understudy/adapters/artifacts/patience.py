@@ -1,15 +1,17 @@
 """Retries of one fetch: pauses that double, begun anew with each progress, and none once its result is not wanted."""
 
+from collections.abc import Callable
 from threading import Event
-from typing import Final
+from typing import Final, TypeVar
 
-from understudy.adapters.artifacts.artifact_tree import GivenUp
+from understudy.adapters.artifacts.bounded_thread import GivenUp
 from understudy.errors import ArtifactUnreachable
 
 MAX_ATTEMPTS: Final = 5
 FIRST_PAUSE_SECONDS: Final = 0.5
 MAX_PAUSE_SECONDS: Final = 60.0
 """A store that asks for a longer one is not waited for: the agent begins again by itself later."""
+T = TypeVar("T")
 
 
 class Passing(Exception):
@@ -51,6 +53,14 @@ class Patience:
             raise ArtifactUnreachable(f"{uri} cannot be read: {problem}")
         if self._given_up.wait(pause):
             raise GivenUp
+
+    def retry(self, work: Callable[[], T], uri: str) -> T:
+        """Return what ``work`` returns, asked again after each passing failure; raises as :meth:`wait`."""
+        while True:
+            try:
+                return work()
+            except Passing as problem:
+                self.wait(problem, uri)
 
     def renew(self) -> None:
         """Count failures from 0 again: something has come in."""

@@ -12,16 +12,12 @@ from threading import Event
 from typing import Final
 from uuid import uuid4
 
-from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
+from understudy.adapters.artifacts.bounded_thread import go_on_unless, in_bounded_thread
 from understudy.adapters.model_servers.repository_layout import Copy, Layout, own_layout
 from understudy.errors import LoadRefused
 
 PUT_SECONDS: Final = 300.0
 DROP_SECONDS: Final = 60.0
-
-
-class _GivenUp(Exception):
-    """The result is wanted no more."""
 
 
 def link_or_copy(source: str, target: str) -> None:
@@ -80,12 +76,12 @@ class RepositoryFolder:
         part.mkdir(parents=True)
 
         def copy(one: str, target: str) -> None:
-            _go_on_unless(given_up)
+            go_on_unless(given_up)
             self._copy(one, target)
 
         try:
             self._layout(source, part, name, framework, copy)
-            _go_on_unless(given_up)
+            go_on_unless(given_up)
             self._remove(name)
             part.rename(self._folder / name)
         finally:
@@ -110,8 +106,3 @@ def _words(problem: OSError) -> str:
         more = f" ({len(failed) - 1} more)" if len(failed) > 1 else ""
         return f"{Path(source).name}: {why}{more}"
     return problem.strerror or str(problem)
-
-
-def _go_on_unless(given_up: Event) -> None:
-    if given_up.is_set():
-        raise _GivenUp

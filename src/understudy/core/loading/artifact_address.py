@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*):")
 _OBJECTS: Final = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9._-]{1,62})/(?P<key>[^?#]*)")
 _STORE: Final = re.compile(r"s3://[a-z0-9][a-z0-9._-]{1,62}(/\S*)?|oci://[A-Za-z0-9.\[\]:-]+(/\S*)?")
+_NO_PORT: Final = re.compile(r"^[^\[]*:(?![0-9]{1,5}$)")
 REMOTE: Final = frozenset({"s3", "oci"})
 """Schemes of stores that are asked over the network."""
 
@@ -29,7 +30,9 @@ def scheme_of(uri: str) -> str:
 
 def holds_login(uri: str) -> bool:
     """Whether an address names a user or a password before its host; then no message may repeat it."""
-    return "@" in uri.partition("://")[2].partition("/")[0]
+    host = uri.partition("://")[2].partition("/")[0]
+    is_cut = scheme_of(uri) in REMOTE and _NO_PORT.search(host) is not None  # by a slash in the password
+    return "@" in host or is_cut
 
 
 def object_address(uri: str) -> ObjectAddress:
@@ -59,10 +62,16 @@ def parse_stores(text: str) -> tuple[str, ...]:
 
 
 def is_in(uri: str, stores: Sequence[str]) -> bool:
-    """Whether an address lies in one of the stores: it is that, or begins with it and then has ``/``, ``:`` or ``@``.
+    """Whether an address lies in one of the stores: it is that, or begins with it and then has ``/``.
 
-    A path that goes up (``..``) lies in none.
+    After a repository may follow ``:`` or ``@``, too; after a registry that would be another port, or a login. A path
+    that goes up (``..``) lies in none.
     """
     if ".." in uri.split("/"):
         return False
-    return any(uri == store or (uri.startswith(store) and uri[len(store)] in "/:@") for store in stores)
+    return any(uri == store or (uri.startswith(store) and uri[len(store)] in _after(store)) for store in stores)
+
+
+def _after(store: str) -> str:
+    is_repository = scheme_of(store) == "oci" and "/" in store.partition("://")[2]
+    return "/:@" if is_repository else "/"

@@ -55,6 +55,10 @@ class OciLogin(NamedTuple):
     user: str
     password: str
 
+    def __repr__(self) -> str:
+        """Hide the password from errors and logs."""
+        return f"OciLogin(user={self.user!r})"
+
     @property
     def basic(self) -> str:
         """The value of ``Authorization``."""
@@ -69,16 +73,21 @@ def parse_logins(text: str) -> Mapping[str, OciLogin]:
     """
     try:
         entries = json.loads(text)["auths"].items()
-        return {_registry_of(named): _login_of(entry) for named, entry in entries}
+        logins = {_registry_of(named): _login_of(entry) for named, entry in entries}
     except (ValueError, LookupError, TypeError, AttributeError):
         raise ValueError(
             'expected a config.json of Docker, {"auths": {"registry:5000": {"auth": "…"}}}, with a user and a password '
             "for each registry"
         ) from None
+    if any("/" in registry for registry in logins):
+        raise ValueError("expected a login for each registry, host:port, and none for a path within one")
+    return logins
 
 
 def _registry_of(named: str) -> str:
-    return named.removeprefix("https://").removeprefix("http://").partition("/")[0]
+    """Return the host and port of a key; with its path, unless that is of an API that Docker writes there."""
+    host, _, path = named.removeprefix("https://").removeprefix("http://").partition("/")
+    return host if path.strip("/") in ("", "v1", "v2") else f"{host}/{path}"
 
 
 def _login_of(entry: Mapping[str, str]) -> OciLogin:

@@ -25,6 +25,8 @@ class ArtifactStage(Protocol):
         Raises:
             ArtifactDiffers: It has another digest; nothing of it stays on the stage.
             ArtifactUnreachable: It cannot be read, or not in time, or is none that may be.
+            ArtifactForbidden: Its store refuses the login, or wants one.
+            ArtifactNotTaken: It holds what none may, or is of a kind that is not read.
         """
 
     async def verified(self, digest: str) -> Path | None:

@@ -15,7 +15,7 @@ from understudy.adapters.artifacts.bounded_thread import NAME
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.origin import Limits
-from understudy.errors import ArtifactDiffers, ArtifactUnreachable
+from understudy.errors import ArtifactDiffers, ArtifactNotTaken, ArtifactUnreachable
 
 WEIGHTS = b"weights" * 1000
 OTHER = "sha256:" + "0" * 64
@@ -266,6 +266,32 @@ async def test_a_copy_of_which_a_subfolder_cannot_be_listed_is_not_verified(stag
     refuse_listing(staged.folder / "more", monkeypatch)
 
     assert await stage.verified(staged.digest) is None
+
+
+async def test_no_other_artifact_has_the_digest_of_a_folder(stage, root, tmp_path):
+    lines = [f"{sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in (root / "visits/7").glob("*.onnx")]
+    (root / "listing").write_text("".join(lines))
+    (root / "odd").mkdir()
+    (root / f"odd/a\n{'0' * 64}  b").write_bytes(b"two names in one")
+
+    with pytest.raises(ArtifactNotTaken, match="is a list of digests of files"):
+        await stage.fetch("listing", None)
+    with pytest.raises(ArtifactNotTaken, match="control character"):
+        await stage.fetch("odd", None)
+    (root / "listing").write_text("".join(lines) + "and more")
+
+    assert (await stage.fetch("listing", None)).folder.is_dir()
+
+
+async def test_folders_count_as_files_do(root, tmp_path):
+    for number in range(3):
+        (root / f"deep/{number}/a/b").mkdir(parents=True)
+        (root / f"deep/{number}/a/b/file").touch()
+    origin = FolderOrigin(root)
+
+    with pytest.raises(ArtifactUnreachable, match="more than 11 files"):
+        await FolderStage(tmp_path / "stage", {"": origin}, Limits(most_files=11)).fetch("deep", None)
+    assert await FolderStage(tmp_path / "stage", {"": origin}, Limits(most_files=12)).fetch("deep", None)
 
 
 @pytest.mark.parametrize("kind", ["an empty folder", "a folder of empty folders", "a pipe"])

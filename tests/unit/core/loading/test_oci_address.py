@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from understudy.core.loading.oci_address import is_loopback, oci_address, parse_logins, parse_registries
+from understudy.core.loading.oci_address import OciLogin, is_loopback, oci_address, parse_logins, parse_registries
 
 DIGEST = "sha256:" + "ab" * 32
 
@@ -64,6 +64,13 @@ def test_logins_are_those_of_a_config_of_docker_each_for_its_registry_alone():
 
     assert parse_logins(text) == {"a.example": ("ada", "with:colons"), "b:5000": ("bob", "x")}
     assert parse_logins(text)["a.example"].basic == f"Basic {auth}"
+
+
+def test_a_login_for_a_path_is_not_shown_to_all_of_its_registry_and_no_password_is_printed():
+    with pytest.raises(ValueError, match="and none for a path within one") as refused:
+        parse_logins(json.dumps({"auths": {"a:5000/team-secret": {"username": "bob", "password": "secret"}}}))
+
+    assert "secret" not in str(refused.value) + repr(OciLogin("bob", "secret"))
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,7 @@ def register(
         then = "Run again without --dry-run to register it as staging."
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
-        then = _next_step(model, version, None if champion is None else found)
-        if group is not None:
-            then = f"→ understudy version load {quote(model)} {quote(version)} --wait waits until it is loaded\n{then}"
+        then = _loading_step(new) + _next_step(model, version, None if champion is None else found)
     document = {
         "version": {**version_document(made), "id": None if dry_run else made.id},
         "input_differences": found._asdict(),
@@ -111,6 +109,14 @@ async def _champion_of(registry: Registry, model: str) -> VersionRecord | None:
         return None
     policy = (await registry.show_model(model)).policy
     return None if policy is None else await registry.show_version(model, policy.champion)
+
+
+def _loading_step(new: NewVersion) -> str:
+    """Return how a person waits until agents have loaded a version; empty where none do."""
+    if new.group_name is None:
+        return ""
+    named = f"{quote(new.model_name)} {quote(new.version)}"
+    return f"→ understudy version load {named} --wait waits until it is loaded\n"
 
 
 def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
