@@ -40,6 +40,7 @@ COOKIE, SECURE_COOKIE = "understudy_console", "__Host-understudy_console"
 SECRET_BYTES = 32
 MAX_FORM_BYTES = 16_384
 SEE_OTHER, UNAUTHORIZED = 303, 401
+_SIGN_IN, _SIGN_IN_HINT = "sign in first", "Sign in with a key that has the scope read or operate."
 _SHORT = 16
 """Characters of the digest that tells a part of a page from its earlier form."""
 
@@ -97,6 +98,17 @@ class Console:
         """Return the session that a request's cookie names."""
         return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
 
+    def require_session(self, request: Request) -> ConsoleSession:
+        """Return the session that a request's cookie names.
+
+        Raises:
+            Unauthenticated: There is none.
+        """
+        session = self.session_of(request)
+        if session is None:
+            raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
+        return session
+
     async def visitor_of(self, request: Request, *, acts: bool = False) -> Visitor:
         """Return who sends a request.
 
@@ -104,10 +116,9 @@ class Console:
             Unauthenticated: The request has no session, or the key was revoked since.
             RegistryUnavailable: Postgres does not answer, and did not lately.
         """
-        session = self.session_of(request)
-        visitor = None if session is None else await self.opened.visitors.of(session, acts=acts)
+        visitor = await self.opened.visitors.of(self.require_session(request), acts=acts)
         if visitor is None:
-            raise Unauthenticated("sign in first", hint="Sign in with a key that has the scope read or operate.")
+            raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
         return visitor
 
     async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ async def sign_in(console: Console, request: Request) -> Response:
     key_id, _ = parts_of(credential)
     console.tries.begin(address, key_id)
     try:
-        key = await console.opened.questions.act(lambda: console.opened.visitors.check(credential))
+        key = await console.opened.questions.enter(lambda: console.opened.visitors.check(credential))
     except Unauthenticated as problem:
         return console.page("login.html", None, UNAUTHORIZED, next=following, problem=problem.detail)
     console.tries.forgive(address, key_id)

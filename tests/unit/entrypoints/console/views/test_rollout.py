@@ -1,6 +1,7 @@
 """The page of a rollout: the command line's words, what may be done, and no colour of a pass where nothing passed."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
+from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus
 
@@ -144,6 +146,39 @@ PROMOTED = replace(STATE, phase=Phase.PROMOTING, step_starts=(1.0, 2.0, 3.0), pr
 )
 def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state, names):
     assert [act.name for act in a_page(state).acts] == names
+
+
+def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_green():
+    left = POLICY._replace(champion="7", challenger=None)
+    over = replace(PROMOTED, phase=Phase.SUCCEEDED, policy=left, reason="version 7 is champion")
+    moment = datetime.fromtimestamp(NOW, UTC)
+    entry = AuditEntry(
+        1, "churn", 5, moment, "k1", "console", "slow", "update", None, None, AuditSubject.POLICY, "churn", None
+    )
+    status = a_status(over)
+    seen = [
+        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, (entry,), {}, (1,))
+        for now in (left, POLICY)
+    ]
+    kept, back = [rollout_page(one) for one in seen]
+
+    assert (kept.sentence, kept.tone) == ("version 7 is champion", Tone.GOOD)
+    assert back.sentence.startswith("6 answers now (by k1, console, ")
+    assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
+    assert back.tone is Tone.WAIT
+
+
+def test_a_step_that_was_taken_by_hand_has_no_mark_of_a_pass():
+    state = replace(STATE, step_starts=(1.0, 2.0, 3.0))
+    proven = RolloutEventRecord(3, 2.0, 1, "PROGRESSING", Verdict.ADVANCE, "to 50 %", (), {}, {}, "0.1.0", "monitor")
+    by_hand = RolloutEventRecord(4, 3.0, 2, "PROMOTING", None, "by dana: go", (), {}, {}, "0.1.0", "dana")
+    steps = a_page(state, events=(*EVENTS, proven, by_hand)).steps
+
+    assert [(step.word, step.tone) for step in steps] == [
+        ("passed", Tone.GOOD),
+        ("taken by hand", Tone.WAIT),
+        ("now", Tone.HERE),
+    ]
 
 
 def test_acts_are_on_the_newest_rollouts_page_alone():
