@@ -80,6 +80,8 @@ async def carry_out(console: Console, request: Request) -> Response:
         _check_confirmed(kind, model, reason, fields)
         command = Command(kind, actor.name, reason)
         revision = _number(fields.get("revision"))
+        if kind is CommandKind.PROMOTE and revision is None:
+            raise ActNotConfirmed("the form has no revision", hint="Open the page again and send its form.")
         work = partial(give_command, console.opened.acts, model, number, command, revision)
 
     async def bounded() -> Done:

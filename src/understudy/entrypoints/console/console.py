@@ -23,6 +23,7 @@ from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSes
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
+    ActNotConfirmed,
     BodyTooLarge,
     FormOfAnotherSession,
     MigrationNeeded,
@@ -38,11 +39,23 @@ from understudy.settings import Settings
 _log = structlog.get_logger(__name__)
 COOKIE, SECURE_COOKIE = "understudy_console", "__Host-understudy_console"
 SECRET_BYTES = 32
-MAX_FORM_BYTES = 16_384
+MAX_FORM_BYTES, MAX_FIELDS = 16_384, 32
 SEE_OTHER, UNAUTHORIZED = 303, 401
 _SIGN_IN, _SIGN_IN_HINT = "sign in first", "Sign in with a key that has the scope read or operate."
 _SHORT = 16
 """Characters of the digest that tells a part of a page from its earlier form."""
+
+
+NEXT_STEPS = {
+    "E110": "Open the console's own page, and send its form again.",
+    "E404": "Start at Models: the address is wrong, or of something that is there no more.",
+    "E405": "Start at Models: this address is not for that.",
+    "E421": "Call the console by a name of its own; UNDERSTUDY_CONSOLE_HOST_NAMES permits further ones.",
+    "E500": "Try again. This is a defect of the console: report it with what its log has.",
+    "E504": "Try again; look first at the page whether an act was carried out. Postgres answers slowly.",
+    "E507": "Try again in a second: too many ask the console at once.",
+}
+"""What to do next, where an error's own hint is for callers of a proxy."""
 
 
 class Live(NamedTuple):
@@ -127,6 +140,7 @@ class Console:
         Raises:
             BodyTooLarge: It is longer than any form of ours.
             RequestTimedOut: It did not arrive in time.
+            ActNotConfirmed: It has more fields than any form of ours.
             FormOfAnotherSession: It has not the token of the session; not asked where there is no session yet.
         """
         body = b""
@@ -138,7 +152,11 @@ class Console:
                         raise BodyTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes", hint="Shorten the reason.")
         except TimeoutError:
             raise RequestTimedOut from None
-        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=32))
+        try:
+            found = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise ActNotConfirmed(f"a form has at most {MAX_FIELDS} fields") from None
+        fields = dict(found)
         if session is not None and not self.sessions.is_form_of(session, fields.get("token", "")):
             raise FormOfAnotherSession
         return fields
@@ -182,7 +200,9 @@ class Console:
         path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
         is_part = path.startswith("/live/")
         if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
-            return RedirectResponse(f"/login?next={quote(path, safe='')}", SEE_OTHER)
+            query = request.scope["query_string"].decode("ascii", "replace")
+            wanted = f"{path}?{query}" if query else path
+            return RedirectResponse(f"/login?next={quote(wanted, safe='')}", SEE_OTHER)
         if isinstance(problem, RegistryUnavailable | MigrationNeeded):
             _log.warning("console.failed", code=problem.code, why=problem.detail)
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
@@ -192,7 +212,7 @@ class Console:
             "code": problem.code,
             "title": problem.title,
             "detail": _detail_of(problem),
-            "next_step": problem.next_step,
+            "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
             "is_away": isinstance(problem, RegistryUnavailable),
         }
         response = self.page("problem.html", visitor, status_of(problem), **values)

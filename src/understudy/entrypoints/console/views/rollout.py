@@ -115,7 +115,6 @@ class RolloutPage(NamedTuple):
 
     model: str
     title: str
-    kind: str
     phase: str
     tone: Tone
     place: str
@@ -150,7 +149,6 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     return RolloutPage(
         state.model_name,
         f"{state.model_name} {state.champion} → {state.challenger}",
-        f"{state.kind.value} {view.record.id}",
         state.phase.value,
         Tone.WAIT if overtaken else _tone(status, rows),
         _with_commas(place_words(view)),
