@@ -15,6 +15,7 @@ from rollout_world import TWINS, WORSE, PastRollout
 from understudy.entrypoints.console import login_tries, visitors
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
+SHOWN = HOSTILE.replace("\u202e", "\ufffd")
 CHURN = "/models/churn"
 
 
@@ -168,7 +169,7 @@ async def test_a_rollback_takes_two_clicks_and_the_audit_names_the_key(console, 
     assert (len(actor), via, reason) == (12, "console", HOSTILE)
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
     assert "<script>alert" not in after.text
-    assert HOSTILE in texts_of(after.text)
+    assert SHOWN in texts_of(after.text)
 
 
 async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout, database):
@@ -244,6 +245,7 @@ async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
         entered = await caller.sign_in(await console.key("predict"))
 
     assert looks == [200, 403, 200]
+    assert "(operate)" in page
     assert (asks, posts) == ([403] * 5, [403] * 5)
     assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
     assert "/acts/rollback" in page
@@ -287,8 +289,8 @@ async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console,
         assert answer.status_code == 200
         assert is_sound(answer.text)
         assert "<script>alert" not in answer.text
-    assert name in texts_of(models.text)
-    assert {name, HOSTILE} <= set(texts_of(page.text))
+    assert f"m/{SHOWN}" in texts_of(models.text)
+    assert {f"m/{SHOWN}", SHOWN} <= set(texts_of(page.text))
 
 
 async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_again(console, database, database_url):
@@ -322,6 +324,8 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
             await asyncio.sleep(visitors.KEPT_SECONDS)
             kept = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
             asked = await visit.get(f"{CHURN}/acts/rollback?rollout={rollout.id}")
+            path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
+            acted = await visit.post(path, await visit.form(path))
             unseen = await visit.get("/")
             monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 1)
             entered = [(await late.sign_in(credential)).status_code for _ in range(2)]
@@ -334,5 +338,10 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
     assert "can be tried all the same" in asked.text
     assert (unseen.status_code, entered) == (503, [503, 503])
     assert "SELECT understudy_rollback" in unseen.text
+    assert acted.status_code == 503
+    shown = texts_of(acted.text)
+    assert {"understudy rollback churn --reason '…'", "SELECT understudy_rollback('churn', 'why');"} <= set(shown)
+    assert "Try again" in shown
+    assert "look at the rollout before you repeat it" in acted.text
     assert relay.endpoint not in unseen.text
     assert is_sound(unseen.text)

@@ -1,12 +1,13 @@
 """``Console``: what the handlers of all pages work with."""
 
 import asyncio
+import shlex
 import time
 from collections.abc import Mapping
 from hashlib import sha256
 from secrets import token_bytes
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 import structlog
 from starlette.requests import Request
@@ -25,6 +26,7 @@ from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
     ActNotConfirmed,
     BodyTooLarge,
+    DeadlineExceeded,
     FormOfAnotherSession,
     MigrationNeeded,
     NotRegistered,
@@ -198,9 +200,10 @@ class Console:
     def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
         path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
+        query = request.scope["query_string"].decode("ascii", "replace")
         is_part = path.startswith("/live/")
+        name = unquote(request.path_params.get("model", "")) or "MODEL"
         if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
-            query = request.scope["query_string"].decode("ascii", "replace")
             wanted = f"{path}?{query}" if query else path
             return RedirectResponse(f"/login?next={quote(wanted, safe='')}", SEE_OTHER)
         if isinstance(problem, RegistryUnavailable | MigrationNeeded):
@@ -213,7 +216,11 @@ class Console:
             "title": problem.title,
             "detail": _detail_of(problem),
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
-            "is_away": isinstance(problem, RegistryUnavailable),
+            "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
+            "is_act": request.method == "POST" and path.startswith("/models/"),
+            "again": "" if path == "/login" or is_part else path + (f"?{query}" if query else ""),
+            "shell_name": shlex.quote(name),
+            "sql_name": name.replace("'", "''"),
         }
         response = self.page("problem.html", visitor, status_of(problem), **values)
         response.headers.update(headers)

@@ -45,7 +45,12 @@ async def show_model(console: Console, request: Request) -> Response:
         return RedirectResponse(f"{rollout_path(name, newest)}{_did(request)}", SEE_OTHER)
     work = partial(console.opened.reads.model, name)
     answer = await console.opened.questions.shared(("model", name), work, ROLLOUT_SECONDS)
-    values: dict[str, Any] = {"view": model_page(answer.value), "answer": answer, **_age(answer, ROLLOUT_SECONDS)}
+    values: dict[str, Any] = {
+        "model": name,
+        "view": model_page(answer.value),
+        "answer": answer,
+        **_age(answer, ROLLOUT_SECONDS),
+    }
     return console.page(
         "model.html", visitor, may_operate=visitor.may_operate(name), done=_done(console, request, visitor), **values
     )

@@ -48,6 +48,10 @@ class Visitor(NamedTuple):
         reads, operates = models_of(self.scopes, Scope.READ), models_of(self.scopes, Scope.OPERATE)
         return None if reads is None or operates is None else reads | operates
 
+    def role_for(self, model_name: str) -> str:
+        """Return what the visitor may do to a model, in a word."""
+        return "operate" if self.may_operate(model_name) else "read"
+
     @property
     def role(self) -> str:
         """What the visitor may do, in a word."""

@@ -89,6 +89,7 @@ def test_scopes_say_what_a_visitor_may(scopes, reads, operates, models):
     visitor = Visitor(SESSION, frozenset(scopes))
 
     assert (visitor.may_read("churn"), visitor.may_operate("churn"), visitor.models) == (reads, operates, models)
+    assert (visitor.role_for("churn") == "operate") == operates
 
 
 class SlowKeys(MemoryKeyLookup):

@@ -9,6 +9,7 @@ import pytest
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
@@ -235,5 +236,7 @@ def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figur
         "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 of 200 needed); "
         "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 of 200 needed)."
     )
+    ratio = ERRORS._replace(check=SAMPLE_RATIO)
+    assert "sample ratio" not in a_page(decision=decided(Verdict.HOLD, ERRORS, ratio)).back_words
     assert a_page(FAILED).back_words == ""
     assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
