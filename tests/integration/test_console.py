@@ -12,9 +12,10 @@ from console_world import RunningConsole, closed_port, running_console, texts_of
 from contract.servers import TcpRelay
 from rollout_world import TWINS, WORSE, PastRollout
 
-from understudy.entrypoints.console import visitors
+from understudy.entrypoints.console import login_tries, visitors
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
+SHOWN = HOSTILE.replace("\u202e", "\ufffd")
 CHURN = "/models/churn"
 
 
@@ -78,11 +79,14 @@ async def audited(database: asyncpg.Connection) -> list[Any]:
 
 async def test_who_is_not_signed_in_is_led_to_the_login_and_a_wrong_key_gets_no_session(console):
     async with console.visit() as visit:
-        led = await visit.get(CHURN)
+        led = await visit.get(f"{CHURN}/acts/pause?rollout=1")
         refused = await visit.sign_in("nokey.nosecret")
         good = await visit.sign_in(f"Bearer {await console.key('read')}")
 
-    assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Fmodels%2Fchurn")
+    assert (led.status_code, led.headers["location"]) == (
+        303,
+        "/login?next=%2Fmodels%2Fchurn%2Facts%2Fpause%3Frollout%3D1",
+    )
     assert (refused.status_code, refused.headers.get("set-cookie")) == (401, None)
     assert "The key is unknown" not in refused.text
     assert "the key is unknown, revoked, or may neither read nor operate" in refused.text
@@ -90,7 +94,8 @@ async def test_who_is_not_signed_in_is_led_to_the_login_and_a_wrong_key_gets_no_
     assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
 
 
-async def test_five_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_then_too(console):
+async def test_few_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_then_too(console, monkeypatch):
+    monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 5)
     async with console.visit() as visit:
         codes = [(await visit.sign_in(f"k{number}.wrong")).status_code for number in range(6)]
         late = await visit.sign_in(await console.key("read"))
@@ -129,11 +134,13 @@ async def test_a_rollout_page_says_what_the_command_line_says(console, rollout):
     path = f"{CHURN}/rollouts/{rollout.id}"
     async with console.visit("read") as visit:
         led = await visit.get(CHURN)
+        carried = await visit.get(f"{CHURN}?did=n%201")
         page = await visit.get(path)
         models = await visit.get("/")
 
     shown = texts_of(page.text)
     assert led.headers["location"] == path
+    assert carried.headers["location"] == f"{path}?did=n%201"
     assert any(text.startswith("HOLD: ") for text in shown)
     assert {"error rate", "Checks", "What happens next", "What would take it back"} <= set(shown)
     assert "dana@laptop" in shown
@@ -148,8 +155,12 @@ async def test_a_rollback_takes_two_clicks_and_the_audit_names_the_key(console, 
         fields = await visit.form(path)
         both = await asyncio.gather(*(visit.post(path, {**fields, "reason": HOSTILE}) for _ in range(2)))
         after = await visit.get(both[0].headers["location"])
+        needless = await visit.get(path)
 
     assert "Every call goes back at once." in asked.text
+    assert "There is nothing to roll back" in needless.text
+    assert ["autofocus" in page.text for page in (asked, needless)] == [True, False]
+    assert ["button danger" in page.text for page in (asked, needless)] == [True, False]
     assert [answer.status_code for answer in both] == [303, 303]
     done = next(text for text in texts_of(after.text) if text.startswith("Rolled back"))
     assert "weight 0" in done
@@ -158,7 +169,7 @@ async def test_a_rollback_takes_two_clicks_and_the_audit_names_the_key(console, 
     assert (len(actor), via, reason) == (12, "console", HOSTILE)
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
     assert "<script>alert" not in after.text
-    assert HOSTILE in texts_of(after.text)
+    assert SHOWN in texts_of(after.text)
 
 
 async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout, database):
@@ -168,7 +179,11 @@ async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout
             path = f"{CHURN}/acts/{kind}?rollout={rollout.id}"
             return await visit.post(path, {**await visit.form(path), **fields})
 
-        refused = [await act("pause"), await act("promote", reason="go", name="chur")]
+        refused = [
+            await act("pause"),
+            await act("promote", reason="go", name="chur"),
+            await act("promote", reason="go", name="churn", revision=""),
+        ]
         stale = await visit.form(f"{CHURN}/acts/promote?rollout={rollout.id}")
         paused = await act("pause", reason="lunch")
         page = await visit.get(paused.headers["location"])
@@ -176,7 +191,7 @@ async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout
         resumed = await act("resume")
         promoted = await act("promote", reason="go", name="churn")
 
-    assert [(one.status_code, "E602" in one.text) for one in refused] == [(422, True), (422, True)]
+    assert [(one.status_code, "E602" in one.text) for one in refused] == [(422, True)] * 3
     assert any(text.startswith("Waits for a person: paused by") for text in texts_of(page.text))
     assert (moved.status_code, "E409" in moved.text) == (412, True)
     assert (resumed.status_code, promoted.status_code) == (303, 303)
@@ -197,10 +212,11 @@ async def test_a_form_of_another_session_or_site_changes_nothing(console, rollou
             await visit.post(path, fields, origin="http://evil.example"),
             await visit.post(path, fields, **{"sec-fetch-site": "cross-site"}),
             await visit.post(path, {**fields, "nonce": ""}),
+            await visit.post("/login", {f"field{number}": "" for number in range(40)}),
         ]
         hosts = [(await visit.get("/", host=name)).status_code for name in ("evil.example", "[")]
 
-    assert [answer.status_code for answer in refused] == [403, 403, 403, 403, 422]
+    assert [answer.status_code for answer in refused] == [403, 403, 403, 403, 422, 422]
     assert hosts == [421, 400]
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
@@ -229,6 +245,7 @@ async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
         entered = await caller.sign_in(await console.key("predict"))
 
     assert looks == [200, 403, 200]
+    assert "(operate)" in page
     assert (asks, posts) == ([403] * 5, [403] * 5)
     assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
     assert "/acts/rollback" in page
@@ -272,8 +289,8 @@ async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console,
         assert answer.status_code == 200
         assert is_sound(answer.text)
         assert "<script>alert" not in answer.text
-    assert name in texts_of(models.text)
-    assert {name, HOSTILE} <= set(texts_of(page.text))
+    assert f"m/{SHOWN}" in texts_of(models.text)
+    assert {f"m/{SHOWN}", SHOWN} <= set(texts_of(page.text))
 
 
 async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_again(console, database, database_url):
@@ -294,7 +311,7 @@ async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_agai
     assert '<span class="badge bad">rolled back</span>' in models.text
 
 
-async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(database_url, rollout):
+async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(database_url, rollout, monkeypatch):
     where = urlsplit(database_url)
     async with TcpRelay(where.port or 0) as relay:
         through = where._replace(netloc=f"{where.username}@{relay.endpoint}").geturl()
@@ -307,15 +324,24 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
             await asyncio.sleep(visitors.KEPT_SECONDS)
             kept = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
             asked = await visit.get(f"{CHURN}/acts/rollback?rollout={rollout.id}")
+            path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
+            acted = await visit.post(path, await visit.form(path))
             unseen = await visit.get("/")
-            entered = await late.sign_in(credential)
+            monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 1)
+            entered = [(await late.sign_in(credential)).status_code for _ in range(2)]
+            again = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
 
     assert (seen.status_code, kept.status_code) == (200, 200)
     assert "Figures of" not in seen.text
     assert "Figures of" in kept.text
-    assert "Postgres cannot be reached" in kept.text
+    assert "Postgres cannot be reached" in again.text
     assert "can be tried all the same" in asked.text
-    assert (unseen.status_code, entered.status_code) == (503, 503)
+    assert (unseen.status_code, entered) == (503, [503, 503])
     assert "SELECT understudy_rollback" in unseen.text
+    assert acted.status_code == 503
+    shown = texts_of(acted.text)
+    assert {"understudy rollback churn --reason '…'", "SELECT understudy_rollback('churn', 'why');"} <= set(shown)
+    assert "Try again" in shown
+    assert "look at the rollout before you repeat it" in acted.text
     assert relay.endpoint not in unseen.text
     assert is_sound(unseen.text)

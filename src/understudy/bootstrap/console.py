@@ -1,7 +1,7 @@
 """What the operator console works with: the stores of its questions and acts, and the look-up of keys."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
@@ -23,9 +23,6 @@ class ConsoleParts(NamedTuple):
     keys: KeyLookup
     environment: str
     """This installation's name, by which its alerts are found."""
-
-
-OpenConsole = Callable[[], AbstractAsyncContextManager[ConsoleParts]]
 
 
 @asynccontextmanager

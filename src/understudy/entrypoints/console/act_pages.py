@@ -14,7 +14,15 @@ from understudy.entrypoints.console.doing import VIA, Done, give_command, roll_b
 from understudy.entrypoints.console.pages import model_of
 from understudy.entrypoints.console.views.acts import ActPage, blind_rollback_page, command_page, rollback_page
 from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
-from understudy.errors import ActNotConfirmed, NotRegistered, PolicyRefused, RegistryUnavailable, UnknownRoute
+from understudy.errors import (
+    ActNotConfirmed,
+    DeadlineExceeded,
+    NotRegistered,
+    Overloaded,
+    PolicyRefused,
+    RegistryUnavailable,
+    UnknownRoute,
+)
 from understudy.ports.registry.registry import Actor
 from understudy.rollout.status import view_of
 
@@ -35,7 +43,12 @@ async def ask(console: Console, request: Request) -> Response:
     visitor, model = await console.visitor_of(request), model_of(request)
     require_operate(visitor, model)
     act, number = request.path_params["act"], _number(request.query_params.get("rollout"))
-    page = await console.opened.questions.alone(partial(_page_of, console, model, act, number))
+    try:
+        page = await console.opened.questions.ask(partial(_page_of, console, model, act, number))
+    except (DeadlineExceeded, Overloaded) as problem:
+        if act != ROLL_BACK:
+            raise
+        page = blind_rollback_page(model, number, problem.title)
     nonce, back, action = token_urlsafe(NONCE_BYTES), _back(model, number), request.scope["path"]
     return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action)
 
@@ -49,8 +62,9 @@ async def carry_out(console: Console, request: Request) -> Response:
         GenerationMoved, PolicyRefused, NotRegistered, RegistryUnavailable: As the use case.
         DeadlineExceeded: It took too long; whether it was carried out the page shows.
     """
+    # The token first: a form that is not of the session asks the database for nothing.
+    fields = await console.form_of(request, console.require_session(request))
     visitor, model = await console.visitor_of(request, acts=True), model_of(request)
-    fields = await console.form_of(request, visitor.session)
     require_operate(visitor, model)
     act, number = request.path_params["act"], _number(fields.get("rollout"))
     reason, nonce = fields.get("reason", "").strip(), fields.get("nonce", "")
@@ -66,6 +80,8 @@ async def carry_out(console: Console, request: Request) -> Response:
         _check_confirmed(kind, model, reason, fields)
         command = Command(kind, actor.name, reason)
         revision = _number(fields.get("revision"))
+        if kind is CommandKind.PROMOTE and revision is None:
+            raise ActNotConfirmed("the form has no revision", hint="Open the page again and send its form.")
         work = partial(give_command, console.opened.acts, model, number, command, revision)
 
     async def bounded() -> Done:

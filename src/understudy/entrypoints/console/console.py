@@ -1,12 +1,13 @@
 """``Console``: what the handlers of all pages work with."""
 
 import asyncio
+import shlex
 import time
 from collections.abc import Mapping
 from hashlib import sha256
 from secrets import token_bytes
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote
+from urllib.parse import parse_qsl, quote, unquote
 
 import structlog
 from starlette.requests import Request
@@ -23,7 +24,9 @@ from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSes
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
+    ActNotConfirmed,
     BodyTooLarge,
+    DeadlineExceeded,
     FormOfAnotherSession,
     MigrationNeeded,
     NotRegistered,
@@ -38,10 +41,23 @@ from understudy.settings import Settings
 _log = structlog.get_logger(__name__)
 COOKIE, SECURE_COOKIE = "understudy_console", "__Host-understudy_console"
 SECRET_BYTES = 32
-MAX_FORM_BYTES = 16_384
+MAX_FORM_BYTES, MAX_FIELDS = 16_384, 32
 SEE_OTHER, UNAUTHORIZED = 303, 401
+_SIGN_IN, _SIGN_IN_HINT = "sign in first", "Sign in with a key that has the scope read or operate."
 _SHORT = 16
 """Characters of the digest that tells a part of a page from its earlier form."""
+
+
+NEXT_STEPS = {
+    "E110": "Open the console's own page, and send its form again.",
+    "E404": "Start at Models: the address is wrong, or of something that is there no more.",
+    "E405": "Start at Models: this address is not for that.",
+    "E421": "Call the console by a name of its own; UNDERSTUDY_CONSOLE_HOST_NAMES permits further ones.",
+    "E500": "Try again. This is a defect of the console: report it with what its log has.",
+    "E504": "Try again; look first at the page whether an act was carried out. Postgres answers slowly.",
+    "E507": "Try again in a second: too many ask the console at once.",
+}
+"""What to do next, where an error's own hint is for callers of a proxy."""
 
 
 class Live(NamedTuple):
@@ -97,6 +113,17 @@ class Console:
         """Return the session that a request's cookie names."""
         return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
 
+    def require_session(self, request: Request) -> ConsoleSession:
+        """Return the session that a request's cookie names.
+
+        Raises:
+            Unauthenticated: There is none.
+        """
+        session = self.session_of(request)
+        if session is None:
+            raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
+        return session
+
     async def visitor_of(self, request: Request, *, acts: bool = False) -> Visitor:
         """Return who sends a request.
 
@@ -104,10 +131,9 @@ class Console:
             Unauthenticated: The request has no session, or the key was revoked since.
             RegistryUnavailable: Postgres does not answer, and did not lately.
         """
-        session = self.session_of(request)
-        visitor = None if session is None else await self.opened.visitors.of(session, acts=acts)
+        visitor = await self.opened.visitors.of(self.require_session(request), acts=acts)
         if visitor is None:
-            raise Unauthenticated("sign in first", hint="Sign in with a key that has the scope read or operate.")
+            raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
         return visitor
 
     async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:
@@ -116,6 +142,7 @@ class Console:
         Raises:
             BodyTooLarge: It is longer than any form of ours.
             RequestTimedOut: It did not arrive in time.
+            ActNotConfirmed: It has more fields than any form of ours.
             FormOfAnotherSession: It has not the token of the session; not asked where there is no session yet.
         """
         body = b""
@@ -127,7 +154,11 @@ class Console:
                         raise BodyTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes", hint="Shorten the reason.")
         except TimeoutError:
             raise RequestTimedOut from None
-        fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=32))
+        try:
+            found = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise ActNotConfirmed(f"a form has at most {MAX_FIELDS} fields") from None
+        fields = dict(found)
         if session is not None and not self.sessions.is_form_of(session, fields.get("token", "")):
             raise FormOfAnotherSession
         return fields
@@ -169,9 +200,12 @@ class Console:
     def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
         path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
+        query = request.scope["query_string"].decode("ascii", "replace")
         is_part = path.startswith("/live/")
+        name = unquote(request.path_params.get("model", "")) or "MODEL"
         if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
-            return RedirectResponse(f"/login?next={quote(path, safe='')}", SEE_OTHER)
+            wanted = f"{path}?{query}" if query else path
+            return RedirectResponse(f"/login?next={quote(wanted, safe='')}", SEE_OTHER)
         if isinstance(problem, RegistryUnavailable | MigrationNeeded):
             _log.warning("console.failed", code=problem.code, why=problem.detail)
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
@@ -181,8 +215,12 @@ class Console:
             "code": problem.code,
             "title": problem.title,
             "detail": _detail_of(problem),
-            "next_step": problem.next_step,
-            "is_away": isinstance(problem, RegistryUnavailable),
+            "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
+            "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
+            "is_act": request.method == "POST" and path.startswith("/models/"),
+            "again": "" if path == "/login" or is_part else path + (f"?{query}" if query else ""),
+            "shell_name": shlex.quote(name),
+            "sql_name": name.replace("'", "''"),
         }
         response = self.page("problem.html", visitor, status_of(problem), **values)
         response.headers.update(headers)

@@ -14,7 +14,8 @@ from understudy.settings import Settings
 _log = structlog.get_logger(__name__)
 MAX_CONNECTIONS = 200
 """Of browsers at a time; further ones are answered 503 by uvicorn itself."""
-KEEP_ALIVE_SECONDS = 30
+KEEP_ALIVE_SECONDS = 5
+"""A browser that polls asks again within it; one that is idle holds no place for long."""
 GRACE_SECONDS = 3
 
 

@@ -29,9 +29,12 @@ async def sign_in(console: Console, request: Request) -> Response:
     key_id, _ = parts_of(credential)
     console.tries.begin(address, key_id)
     try:
-        key = await console.opened.questions.act(lambda: console.opened.visitors.check(credential))
+        key = await console.opened.questions.enter(lambda: console.opened.visitors.check(credential))
     except Unauthenticated as problem:
         return console.page("login.html", None, UNAUTHORIZED, next=following, problem=problem.detail)
+    except BaseException:  # Postgres is away, there was no place, or the visitor left: no key was found wrong
+        console.tries.forgive(address, key_id)
+        raise
     console.tries.forgive(address, key_id)
     response = RedirectResponse(following, SEE_OTHER)
     console.set_cookie(response, console.sessions.start(key.id))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from understudy.errors import TooManyLogins
 
-TRIES_OF_ADDRESS, TRIES_OF_KEY = 5, 20
+TRIES_OF_ADDRESS, TRIES_OF_KEY = 60, 20
+"""Many of an address: behind an ingress all browsers have its own. A secret has 256 bits: guessing is hopeless."""
 WINDOW_SECONDS = 60.0
 MAX_COUNTED = 10_000
 """Addresses and key ids that are counted; beyond that the ones tried longest ago are forgotten."""
@@ -42,7 +43,7 @@ class LoginTries:
             tries.append(now)
 
     def forgive(self, address: str, key_id: str) -> None:
-        """Take back the try that was right."""
+        """Take back a try that was no wrong key."""
         for name in (f"address {address}", f"key {key_id}"):
             tries = self._tries.get(name)
             if tries:

@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from understudy.entrypoints.cli.shared.rendering import with_marks
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -37,6 +40,7 @@ class Templates:
         self._environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
+            finalize=_shown,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
@@ -47,3 +51,8 @@ class Templates:
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         """Return a page, or a part of one."""
         return self._environment.get_template(name).render(values)
+
+
+def _shown(value: object) -> object:
+    """Return a value as it is shown: with marks in place of characters that would turn or hide what stands beside."""
+    return with_marks(value) if isinstance(value, str) and not isinstance(value, Markup) else value

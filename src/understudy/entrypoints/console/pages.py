@@ -2,7 +2,7 @@
 
 from functools import partial
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -39,12 +39,18 @@ async def live_models(console: Console, request: Request) -> Response:
 async def show_model(console: Console, request: Request) -> Response:
     """Lead to a model's newest rollout, or return the page of a model that has none."""
     visitor, name = await _reader_of(console, request)
-    newest = await console.opened.questions.alone(partial(console.opened.reads.newest_rollout, name))
+    find = partial(console.opened.reads.newest_rollout, name)
+    newest = (await console.opened.questions.shared(("newest", name), find, ROLLOUT_SECONDS)).value
     if newest is not None:
-        return RedirectResponse(rollout_path(name, newest), SEE_OTHER)
+        return RedirectResponse(f"{rollout_path(name, newest)}{_did(request)}", SEE_OTHER)
     work = partial(console.opened.reads.model, name)
     answer = await console.opened.questions.shared(("model", name), work, ROLLOUT_SECONDS)
-    values: dict[str, Any] = {"view": model_page(answer.value), "answer": answer, **_age(answer, ROLLOUT_SECONDS)}
+    values: dict[str, Any] = {
+        "model": name,
+        "view": model_page(answer.value),
+        "answer": answer,
+        **_age(answer, ROLLOUT_SECONDS),
+    }
     return console.page(
         "model.html", visitor, may_operate=visitor.may_operate(name), done=_done(console, request, visitor), **values
     )
@@ -111,7 +117,7 @@ async def _rollout(console: Console, visitor: Visitor, name: str, number: int) -
 
 def _age(answer: Answer, period_seconds: float) -> dict[str, Any]:
     """Return what a page says of its figures' age; nothing while they are fresh."""
-    is_stale = answer.problem is not None or answer.age_seconds > STALE_FACTOR * period_seconds
+    is_stale = answer.problem is not None or answer.is_late or answer.age_seconds > STALE_FACTOR * period_seconds
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 
@@ -123,6 +129,12 @@ def _if_new(request: Request, html: str, digest: str) -> Response:
 
 def _with_digest(html: str, digest: str) -> str:
     return f'{html}<input type="hidden" name="seen" id="seen" value="{digest}">'
+
+
+def _did(request: Request) -> str:
+    """Return the query that leads to the result of an act, to be passed on."""
+    nonce = request.query_params.get("did", "")
+    return f"?did={quote(nonce, safe='')}" if nonce else ""
 
 
 def _done(console: Console, request: Request, visitor: Visitor) -> Any:

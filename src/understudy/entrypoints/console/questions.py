@@ -13,9 +13,15 @@ T = TypeVar("T")
 READ_SECONDS = 8.0
 """Longest time of all questions of one page."""
 ACT_SECONDS = 10.0
-PLACES, ACT_PLACES = 4, 4
-"""Pages that are read at a time, and acts that are carried out at a time: no act waits for a page."""
+PLACES, ACT_PLACES, ASK_PLACES, LOGIN_PLACES = 4, 4, 4, 4
+"""Pages that are read at a time, acts that are carried out, pages that ask before one, and keys that are tried at the
+login: none of them waits for another kind."""
 WAIT_SECONDS = 2.0
+"""Longest time that a question waits for a place."""
+ASK_SECONDS, ASK_WAIT_SECONDS = 2.0, 1.0
+"""Of the page that asks before an act: the way back does not wait for it."""
+PATIENCE_SECONDS = 1.0
+"""How long a newer answer is waited for where an earlier one is known."""
 MAX_TOPICS = 64
 """Pages whose last answer is kept; beyond that those asked for longest ago are forgotten."""
 STALE_FACTOR = 3
@@ -33,6 +39,8 @@ class Answer(NamedTuple):
     age_seconds: float
     problem: UnderstudyError | None = None
     """Why there is no newer answer."""
+    is_late: bool = False
+    """Whether a newer one is asked for, and has not come within :data:`PATIENCE_SECONDS`."""
 
 
 @dataclass(slots=True)
@@ -58,34 +66,48 @@ class Questions:
         self._topics: OrderedDict[object, _Topic] = OrderedDict()
         self._reading = asyncio.Semaphore(PLACES)
         self._acting = asyncio.Semaphore(ACT_PLACES)
+        self._asking = asyncio.Semaphore(ASK_PLACES)
+        self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
     async def shared(self, name: object, work: Callable[[], Awaitable[Any]], period_seconds: float) -> Answer:
-        """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers.
+        """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
+
+        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`.
 
         Raises:
             RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded: There is no earlier answer either.
         """
         topic = self._topics.setdefault(name, _Topic())
         self._topics.move_to_end(name)
-        while len(self._topics) > MAX_TOPICS:
-            self._topics.popitem(last=False)
+        self._forget(topic)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= period_seconds:
             topic.task = asyncio.create_task(self._renew(topic, work))
         if topic.task is not None:
-            # Shielded: a viewer that leaves ends no question that others wait for.
-            await asyncio.shield(topic.task)
+            # Waiting ends no question: others wait for it, too.
+            patience = PATIENCE_SECONDS - (self._monotonic() - topic.tried_monotonic)
+            await asyncio.wait((topic.task,), timeout=max(0.0, patience) if topic.is_known else None)
         if topic.problem is not None and not topic.is_known:
             raise topic.problem
-        return Answer(topic.value, topic.read_at, self._monotonic() - topic.read_monotonic, topic.problem)
+        age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
+        return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
 
-    async def alone(self, work: Callable[[], Awaitable[T]], seconds: float = READ_SECONDS) -> T:
-        """Return the answer to a question of one page.
+    async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what a page asks before an act.
 
         Raises:
             DeadlineExceeded: It took longer.
             Overloaded: Too many are asked.
         """
-        return await _within(self._reading, work, seconds)
+        return await within(self._asking, work, ASK_SECONDS, ASK_WAIT_SECONDS)
+
+    async def enter(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Try a key at the login.
+
+        Raises:
+            DeadlineExceeded: It took longer.
+            Overloaded: Too many are tried.
+        """
+        return await within(self._entering, work, READ_SECONDS)
 
     async def act(self, work: Callable[[], Awaitable[T]]) -> T:
         """Carry out an act.
@@ -94,12 +116,19 @@ class Questions:
             DeadlineExceeded: It took longer; what it changed until then stays.
             Overloaded: Too many are under way.
         """
-        return await _within(self._acting, work, ACT_SECONDS)
+        return await within(self._acting, work, ACT_SECONDS)
+
+    def _forget(self, kept: _Topic) -> None:
+        """Forget the topics asked for longest ago, but none that is asked for now."""
+        spare = len(self._topics) - MAX_TOPICS
+        idle = [name for name, topic in self._topics.items() if topic.task is None and topic is not kept]
+        for name in idle[: max(0, spare)]:
+            del self._topics[name]
 
     async def _renew(self, topic: _Topic, work: Callable[[], Awaitable[Any]]) -> None:
         topic.tried_monotonic = self._monotonic()
         try:
-            topic.value = await _within(self._reading, work, READ_SECONDS)
+            topic.value = await within(self._reading, work, READ_SECONDS)
         except _UNREADABLE as problem:
             topic.problem = problem.as_value()
         except UnderstudyError as problem:  # there is no such thing any more: an earlier answer would be wrong
@@ -110,9 +139,17 @@ class Questions:
             topic.task = None
 
 
-async def _within(places: asyncio.Semaphore, work: Callable[[], Awaitable[T]], seconds: float) -> T:
+async def within(
+    places: asyncio.Semaphore, work: Callable[[], Awaitable[T]], seconds: float, wait_seconds: float | None = None
+) -> T:
+    """Return what work comes to, in one of few places.
+
+    Raises:
+        DeadlineExceeded: It took longer than ``seconds``.
+        Overloaded: No place was free within ``wait_seconds``.
+    """
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS if wait_seconds is None else wait_seconds):
             await places.acquire()
     except TimeoutError:
         raise Overloaded("too many pages of the console are read, or acts carried out") from None

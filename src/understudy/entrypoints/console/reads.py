@@ -2,15 +2,15 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.console.views.model import ModelSeen
-from understudy.entrypoints.console.views.models import ModelsSeen
+from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.rollout import RolloutSeen
-from understudy.ports.registry.registry import AuditSubject
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.status import StatusReader
@@ -60,7 +60,8 @@ class Reads:
                 if policy is not None and policy.rollout_id is not None and model.model_name not in newest:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
             events = await self._last_events(newest)
-        return ModelsSeen(models, newest, events, await self._alerts(), time.time())
+        now = time.time()
+        return ModelsSeen(models, newest, events, await self._alerts(), now, await self._changes(models, newest, now))
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -117,6 +118,21 @@ class Reads:
             events = await self.session.rollouts.events(rollout_id)
             if events:
                 found[rollout_id] = events[-1]
+        return found
+
+    async def _changes(
+        self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float
+    ) -> Mapping[str, AuditEntry]:
+        """Return the newest change of each model that answers with another version than its newest rollout left."""
+        overtaken = [
+            one.model_name
+            for one in models
+            if one.policy and (last := newest.get(one.model_name)) and is_overtaken(last, one.policy, now)
+        ]
+        found = {}
+        for name in overtaken[:MAX_OPEN]:
+            for entry in await self.session.registry.list_audit(name, 1, AuditSubject.POLICY):
+                found[name] = entry
         return found
 
     async def _alerts(self) -> Mapping[str, set[AlertKind]]:

@@ -1,16 +1,19 @@
 """Visitors: who sends a request, by the session's key as the registry has it at this moment."""
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from understudy.core.routing.access import MAX_CREDENTIAL, Scope, models_of
 from understudy.core.routing.policy import ApiKey
+from understudy.entrypoints.console.questions import ACT_SECONDS, PATIENCE_SECONDS, within
 from understudy.entrypoints.console.sessions import ConsoleSession
-from understudy.errors import RegistryUnavailable, Unauthenticated
+from understudy.errors import DeadlineExceeded, Overloaded, RegistryUnavailable, Unauthenticated, UnderstudyError
 from understudy.ports.registry.key_lookup import KeyLookup
 
 KEPT_SECONDS = 2.0
@@ -18,6 +21,9 @@ KEPT_SECONDS = 2.0
 AWAY_SECONDS = 900.0
 """How long it is taken so for looking on, but for no act, while Postgres does not answer: the last picture stays."""
 MAX_KEPT = 1_000
+PLACES = 4
+"""Keys that are looked up at a time for those who look, and as many for acts."""
+_UNREADABLE = (RegistryUnavailable, DeadlineExceeded, Overloaded)
 _BEARER = "bearer "
 _NOT_GOOD = "the key is unknown, revoked, or may neither read nor operate"
 
@@ -42,6 +48,10 @@ class Visitor(NamedTuple):
         reads, operates = models_of(self.scopes, Scope.READ), models_of(self.scopes, Scope.OPERATE)
         return None if reads is None or operates is None else reads | operates
 
+    def role_for(self, model_name: str) -> str:
+        """Return what the visitor may do to a model, in a word."""
+        return "operate" if self.may_operate(model_name) else "read"
+
     @property
     def role(self) -> str:
         """What the visitor may do, in a word."""
@@ -50,6 +60,8 @@ class Visitor(NamedTuple):
 
 class Visitors:
     """Looks keys up: at the login by their secret, later by their id.
+
+    However many requests a key sends, at most one look-up of it runs for those who look, and one for acts.
 
     Args:
         keys: Where keys are.
@@ -60,6 +72,9 @@ class Visitors:
         self._keys = keys
         self._monotonic = monotonic
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._asking: dict[str, _Asking] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._places, self._act_places = asyncio.Semaphore(PLACES), asyncio.Semaphore(PLACES)
 
     async def check(self, credential: str) -> ApiKey:
         """Return the key of a credential, ``<id>.<secret>``; one that is pasted with its header is taken too.
@@ -83,22 +98,62 @@ class Visitors:
 
         Raises:
             RegistryUnavailable: Postgres does not answer in time, nor did it lately.
+            Overloaded, DeadlineExceeded: Too many keys are looked up.
         """
-        now = self._monotonic()
-        known = self._kept.get(session.key_id)
-        if acts or known is None or now - known.tried_at >= KEPT_SECONDS:
-            known = await self._looked_up(session.key_id, known, now, acts=acts)
+        known = await (self._for_act(session.key_id) if acts else self._for_look(session.key_id))
         key = known.key
         return Visitor(session, key.scopes) if key is not None and _may_enter(key.scopes) else None
 
-    async def _looked_up(self, key_id: str, known: "_Kept | None", now: float, *, acts: bool) -> "_Kept":
+    async def _for_act(self, key_id: str) -> "_Kept":
+        """Look a key up anew: no act relies on what was read before it came. Those of one key wait for each other."""
+        lock = self._locks.get(key_id)
+        if lock is None:
+            lock = self._locks[key_id] = asyncio.Lock()
         try:
-            found = _Kept(await self._keys.find(key_id), now, now)
-        except RegistryUnavailable:
-            if acts or known is None or now - known.read_at >= AWAY_SECONDS:
-                raise
-            found = known._replace(tried_at=now)
-        self._kept[key_id] = found
+            async with asyncio.timeout(ACT_SECONDS), lock:
+                found = await within(self._act_places, lambda: self._keys.find(key_id), ACT_SECONDS)
+        except TimeoutError:
+            raise Overloaded("too many acts are sent with this key") from None
+        return self._keep(key_id, found)
+
+    async def _for_look(self, key_id: str) -> "_Kept":
+        """Return what is known of a key; a newer answer is waited for briefly where there is an earlier one."""
+        now, known = self._monotonic(), self._kept.get(key_id)
+        if known is not None and now - known.tried_at < KEPT_SECONDS:
+            return known
+        asking = self._asking.get(key_id)
+        if asking is None:
+            asking = self._asking[key_id] = _Asking(asyncio.create_task(self._renew(key_id)), now)
+        if known is not None and now - known.read_at >= AWAY_SECONDS:
+            known = None
+        patience = max(0.0, PATIENCE_SECONDS - (now - asking.began_at))
+        # Waiting ends no look-up: others wait for it, too.
+        await asyncio.wait((asking.task,), timeout=None if known is None else patience)
+        problem = asking.task.result() if asking.task.done() else None
+        if problem is None:
+            return self._kept.get(key_id) or known or _Kept(None, now, now)
+        if known is None:
+            raise problem
+        return known
+
+    async def _renew(self, key_id: str) -> UnderstudyError | None:
+        """Look a key up for all who wait; return why that failed."""
+        try:
+            found = await within(self._places, lambda: self._keys.find(key_id), ACT_SECONDS)
+        except _UNREADABLE as problem:
+            known = self._kept.get(key_id)
+            if known is not None:
+                self._kept[key_id] = known._replace(tried_at=self._monotonic())
+            return problem.as_value()
+        else:
+            self._keep(key_id, found)
+            return None
+        finally:
+            del self._asking[key_id]
+
+    def _keep(self, key_id: str, key: ApiKey | None) -> "_Kept":
+        now = self._monotonic()
+        found = self._kept[key_id] = _Kept(key, now, now)
         self._kept.move_to_end(key_id)
         while len(self._kept) > MAX_KEPT:
             self._kept.popitem(last=False)
@@ -109,6 +164,13 @@ class _Kept(NamedTuple):
     key: ApiKey | None
     read_at: float
     tried_at: float
+
+
+class _Asking(NamedTuple):
+    """A look-up that runs."""
+
+    task: "asyncio.Task[UnderstudyError | None]"
+    began_at: float
 
 
 def parts_of(credential: str) -> tuple[str, str]:

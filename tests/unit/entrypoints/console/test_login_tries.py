@@ -12,7 +12,8 @@ class Clock:
         return self.now
 
 
-def test_five_tries_of_an_address_are_let_through_in_a_minute():
+def test_few_tries_of_an_address_are_let_through_in_a_minute(monkeypatch):
+    monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 5)
     clock = Clock()
     tries = LoginTries(clock)
     for number in range(5):
@@ -45,6 +46,7 @@ def test_a_try_that_was_right_is_not_counted():
 
 
 def test_what_is_counted_is_bounded_and_the_oldest_is_forgotten_first(monkeypatch):
+    monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 5)
     monkeypatch.setattr(login_tries, "MAX_COUNTED", 4)
     tries = LoginTries(Clock())
     for number in range(5):

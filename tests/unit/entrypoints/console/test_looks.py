@@ -55,6 +55,12 @@ def test_values_are_escaped_and_a_name_that_is_not_there_is_an_error():
     assert "&lt;b&gt;" in page
 
 
+def test_characters_that_turn_or_hide_what_stands_beside_are_marked():
+    values = {"visitor": None, "token": "", "next": "/", "problem": "a\u202eb\x07c\u200bd\n"}
+
+    assert "a\ufffdb\ufffdc\ufffdd\n" in Templates(read_static()).render("login.html", values)
+
+
 def colours(css: str) -> dict[str, str]:
     return dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", css))
 

@@ -106,18 +106,61 @@ async def test_a_question_has_a_deadline(monkeypatch):
         await world.ask()
 
 
-async def test_few_questions_run_at_a_time_and_acts_wait_for_none_of_them(monkeypatch):
+async def test_few_questions_run_at_a_time_and_no_kind_waits_for_another(monkeypatch):
     monkeypatch.setattr(questions, "WAIT_SECONDS", 0.001)
     world = World()
     world.source.gate = asyncio.Event()
-    held = [asyncio.create_task(world.questions.alone(world.source)) for _ in range(questions.PLACES)]
-    await asyncio.sleep(0)
+    asked = world.questions
+    held = [asyncio.create_task(asked.shared(number, world.source, 2.0)) for number in range(questions.PLACES)]
+    for _ in range(9):
+        await asyncio.sleep(0)
 
     with pytest.raises(Overloaded):
-        await world.questions.alone(Source())
-    assert await world.questions.act(Source()) == 1
+        await asked.shared("one more", Source(), 2.0)
+    assert [await kind(Source()) for kind in (asked.act, asked.ask, asked.enter)] == [1, 1, 1]
     world.source.gate.set()
     await asyncio.gather(*held)
+
+
+async def test_the_page_that_asks_has_a_limit_of_its_own(monkeypatch):
+    monkeypatch.setattr(questions, "ASK_SECONDS", 0.001)
+    world = World()
+    world.source.gate = asyncio.Event()
+
+    with pytest.raises(DeadlineExceeded):
+        await world.questions.ask(world.source)
+
+
+async def test_a_known_picture_does_not_wait_for_a_postgres_that_hangs_and_says_that_it_is_late(monkeypatch):
+    monkeypatch.setattr(questions, "PATIENCE_SECONDS", 0.001)
+    world = World()
+    await world.ask()
+    world.source.gate = asyncio.Event()
+    world.now += 3
+    late = await world.ask()
+    world.source.gate.set()
+    for _ in range(9):
+        await asyncio.sleep(0)
+    new = await world.ask()
+
+    assert (late.value, late.is_late, late.age_seconds) == (1, True, 3.0)
+    assert new.value == 2
+
+
+async def test_a_topic_that_is_asked_for_is_not_forgotten(monkeypatch):
+    monkeypatch.setattr(questions, "MAX_TOPICS", 2)
+    world = World()
+    world.source.gate = asyncio.Event()
+    first = asyncio.create_task(world.ask())
+    await asyncio.sleep(0)
+    for number in range(3):
+        await world.questions.shared(number, Source(), 2.0)
+    second = asyncio.create_task(world.ask())
+    await asyncio.sleep(0)
+    world.source.gate.set()
+    await asyncio.gather(first, second)
+
+    assert world.source.asked == 1
 
 
 async def test_topics_are_bounded_and_the_oldest_is_forgotten_first(monkeypatch):

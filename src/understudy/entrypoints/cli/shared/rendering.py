@@ -40,6 +40,11 @@ _NUMBER = re.compile(r"[+-]?[0-9.]+([eE][+-]?[0-9]+)?")
 _MAX_NAMES = 8
 
 
+def with_marks(text: str) -> str:
+    """Return a text with a mark in place of each character that is obeyed or not seen, and of none that is read."""
+    return text if text.isprintable() else _OBEYED.sub(SHOWN, text)
+
+
 class Column(NamedTuple):
     """A column of a table. The highest ``drop`` goes first when the terminal is too narrow; 0 always stays."""
 

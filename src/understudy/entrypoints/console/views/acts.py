@@ -26,6 +26,8 @@ class ActPage(NamedTuple):
     revision: int | None
     """Of the rollout as the visitor saw it, where the act holds for that alone."""
     is_possible: bool
+    is_needless: bool = False
+    """Whether it would change nothing: its button is neither the first choice nor red."""
 
 
 class _Words(NamedTuple):
@@ -77,7 +79,7 @@ def rollback_page(model: str, policy: PolicyRecord, tried: RollbackRecord, rollo
     command = f"understudy rollback {quote(model)} --reason '…'"
     return ActPage(
         ROLL_BACK, model, "Roll back", sentence, rows, needs_reason=False, needs_name=False, command=command,
-        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True, is_needless=not tried.changed,
     )  # fmt: skip
 
 

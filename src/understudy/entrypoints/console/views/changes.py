@@ -24,6 +24,12 @@ def change_row(entry: AuditEntry, labels: Mapping[int, str]) -> ChangeRow:
     return ChangeRow(moment(entry.changed_at.timestamp()), entry.actor, entry.via, text, entry.reason or "")
 
 
+def newest_words(entry: AuditEntry) -> str:
+    """Return who made a change, with what, when and why."""
+    when = moment(entry.changed_at.timestamp())
+    return f"by {entry.actor}, {entry.via}, {when} UTC: {entry.reason or 'no reason was given'}"
+
+
 def moment(seconds: float) -> str:
     """Return a moment in UTC: ``20 Nov 13:00:07``."""
     return f"{datetime.fromtimestamp(seconds, UTC):%d %b %H:%M:%S}"

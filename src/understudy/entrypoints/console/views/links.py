@@ -2,10 +2,7 @@
 
 from urllib.parse import quote
 
-from understudy.core.rollout.state import CommandKind
-
 ROLL_BACK = "rollback"
-ACTS = (ROLL_BACK, *(kind.value for kind in CommandKind))
 
 
 def model_path(model_name: str) -> str:

@@ -8,9 +8,10 @@ from understudy.core.alerts.alerts import AlertKind
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.console.views.changes import newest_words
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
-from understudy.ports.registry.registry import ModelRecord, PolicyRecord
+from understudy.ports.registry.registry import AuditEntry, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
 
 MAX_ROWS = 200
@@ -32,6 +33,8 @@ class ModelsSeen(NamedTuple):
     """Incidents that are open, by model."""
     read_at: float
     """Seconds since the epoch."""
+    changes: Mapping[str, AuditEntry] = {}
+    """The newest change of each model whose champion is not what its newest rollout left."""
 
 
 class ModelRow(NamedTuple):
@@ -103,7 +106,7 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         policy.champion,
         _challenger(policy),
         policy.challenger_weight,
-        _reason(record, event),
+        _reason(record, event, seen.changes.get(name)),
         _guard(policy, record),
         _decision(event),
         alerts,
@@ -117,6 +120,8 @@ def _state(record: RolloutRecord | None, policy: PolicyRecord, now: float) -> tu
         return _SERVING
     state = record.state
     is_guard = state.kind is Kind.GUARD
+    if is_overtaken(record, policy, now):
+        return ("rolled back", Tone.BAD) if policy.champion == state.champion else ("changed by hand", Tone.WAIT)
     if state.phase.is_final:
         is_recent = record.finished_at is not None and now - record.finished_at < NEWS_SECONDS
         if state.phase is not Phase.FAILED or not is_recent or not _is_back(state, policy):
@@ -127,6 +132,13 @@ def _state(record: RolloutRecord | None, policy: PolicyRecord, now: float) -> tu
         return failed if state.phase is Phase.WAITING else _SERVING
     share = "" if state.promoted_at is not None else f" {policy.challenger_weight} %"
     return f"{state.phase}{share}", OF_PHASE[state.phase]
+
+
+def is_overtaken(record: RolloutRecord, policy: PolicyRecord, now: float) -> bool:
+    """Whether another version answers since a short time than a rollout that is over left as the champion."""
+    state = record.state
+    is_news = now - policy.updated_at.timestamp() < NEWS_SECONDS
+    return state.phase.is_final and is_news and policy.champion != state.policy.champion
 
 
 def _is_back(state: RolloutState, policy: PolicyRecord) -> bool:
@@ -142,7 +154,9 @@ def _challenger(policy: PolicyRecord) -> str:
     return ", ".join(others)
 
 
-def _reason(record: RolloutRecord | None, event: RolloutEventRecord | None) -> str:
+def _reason(record: RolloutRecord | None, event: RolloutEventRecord | None, change: AuditEntry | None) -> str:
+    if change is not None:
+        return newest_words(change)
     if record is None:
         return ""
     state = record.state

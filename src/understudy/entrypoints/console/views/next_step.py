@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
@@ -65,7 +66,7 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> str:
     state = status.view.record.state
     if state.phase.is_final:
         return ""
-    judged = [row for row in rows if row.limit is not None and row.evidence_needed]
+    judged = [row for row in rows if row.limit is not None and row.evidence_needed and row.check is not SAMPLE_RATIO]
     judged.sort(key=_nearness, reverse=True)
     if not judged:
         return "A check that fails; none has figures yet."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from understudy.core.canary.decision import Evidence
+from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
 from understudy.entrypoints.cli.rollout.status import (
@@ -18,18 +18,19 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.event_text import check_state_words
-from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment
+from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.verdicts.verdict_event import ACTOR
 
 MAX_EVENTS = 40
-_TO_COME = "○"
-_STEP_TONES = {"✔": Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
-_STEP_WORDS = {"✔": "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
+_PASSED, _TO_COME, _LEFT = "✔", "○", "→"
+_STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
+_STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
 
 
 class RolloutSeen(NamedTuple):
@@ -114,7 +115,6 @@ class RolloutPage(NamedTuple):
 
     model: str
     title: str
-    kind: str
     phase: str
     tone: Tone
     place: str
@@ -145,21 +145,21 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     rows = evidence_of(status)
     _, *about = heading(status)
     is_newest = not seen.recent or seen.recent[0] == view.record.id
+    overtaken = _overtaken(seen)
     return RolloutPage(
         state.model_name,
         f"{state.model_name} {state.champion} → {state.challenger}",
-        f"{state.kind.value} {view.record.id}",
         state.phase.value,
-        _tone(status, rows),
+        Tone.WAIT if overtaken else _tone(status, rows),
         _with_commas(place_words(view)),
-        sentence_of(status),
+        overtaken + sentence_of(status),
         tuple(line.plain for line in about),
         tuple(_warnings(status)) + tuple(line.plain.strip() for line in by_hand_lines(seen.by_hand)),
         next_words(status),
         back_words(status, rows),
         tuple(_share(share) for share in shares_of(status)),
         tuple(line.plain.strip() for line in left_out_lines(status)),
-        tuple(_step(share, mark, text, state) for share, mark, text in ladder_cells(status)),
+        tuple(_steps(status)),
         side_titles(state),
         tuple(_check(row) for row in rows),
         bool(rows) and status.decision is None,
@@ -170,6 +170,16 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
         tuple(_acts(state, view.record.id)) if is_newest else (),
     )
+
+
+def _overtaken(seen: RolloutSeen) -> str:
+    """Return who answers now where that is not what a rollout that is over left; empty where it is."""
+    view = seen.status.view
+    policy, state = view.policy, view.record.state
+    if not state.phase.is_final or policy is None or policy.champion == state.policy.champion:
+        return ""
+    by = f" ({newest_words(seen.audit[0])})" if seen.audit else ""
+    return f"{policy.champion} answers now{by}. This rollout ended with: "
 
 
 def _tone(status: RolloutStatus, rows: Sequence[Evidence]) -> Tone:
@@ -209,7 +219,23 @@ def _share(share: Share) -> ShareRow:
     )
 
 
-def _step(share: str, mark: str, text: str, state: RolloutState) -> StepRow:
+def _steps(status: RolloutStatus) -> list[StepRow]:
+    """Return the steps; one that was left without an ADVANCE has no mark of a pass."""
+    state = status.view.record.state
+    left_by: dict[int, RolloutEventRecord] = {}
+    for event in status.events:
+        left_by.setdefault(event.step - 1, event)
+    last = len(state.plan.steps) - 1
+    return [
+        _step(share, mark, text, state, None if index == last else left_by.get(index))
+        for index, (share, mark, text) in enumerate(ladder_cells(status))
+    ]
+
+
+def _step(share: str, mark: str, text: str, state: RolloutState, left_by: RolloutEventRecord | None) -> StepRow:
+    if mark == _PASSED and left_by is not None and left_by.verdict is not Verdict.ADVANCE:
+        word, tone = ("time is over", Tone.CALM) if left_by.actor == ACTOR else ("taken by hand", Tone.WAIT)
+        return StepRow(share.strip(), _LEFT, word, tone, _with_commas(text))
     is_missed = state.phase.is_final and mark == _TO_COME
     word = "not reached" if is_missed else _STEP_WORDS[mark]
     return StepRow(share.strip(), mark, word, _STEP_TONES[mark], _with_commas(text))

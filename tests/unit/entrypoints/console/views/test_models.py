@@ -13,7 +13,7 @@ from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor,
 from understudy.core.routing.arms import bucket_ranges
 from understudy.entrypoints.console.views.models import NEWS_SECONDS, ModelRow, ModelsPage, ModelsSeen, models_page
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.ports.registry.registry import ModelRecord, PolicyRecord
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
 
 NOW = 1_795_000_800.0
@@ -23,7 +23,7 @@ POLICY = PolicySeen("6", "7", 10, 4, 1)
 
 def a_state(name: str, **changes: Any) -> RolloutState:
     begun = new_rollout_state(1, name, PLAN, POLICY._replace(weight_percent=0), NOW - 600)
-    return replace(begun, step_starts=(NOW - 500,), policy=POLICY, **changes)
+    return replace(begun, **{"step_starts": (NOW - 500,), "policy": POLICY, **changes})
 
 
 def a_record(name: str, **changes: Any) -> RolloutRecord:
@@ -90,6 +90,25 @@ def test_a_model_says_what_state_it_is_in(record, weight, state, tone):
     row = the_row(record, weight)
 
     assert (row.state, row.tone) == (state, tone)
+
+
+@pytest.mark.parametrize(
+    ("champion", "state", "tone"), [("6", "rolled back", Tone.BAD), ("5", "changed by hand", Tone.WAIT)]
+)
+def test_a_promoted_version_that_was_taken_back_is_not_calm_and_says_by_whom(champion, state, tone):
+    promoted = a_record("churn", phase=Phase.SUCCEEDED, policy=POLICY._replace(champion="7", challenger=None))
+    moment = datetime.fromtimestamp(NOW - 720, UTC)
+    entry = AuditEntry(
+        1, "churn", 5, moment, "k1", "console", "slow", "update", None, None, AuditSubject.POLICY, "churn", None
+    )
+    model = a_model("churn")
+    model = model._replace(policy=model.policy and model.policy._replace(champion=champion))
+    page = a_page(model, rollouts={"churn": promoted}, changes={"churn": entry})
+
+    assert (page.rows[0].state, page.rows[0].tone) == (state, tone)
+    assert page.rows[0].reason.startswith("by k1, console, ")
+    assert page.rows[0].reason.endswith(": slow")
+    assert page.sentence == f"1 of 1 needs a look: churn ({state})."
 
 
 def test_trouble_comes_first_and_the_sentence_names_it():

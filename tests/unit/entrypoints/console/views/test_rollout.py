@@ -1,6 +1,7 @@
 """The page of a rollout: the command line's words, what may be done, and no colour of a pass where nothing passed."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
@@ -15,6 +17,7 @@ from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
+from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.status import RolloutStatus
 
@@ -146,6 +149,39 @@ def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state,
     assert [act.name for act in a_page(state).acts] == names
 
 
+def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_green():
+    left = POLICY._replace(champion="7", challenger=None)
+    over = replace(PROMOTED, phase=Phase.SUCCEEDED, policy=left, reason="version 7 is champion")
+    moment = datetime.fromtimestamp(NOW, UTC)
+    entry = AuditEntry(
+        1, "churn", 5, moment, "k1", "console", "slow", "update", None, None, AuditSubject.POLICY, "churn", None
+    )
+    status = a_status(over)
+    seen = [
+        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, (entry,), {}, (1,))
+        for now in (left, POLICY)
+    ]
+    kept, back = [rollout_page(one) for one in seen]
+
+    assert (kept.sentence, kept.tone) == ("version 7 is champion", Tone.GOOD)
+    assert back.sentence.startswith("6 answers now (by k1, console, ")
+    assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
+    assert back.tone is Tone.WAIT
+
+
+def test_a_step_that_was_taken_by_hand_has_no_mark_of_a_pass():
+    state = replace(STATE, step_starts=(1.0, 2.0, 3.0))
+    proven = RolloutEventRecord(3, 2.0, 1, "PROGRESSING", Verdict.ADVANCE, "to 50 %", (), {}, {}, "0.1.0", "monitor")
+    by_hand = RolloutEventRecord(4, 3.0, 2, "PROMOTING", None, "by dana: go", (), {}, {}, "0.1.0", "dana")
+    steps = a_page(state, events=(*EVENTS, proven, by_hand)).steps
+
+    assert [(step.word, step.tone) for step in steps] == [
+        ("passed", Tone.GOOD),
+        ("taken by hand", Tone.WAIT),
+        ("now", Tone.HERE),
+    ]
+
+
 def test_acts_are_on_the_newest_rollouts_page_alone():
     page = rollout_page(RolloutSeen(a_status(FAILED), None, (), {}, (2, 1)))
 
@@ -200,5 +236,7 @@ def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figur
         "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 of 200 needed); "
         "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 of 200 needed)."
     )
+    ratio = ERRORS._replace(check=SAMPLE_RATIO)
+    assert "sample ratio" not in a_page(decision=decided(Verdict.HOLD, ERRORS, ratio)).back_words
     assert a_page(FAILED).back_words == ""
     assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
