@@ -210,10 +210,14 @@ async def test_arms_are_those_of_the_file(understudy: CommandLine, world):
     write("churn", "model: churn\narms: {8: 6}\n")
 
     done = await apply(understudy, "--json")
+    write("churn", "model: churn\narms: {8: 6}\nguard: alert\n")
+    beside_same_arms = await apply(understudy)
 
     assert done.document["apply"][0]["differences"] == {"arms": [{"7": 10, "8": 5}, {"8": 6}]}
     split = await world.fetch("SELECT version, sum(last - first + 1)::int FROM understudy_arms GROUP BY 1")
     assert [tuple(row) for row in split] == [("8", 6)]
+    assert beside_same_arms.code == 0, beside_same_arms.said
+    assert await world.fetchval("SELECT guard FROM ServingPolicy") == "alert"
 
 
 async def test_the_split_of_an_open_rollout_is_left_to_it(understudy: CommandLine, world, database_url):

@@ -72,10 +72,12 @@ def values_of(policy: PolicyRecord) -> dict[str, Any]:
 
 
 def contradictions_of(applied: AppliedFile, policy: PolicyRecord) -> list[Contradiction]:
-    """Return the fields that are not as the file said when it was applied."""
+    """Return the fields that are not as the file said when it was applied; what is no field is passed over."""
     values = values_of(policy)
     return [
-        Contradiction(name, said, values[name]) for name, said in applied.fields.items() if values.get(name) != said
+        Contradiction(name, said, values[name])
+        for name, said in applied.fields.items()
+        if name in values and values[name] != said
     ]
 
 
@@ -185,7 +187,7 @@ async def apply_file(registry: Registry, compared: Comparison, actor: Actor, *, 
     arms = file.fields.get("arms")
     if changes and arms is not None:
         ended = dict.fromkeys(arm_percents(policy.arms) if policy is not None else (), 0)
-        del changes["arms"]
+        changes.pop("arms", None)  # those of the file, whether they differ or only have to make room
         changes = with_arms(policy, changes, {**ended, **arms})
     reason = f"{file.path}: {actor.reason}" if actor.reason else file.path
     return await set_policy(

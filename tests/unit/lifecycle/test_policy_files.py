@@ -50,6 +50,12 @@ def test_each_field_that_is_not_as_its_file_said_is_a_contradiction():
     ]
 
 
+def test_what_is_no_field_of_a_policy_is_passed_over():
+    later = APPLIED._replace(fields={**FIELDS, "of_a_later_release": 1})
+
+    assert contradictions_of(later, POLICY) == []
+
+
 def test_a_contradiction_is_told_with_who_changed_it_where_that_is_known():
     assert contradiction_words(CONTRADICTION, APPLIED) == f"{SAID}: ada via sql at 2026-11-26 12:03:11Z"
     assert contradiction_words(CONTRADICTION._replace(by=None), APPLIED) == SAID
