@@ -120,6 +120,32 @@ async def test_what_sql_contradicts_is_named_with_its_file_and_not_undone(unders
     assert await world.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
+async def test_what_the_monitor_took_is_not_given_back_by_a_file_that_was_never_applied(understudy: CommandLine, world):
+    await world.execute(
+        "UPDATE ServingPolicy SET challenger_weight = 50,"
+        " challenger_version = (SELECT id FROM ModelVersion WHERE version = '7')"
+    )
+    async with world.transaction():
+        await world.execute("SELECT set_config('understudy.via', 'rollout', TRUE)")
+        await world.execute("SELECT set_config('understudy.reason', 'errors: 4x', TRUE)")
+        await world.execute("UPDATE ServingPolicy SET challenger_weight = 0")
+    write("churn", "model: churn\nguard: alert\n")
+    await apply(understudy)
+    beside = await everything(world)
+    write("churn", CHURN)
+
+    different = await diff(understudy)
+    refused = await apply(understudy)
+
+    assert (different.code, refused.code) == (1, 5), refused.said
+    assert "policy/churn.yaml:3:20: challenger_weight is 0: " in refused.err
+    assert all(": errors: 4x" in done.said for done in (different, refused))
+    assert await everything(world) == beside
+    assert (await apply(understudy, "--overwrite")).code == 0
+    write("churn", CHURN.replace("10", "5"))
+    assert (await apply(understudy)).code == 0
+
+
 async def test_a_file_that_takes_over_what_sql_changed_is_applied(understudy: CommandLine, world):
     await apply(understudy)
     await world.execute("UPDATE ServingPolicy SET challenger_weight = 25, shadow_percent = 50")

@@ -50,7 +50,6 @@ def _notes(compared: list[Comparison]) -> list[Text]:
     notes = [
         f"{one.file.model_name}: {contradiction_words(contradiction, one.applied)}"
         for one in compared
-        if one.applied is not None
         for contradiction in one.contradictions
     ]
     notes += [rollout_words(one) for one in compared if one.open_rollout is not None]
