@@ -184,7 +184,11 @@ async def test_a_policy_that_changes_meanwhile_is_refused_and_not_overwritten(
         await apply_file(registry, seen, Actor("ci", "apply"))
     stale = await apply(understudy, "--expect-generation", "churn=1")
 
-    assert stale.code == 5
+    elsewhere = await apply(understudy, "--expect-generation", "chrun=1")
+    too_long = await apply(understudy, "--expect-generation", f"churn={'9' * 5_000}")
+
+    assert (stale.code, elsewhere.code, too_long.code) == (5, 2, 2)
+    assert "no file is of the model 'chrun'" in elsewhere.said
     assert await world.fetchval("SELECT shadow_percent FROM ServingPolicy") == 50
     assert await world.fetchval("SELECT count(*) FROM PolicyFile") == 0
 

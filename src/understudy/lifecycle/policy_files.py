@@ -114,7 +114,7 @@ async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[Po
     applied = {one.model_name: one for one in await registry.list_applied()}
     unknown = [file for file in files if file.model_name not in models]
     problems = [
-        file.problem("model", f"no model {file.model_name!r} is registered; there are: {_listed(models)}")
+        file.problem("model", f"no model {file.model_name!r} is registered; there are: {listed(models)}")
         for file in unknown
     ]
     compared = [
@@ -147,6 +147,11 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
     ]
     if problems:
         raise PolicyContradicted.naming(problems)
+
+
+def is_contradicted(compared: Comparison) -> bool:
+    """Whether the file would undo what others changed."""
+    return any(contradiction.field in compared.differences for contradiction in compared.contradictions)
 
 
 def contradiction_words(contradiction: Contradiction, applied: AppliedFile | None) -> str:
@@ -183,7 +188,7 @@ async def propose(
         try:
             proposed.append((one, await apply_file(registry, one, actor, dry_run=True)))
         except (PolicyRefused, NotRegistered) as refused:
-            problems.append(one.file.problem(_named_in(refused.detail, one.differences), refused.detail))
+            problems.append(one.file.problem(_named_in(refused.detail, one.differences), _refusal_words(refused)))
     if problems:
         raise PolicyFileInvalid.naming(problems)
     return proposed
@@ -277,16 +282,24 @@ async def _unknown_versions(registry: Registry, compared: Comparison) -> list[Fi
         return []
     known = [version.version for version in await registry.list_versions(file.model_name)]
     return [
-        file.problem(field, f"{file.model_name} has no version {version!r}; it has: {_listed(known)}")
+        file.problem(field, f"{file.model_name} has no version {version!r}; it has: {listed(known)}")
         for field, version in named
         if version not in known
     ]
 
 
+def _refusal_words(refused: PolicyRefused | NotRegistered) -> str:
+    """Return what was refused, with the advice that this refusal has of its own."""
+    if refused.next_step == type(refused).hint:
+        return refused.detail
+    return f"{refused.detail.removesuffix('.')}. {refused.next_step}"
+
+
 def _named_in(detail: str, fields: Iterable[str]) -> str:
     """Return the field that the database's words are about, by its first word; else the file's model."""
-    named = [field for field in fields if field in detail] or [
-        field for field in fields if field.partition("_")[0] in detail
+    longest = sorted(fields, key=len, reverse=True)  # a challenger_weight is no challenger
+    named = [field for field in longest if field in detail] or [
+        field for field in longest if field.partition("_")[0] in detail
     ]
     return named[0] if named else "model"
 
@@ -303,7 +316,8 @@ def value_words(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _listed(names: Iterable[str], at_most: int = 20) -> str:
+def listed(names: Iterable[str], at_most: int = 20) -> str:
+    """Return names in one line, the first ones of many."""
     found = list(names)
     more = f" and {len(found) - at_most} more" if len(found) > at_most else ""
     return (", ".join(found[:at_most]) or "none") + more

@@ -15,7 +15,7 @@ from understudy.lifecycle.policy_files import (
     contradictions_of,
     refuse_contradicted,
 )
-from understudy.lifecycle.policy_findings import judge_applied
+from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, PolicyRecord
 
@@ -95,13 +95,14 @@ def test_a_policy_is_as_its_file_says_once_it_was_applied_from_it(applied, is_eq
     assert Comparison(FILE, POLICY, applied, {}).is_equal is is_equal
 
 
-def test_doctor_is_told_what_is_not_as_the_file_says():
-    good, warning = (
-        judge_applied(APPLIED, []),
-        judge_applied(APPLIED, [CONTRADICTION, Contradiction("salt", None, "x")]),
-    )
+def test_doctor_is_told_what_is_not_as_the_file_says_and_the_rest_in_one_line():
+    others = [CONTRADICTION, Contradiction("salt", None, "x")]
 
-    assert (good.state, warning.state) == (State.GOOD, State.WARNING)
+    good, warning = judge_files([(APPLIED, []), (APPLIED, others), (APPLIED, [])])
+
+    assert (good.state, good.what) == (State.GOOD, "2 policies are as their files say")
+    assert warning.state == State.WARNING
     assert warning.what == (
         "not as policy/churn.yaml says: challenger_weight 10 in the file, 25 now; salt null in the file, x now"
     )
+    assert "--overwrite" in warning.next_step

@@ -1,7 +1,8 @@
 """``understudy apply``: make policies what their files say."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -25,7 +26,7 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
 from understudy.lifecycle.policy_changes import differences, moves_traffic
-from understudy.lifecycle.policy_files import Comparison, apply_file, compare, propose, refuse_contradicted
+from understudy.lifecycle.policy_files import Comparison, apply_file, compare, listed, propose, refuse_contradicted
 from understudy.ports.registry.registry import Actor, ChangedPolicy, Registry
 
 app = typer.Typer(add_completion=False)
@@ -109,7 +110,7 @@ def _generations(asked: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in asked:
         model, _, generation = text.rpartition("=")
-        if not model or not generation.isascii() or not generation.isdigit():
+        if not model or not re.fullmatch(r"[0-9]{1,18}", generation):
             raise CommandRefused(
                 ExitCode.USAGE, f"--expect-generation: {text!r} is no model's generation", "For example fraud=41."
             )
@@ -119,12 +120,7 @@ def _generations(asked: Sequence[str]) -> dict[str, int]:
 
 async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Asked) -> list[_Outcome]:
     """Apply what is not as its file says: after every check, and the question whether to."""
-    for one in compared:
-        expected = asked.expected.get(one.file.model_name, one.generation)
-        if expected != one.generation:
-            raise GenerationMoved(
-                f"the policy of {one.file.model_name} is at generation {one.generation}, not {expected}"
-            )
+    _check_expected(compared, asked.expected)
     if not asked.overwrite:
         refuse_contradicted(compared)
     proposed = await propose(registry, [one for one in compared if not one.is_equal], asked.actor)
@@ -143,6 +139,24 @@ async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Ask
         else:
             made.append(outcome._replace(changed=changed))
     return made
+
+
+def _check_expected(compared: Sequence[Comparison], expected: Mapping[str, int]) -> None:
+    """Refuse a generation of a model that no file is of, and one that a policy is not at.
+
+    Raises:
+        CommandRefused, GenerationMoved: Naming the model.
+    """
+    generations = {one.file.model_name: one.generation for one in compared}
+    for model, wanted in expected.items():
+        if model not in generations:
+            raise CommandRefused(
+                ExitCode.USAGE,
+                f"--expect-generation: no file is of the model {model!r}",
+                f"The files are of: {listed(generations)}.",
+            )
+        if wanted != generations[model]:
+            raise GenerationMoved(f"the policy of {model} is at generation {generations[model]}, not {wanted}")
 
 
 def _confirm(tried: Sequence[_Outcome], *, yes: bool) -> None:
