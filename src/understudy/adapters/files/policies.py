@@ -1,6 +1,7 @@
 """Policies in files: a file or a folder of them, read as documents with their places."""
 
 from collections.abc import Iterator, Sequence
+from os import walk
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,15 +46,26 @@ def _files_at(given: Path) -> list[Path]:
         return [given]
     if not given.is_dir():
         raise FileRefused(f"{given} is no file and no folder", "Name a file or a folder: understudy apply -f policy/")
-    found = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _is_hidden(path, given)]
-    files = [path for path in found if path.is_file()]
+    files = [path for path in _below(given) if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not files:
         raise FileRefused(f"{given} has no file {', '.join(f'*{suffix}' for suffix in SUFFIXES)}", "Name another one.")
     return files
 
 
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield all in a folder and below it, but nothing hidden.
+
+    Raises:
+        FileRefused: One of them cannot be read: what is in it would be passed over.
+    """
+
+    def refuse(problem: OSError) -> None:
+        detail = f"{problem.filename or folder} cannot be read: {problem.strerror or problem}"
+        raise FileRefused(detail, "Give the login the right to read it, or name the files.") from problem
+
+    for where, folders, names in walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(where, name) for name in names if not name.startswith("."))
 
 
 def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
@@ -64,7 +76,7 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
     try:
         with path.open("rb") as opened:
             content = opened.read(MAX_BYTES + 1)
-        documents = read_documents(content, is_json=path.suffix == ".json")
+        documents = read_documents(content, is_json=path.suffix.lower() == ".json")
     except OSError as problem:
         yield [FileProblem(name, 1, 1, f"it cannot be read: {problem.strerror or problem}")]
     except TreeRefused as refused:
