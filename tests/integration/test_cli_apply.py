@@ -221,6 +221,8 @@ async def test_a_first_policy_is_made_and_one_that_is_so_already_gets_its_file(u
     done = await apply(understudy)
 
     assert done.code == 0
+    assert "churn is known to be from policy/churn.yaml, 1 field" in done.said
+    assert "→ understudy model show able says when every proxy acts on it" in done.said
     files = await world.fetch("SELECT model_name, path FROM PolicyFile ORDER BY model_name")
     assert [tuple(row) for row in files] == [("able", "policy/able.yaml"), ("churn", "policy/churn.yaml")]
     assert await world.fetchval("SELECT generation FROM ServingPolicy WHERE model_name = 'churn'") == 1

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from os import walk
+from os.path import normpath
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ def read_policy_files(paths: Sequence[Path]) -> ReadFiles:
     Raises:
         FileRefused: A path is none of a file or folder, or there are no files, or too many.
     """
-    found = sorted({path.absolute(): path for given in paths for path in _files_at(given)}.values())
+    found = sorted({normpath(path.absolute()): path for given in paths for path in _files_at(given)}.values())
     if len(found) > MAX_FILES:
         raise FileRefused(f"there are {len(found):,} files", f"Apply at most {MAX_FILES:,} at once: name a folder.")
     files: list[PolicyFile] = []
@@ -89,8 +90,8 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
 
 def shown_path(path: Path) -> str:
     """Return the path as the audit keeps it: from the folder that the command runs in, if it is below that."""
-    whole, here = path.absolute(), Path.cwd()
-    return (whole.relative_to(here) if whole.is_relative_to(here) else path).as_posix()
+    whole, here = Path(normpath(path.absolute())), Path.cwd()
+    return (whole.relative_to(here) if whole.is_relative_to(here) else Path(normpath(path))).as_posix()
 
 
 def _twice(files: Sequence[PolicyFile]) -> Iterator[FileProblem]:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -208,9 +209,10 @@ def _texts(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_
     equal = sum(one.is_equal for one in compared)
     skipped = len(compared) - equal - len(outcomes)
     texts: list[Any] = []
-    if made:
-        texts.append(a_table(_COLUMNS, [row for outcome in made for row in _rows_of(outcome)]))
-    texts += [line for outcome in made for line in outcome.warnings]
+    rows = [row for outcome in made for row in _rows_of(outcome)]
+    if rows:
+        texts.append(a_table(_COLUMNS, rows))
+    texts += [line for outcome in made for line in (*_origin_of(outcome, dry_run=dry_run), *outcome.warnings)]
     for outcome in outcomes:
         if outcome.problem is not None:
             failed, file = outcome.problem, outcome.compared.file
@@ -218,20 +220,38 @@ def _texts(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_
             texts.append(Text("  → ", "cyan").append(failed.next_step))
     if skipped:
         texts.append(Text("✖ ", "bold red").append(f"not tried after that: {_policies(skipped)}"))
-    return [*texts, _verdict(len(made), equal, dry_run=dry_run)]
+    texts.append(_verdict(len(made), equal, dry_run=dry_run))
+    return texts if dry_run else [*texts, *_advice_of(made)]
 
 
 def _rows_of(outcome: _Outcome) -> list[tuple[str, ...]]:
     compared, changed = outcome.compared, outcome.changed
-    file, applied = compared.file, compared.applied
+    file = compared.file
     found = differences(*changed) if changed is not None else {}
     if compared.policy is None:  # a first policy: its defaults are no news
         found = {name: values for name, values in found.items() if name in file.fields}
     rows = [(name, shown_value(old), shown_value(new), file.path) for name, (old, new) in found.items()]
-    if not rows or (applied is not None and applied.path != file.path):
-        known = "-" if applied is None else f"{applied.path}, {len(applied.fields)} fields"
-        rows.append(("from", known, f"{file.path}, {len(file.fields)} fields", file.path))
     return rows_of_model(file.model_name, rows)
+
+
+def _origin_of(outcome: _Outcome, *, dry_run: bool) -> list[Text]:
+    """Say that a policy gets another file, or that the same one names other fields, though no value changes."""
+    file, applied = outcome.compared.file, outcome.compared.applied
+    is_changed = outcome.changed is not None and outcome.changed.is_changed
+    if is_changed and (applied is None or applied.path == file.path):
+        return []
+    before = "" if applied is None else f"; before: {applied.path}, {_fields(len(applied.fields))}"
+    known = "would be known" if dry_run else "is known"
+    return [Text(f"{file.model_name} {known} to be from {file.path}, {_fields(len(file.fields))}{before}")]
+
+
+def _advice_of(made: Sequence[_Outcome]) -> list[Text]:
+    """Say how to see when every proxy acts on what was changed."""
+    changed = [one.compared.file.model_name for one in made if one.changed is not None and one.changed.is_changed]
+    if not changed:
+        return []
+    model = quote(changed[0]) if len(changed) == 1 else "MODEL"
+    return [Text(f"→ understudy model show {model} says when every proxy acts on it")]
 
 
 def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
@@ -242,6 +262,10 @@ def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
     if dry_run:
         return Text(f"Would apply {_policies(made)}{rest}; nothing was changed.", "bold")
     return Text("✔ ", "green").append(f"{_policies(made)} applied{rest}", "bold")
+
+
+def _fields(count: int) -> str:
+    return "1 field" if count == 1 else f"{count} fields"
 
 
 def _policies(count: int) -> str:

@@ -132,7 +132,7 @@ def test_a_folder_is_read_with_what_is_below_it_but_nothing_hidden(tmp_path, mon
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
-    found = read_policy_files([Path("policy"), tmp_path / "policy" / "b.yml"])
+    found = read_policy_files([Path("policy"), Path("policy/team/../b.yml"), tmp_path / "policy" / "b.yml"])
 
     assert not found.problems
     assert sorted((file.path, file.model_name) for file in found.files) == [
