@@ -7,17 +7,18 @@ import pytest
 
 from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.policy_file import Place, PolicyFile
-from understudy.errors import PolicyContradicted
+from understudy.errors import PolicyContradicted, PolicyFileInvalid, PolicyRefused
 from understudy.lifecycle.policy_files import (
     Comparison,
     Contradiction,
     contradiction_words,
     contradictions_of,
+    propose,
     refuse_contradicted,
 )
 from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import State
-from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, PolicyRecord
+from understudy.ports.registry.registry import Actor, AppliedFile, AuditEntry, AuditSubject, PolicyRecord
 
 AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
 FIELDS = {"challenger_weight": 10, "arms": {"9": 5}, "fallback": True, "salt": None}
@@ -80,6 +81,23 @@ def test_the_split_of_an_open_rollout_is_refused_at_its_line():
 
     (problem,) = refused.value.problems
     assert str(problem) == "policy/churn.yaml:3:20: rollout 12 of churn is open and moves this split itself"
+
+
+class Refusing:
+    """A registry that refuses every change of a policy."""
+
+    async def set_policy(self, *_: Any, **__: Any) -> Any:
+        raise PolicyRefused("challenger_weight is too much.", hint="Set it to 0.")
+
+
+async def test_a_refusal_keeps_its_advice_and_is_told_at_the_field_that_it_is_about():
+    one = compared({"challenger": (None, "7"), "challenger_weight": (25, 10)})
+
+    with pytest.raises(PolicyFileInvalid) as refused:
+        await propose(Refusing(), [one], Actor("ci", "apply"))  # type: ignore[arg-type]  # it does nothing else
+
+    (problem,) = refused.value.problems
+    assert str(problem) == "policy/churn.yaml:3:20: challenger_weight is too much. Set it to 0."
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Policies in files: a file or a folder of them, read as documents with their places."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from os import walk
 from os.path import normpath
@@ -13,6 +14,8 @@ from understudy.errors import FileProblem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 1_000
+STDIN = Path("-")
+"""Stands for standard input, which is one file."""
 
 
 class ReadFiles(NamedTuple):
@@ -43,7 +46,7 @@ def read_policy_files(paths: Sequence[Path]) -> ReadFiles:
 
 
 def _files_at(given: Path) -> list[Path]:
-    if given.is_file():
+    if given == STDIN or given.is_file():
         return [given]
     if not given.is_dir():
         raise FileRefused(f"{given} is no file and no folder", "Name a file or a folder: understudy apply -f policy/")
@@ -75,8 +78,7 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
         yield [FileProblem(name, 1, 1, f"the audit keeps paths of up to {MAX_NAME} characters that can be seen")]
         return
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
+        content = _content(path)
         documents = read_documents(content, is_json=path.suffix.lower() == ".json")
     except OSError as problem:
         yield [FileProblem(name, 1, 1, f"it cannot be read: {problem.strerror or problem}")]
@@ -88,8 +90,17 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
         yield from (read_policy_file(name, document) for document in documents)
 
 
+def _content(path: Path) -> bytes:
+    if path == STDIN:
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with path.open("rb") as opened:
+        return opened.read(MAX_BYTES + 1)
+
+
 def shown_path(path: Path) -> str:
     """Return the path as the audit keeps it: from the folder that the command runs in, if it is below that."""
+    if path == STDIN:
+        return "stdin"
     whole, here = Path(normpath(path.absolute())), Path.cwd()
     return (whole.relative_to(here) if whole.is_relative_to(here) else Path(normpath(path))).as_posix()
 

@@ -1,6 +1,8 @@
 """Policies in files: what is read, and nonsense, each refused with the line and column of what is wrong."""
 
 import os
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -140,6 +142,15 @@ def test_a_folder_is_read_with_what_is_below_it_but_nothing_hidden(tmp_path, mon
         ("policy/team/a.json", "a"),
         ("policy/team/d.YAML", "d"),
     ]
+
+
+def test_a_dash_is_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"model: fraud\nguard: off\n---\nmodel: churn\n")))
+
+    found = read_policy_files([Path("-")])
+
+    assert [file.path for file in found.files] == ["stdin"]
+    assert [str(problem).partition(" ")[0] for problem in found.problems] == ["stdin:4:1:"]
 
 
 def test_a_folder_that_cannot_be_read_is_refused_and_not_passed_over(tmp_path, monkeypatch):
