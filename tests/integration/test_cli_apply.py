@@ -13,12 +13,15 @@ from rollout_world import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Observation
+from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.policy_file import Place, PolicyFile
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.policy_files import apply_file, compare
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import NewRollout
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 
 CHURN = """\
 model: churn
@@ -26,6 +29,7 @@ challenger: 7
 challenger_weight: 10
 guard: alert
 """
+BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
 Login = Callable[..., Awaitable[str]]
 
 
@@ -120,15 +124,19 @@ async def test_what_sql_contradicts_is_named_with_its_file_and_not_undone(unders
     assert await world.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
-async def test_what_the_monitor_took_is_not_given_back_by_a_file_that_was_never_applied(understudy: CommandLine, world):
+async def test_what_the_monitor_took_is_not_given_back_by_a_file_that_was_never_applied(
+    understudy: CommandLine, world, database_url
+):
     await world.execute(
         "UPDATE ServingPolicy SET challenger_weight = 50,"
         " challenger_version = (SELECT id FROM ModelVersion WHERE version = '7')"
     )
-    async with world.transaction():
-        await world.execute("SELECT set_config('understudy.via', 'rollout', TRUE)")
-        await world.execute("SELECT set_config('understudy.reason', 'errors: 4x', TRUE)")
-        await world.execute("UPDATE ServingPolicy SET challenger_weight = 0")
+    store = PostgresRolloutStore(database_url, timeout_seconds=5)
+    (guard,) = await store.open_ids()
+    for decision in (None, BAD):
+        view = await store.view(guard)
+        seen = Observation(now=view.read_at, policy=view.policy, guard=view.guard, decision=decision)
+        await store.apply(view, next_step(view.record.state, seen), NewRolloutEvent("monitor"))
     write("churn", "model: churn\nguard: alert\n")
     await apply(understudy)
     beside = await everything(world)
@@ -138,8 +146,8 @@ async def test_what_the_monitor_took_is_not_given_back_by_a_file_that_was_never_
     refused = await apply(understudy)
 
     assert (different.code, refused.code) == (1, 5), refused.said
-    assert "policy/churn.yaml:3:20: challenger_weight is 0: " in refused.err
-    assert all(": errors: 4x" in done.said for done in (different, refused))
+    assert "policy/churn.yaml:3:20: challenger_weight is 0: the monitor set it so at 2" in refused.err
+    assert all(": version 7 rolled back at 50 %: error rate 3.1x" in done.said for done in (different, refused))
     assert await everything(world) == beside
     assert (await apply(understudy, "--overwrite")).code == 0
     write("churn", CHURN.replace("10", "5"))
