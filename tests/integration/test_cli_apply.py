@@ -13,12 +13,15 @@ from rollout_world import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import Observation
+from understudy.core.rollout.state_machine import next_step
 from understudy.core.routing.policy_file import Place, PolicyFile
 from understudy.errors import GenerationMoved
 from understudy.lifecycle.policy_files import apply_file, compare
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import NewRollout
+from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 
 CHURN = """\
 model: churn
@@ -26,6 +29,7 @@ challenger: 7
 challenger_weight: 10
 guard: alert
 """
+BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
 Login = Callable[..., Awaitable[str]]
 
 
@@ -120,6 +124,36 @@ async def test_what_sql_contradicts_is_named_with_its_file_and_not_undone(unders
     assert await world.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
+async def test_what_the_monitor_took_is_not_given_back_by_a_file_that_was_never_applied(
+    understudy: CommandLine, world, database_url
+):
+    await world.execute(
+        "UPDATE ServingPolicy SET challenger_weight = 50,"
+        " challenger_version = (SELECT id FROM ModelVersion WHERE version = '7')"
+    )
+    store = PostgresRolloutStore(database_url, timeout_seconds=5)
+    (guard,) = await store.open_ids()
+    for decision in (None, BAD):
+        view = await store.view(guard)
+        seen = Observation(now=view.read_at, policy=view.policy, guard=view.guard, decision=decision)
+        await store.apply(view, next_step(view.record.state, seen), NewRolloutEvent("monitor"))
+    write("churn", "model: churn\nguard: alert\n")
+    await apply(understudy)
+    beside = await everything(world)
+    write("churn", CHURN)
+
+    different = await diff(understudy)
+    refused = await apply(understudy)
+
+    assert (different.code, refused.code) == (1, 5), refused.said
+    assert "policy/churn.yaml:3:20: challenger_weight is 0: the monitor set it so at 2" in refused.err
+    assert all(": version 7 rolled back at 50 %: error rate 3.1x" in done.said for done in (different, refused))
+    assert await everything(world) == beside
+    assert (await apply(understudy, "--overwrite")).code == 0
+    write("churn", CHURN.replace("10", "5"))
+    assert (await apply(understudy)).code == 0
+
+
 async def test_a_file_that_takes_over_what_sql_changed_is_applied(understudy: CommandLine, world):
     await apply(understudy)
     await world.execute("UPDATE ServingPolicy SET challenger_weight = 25, shadow_percent = 50")
@@ -158,7 +192,11 @@ async def test_a_policy_that_changes_meanwhile_is_refused_and_not_overwritten(
         await apply_file(registry, seen, Actor("ci", "apply"))
     stale = await apply(understudy, "--expect-generation", "churn=1")
 
-    assert stale.code == 5
+    elsewhere = await apply(understudy, "--expect-generation", "chrun=1")
+    too_long = await apply(understudy, "--expect-generation", f"churn={'9' * 5_000}")
+
+    assert (stale.code, elsewhere.code, too_long.code) == (5, 2, 2)
+    assert "no file is of the model 'chrun'" in elsewhere.said
     assert await world.fetchval("SELECT shadow_percent FROM ServingPolicy") == 50
     assert await world.fetchval("SELECT count(*) FROM PolicyFile") == 0
 
@@ -191,6 +229,8 @@ async def test_a_first_policy_is_made_and_one_that_is_so_already_gets_its_file(u
     done = await apply(understudy)
 
     assert done.code == 0
+    assert "churn is known to be from policy/churn.yaml, 1 field" in done.said
+    assert "→ understudy model show able says when every proxy acts on it" in done.said
     files = await world.fetch("SELECT model_name, path FROM PolicyFile ORDER BY model_name")
     assert [tuple(row) for row in files] == [("able", "policy/able.yaml"), ("churn", "policy/churn.yaml")]
     assert await world.fetchval("SELECT generation FROM ServingPolicy WHERE model_name = 'churn'") == 1
@@ -210,10 +250,14 @@ async def test_arms_are_those_of_the_file(understudy: CommandLine, world):
     write("churn", "model: churn\narms: {8: 6}\n")
 
     done = await apply(understudy, "--json")
+    write("churn", "model: churn\narms: {8: 6}\nguard: alert\n")
+    beside_same_arms = await apply(understudy)
 
     assert done.document["apply"][0]["differences"] == {"arms": [{"7": 10, "8": 5}, {"8": 6}]}
     split = await world.fetch("SELECT version, sum(last - first + 1)::int FROM understudy_arms GROUP BY 1")
     assert [tuple(row) for row in split] == [("8", 6)]
+    assert beside_same_arms.code == 0, beside_same_arms.said
+    assert await world.fetchval("SELECT guard FROM ServingPolicy") == "alert"
 
 
 async def test_the_split_of_an_open_rollout_is_left_to_it(understudy: CommandLine, world, database_url):

@@ -46,7 +46,7 @@ DECISIONS = {
     "placement": ("", "siud", "s", "", "s", "", "s"),
     "policyaudit": ("", "s", "s", "sd", "s", "", ""),
     "policychange": ("s", "s", "s", "sd(u)", "s", "", ""),
-    "policyfile": ("", "", "s(iu)", "", "s", "", ""),
+    "policyfile": ("", "s", "s(iu)", "", "s", "", ""),
     "predictiondeadletter": ("i(s)", "", "s", "sd", "s", "", ""),
     "predictionlog": ("i", "s", "s", "s(u)", "s", "", ""),
     "predictionmetric": ("", "siu", "s", "sd", "s", "", ""),

@@ -23,7 +23,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, S
 from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing
 from understudy.lifecycle.policy_files import contradictions_of
-from understudy.lifecycle.policy_findings import judge_applied
+from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import (
     ERASURE_LATE_SECONDS,
     HIDDEN_PROXIES,
@@ -181,11 +181,11 @@ async def _examine_files(settings: Settings) -> list[Finding]:
         async with session_of(settings) as session:
             applied = await session.registry.list_applied()
             models = await session.registry.list_models() if applied else ()
-    except RegistryUnavailable as problem:
+    except (MigrationNeeded, RegistryUnavailable) as problem:
         return [Finding("policy files", State.WARNING, problem.detail, problem.next_step)]
     policies = {model.model_name: model.policy for model in models}
     found = [(one, policies.get(one.model_name)) for one in applied]
-    return [judge_applied(one, contradictions_of(one, policy)) for one, policy in found if policy is not None]
+    return judge_files([(one, contradictions_of(one, policy)) for one, policy in found if policy is not None])
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

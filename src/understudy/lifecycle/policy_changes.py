@@ -9,7 +9,7 @@ from understudy.errors import PolicyRefused
 from understudy.ports.registry.registry import PolicyRecord
 
 _OF_CATEGORIES = frozenset({"category_roles", "category_holdout_percent"})
-_MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "arms"}) | _OF_CATEGORIES
+MOVING = frozenset({"champion", "challenger", "challenger_weight", "salt", "arms"}) | _OF_CATEGORIES
 """Fields whose change sends calls elsewhere."""
 _ABOUT_THE_RECORD = frozenset(
     {
@@ -45,7 +45,7 @@ def differences(before: PolicyRecord | None, after: PolicyRecord) -> dict[str, t
 
 def moves_traffic(before: PolicyRecord, after: PolicyRecord) -> bool:
     """Whether calls go elsewhere; a challenger without weight and a shadow move none."""
-    changed = differences(before, after).keys() & _MOVING
+    changed = differences(before, after).keys() & MOVING
     if before.challenger_weight == after.challenger_weight == 0:
         changed -= {"challenger"} if before.arms or after.arms else {"challenger", "salt"} | _OF_CATEGORIES
     return bool(changed)

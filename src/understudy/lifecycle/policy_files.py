@@ -7,8 +7,9 @@ from understudy.core.rollout.state import Kind
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.policy_file import PolicyFile
 from understudy.errors import FileProblem, NotRegistered, PolicyContradicted, PolicyFileInvalid, PolicyRefused
-from understudy.lifecycle.policy_changes import with_arms
+from understudy.lifecycle.policy_changes import MOVING, with_arms
 from understudy.lifecycle.registry import set_policy
+from understudy.lifecycle.rollback_moves import moves_undone, newest_change
 from understudy.ports.registry.registry import (
     Actor,
     AppliedFile,
@@ -26,8 +27,6 @@ MAX_CHANGES = 200
 _MAX_ROLLOUTS = 10
 """Newest ones of a model: the open one is among them, or its guards, one for each version that is watched."""
 _ROLES = ("champion", "challenger", "shadow")
-_OF_SPLIT = frozenset({"champion", "challenger", "challenger_weight", "salt", "arms"})
-"""What an open rollout moves itself."""
 
 
 class Contradiction(NamedTuple):
@@ -38,6 +37,8 @@ class Contradiction(NamedTuple):
     now: Any
     by: AuditEntry | None = None
     """The newest change of the field since then; ``None``: it is not among the newest changes of the policy."""
+    is_move: bool = False
+    """Whether a rollout, a guard or a rollback set a field that no applied file named: ``said`` is then unknown."""
 
 
 class Comparison(NamedTuple):
@@ -72,10 +73,12 @@ def values_of(policy: PolicyRecord) -> dict[str, Any]:
 
 
 def contradictions_of(applied: AppliedFile, policy: PolicyRecord) -> list[Contradiction]:
-    """Return the fields that are not as the file said when it was applied."""
+    """Return the fields that are not as the file said when it was applied; what is no field is passed over."""
     values = values_of(policy)
     return [
-        Contradiction(name, said, values[name]) for name, said in applied.fields.items() if values.get(name) != said
+        Contradiction(name, said, values[name])
+        for name, said in applied.fields.items()
+        if name in values and values[name] != said
     ]
 
 
@@ -86,9 +89,18 @@ async def explained_contradictions(
     found = contradictions_of(applied, policy)
     if not found:
         return []
-    changes = await registry.list_audit(applied.model_name, MAX_CHANGES, AuditSubject.POLICY)
+    return _explained(found, applied, await _changes_of(registry, policy))
+
+
+async def _changes_of(registry: Registry, policy: PolicyRecord) -> Sequence[AuditEntry]:
+    return await registry.list_audit(policy.model_name, MAX_CHANGES, AuditSubject.POLICY)
+
+
+def _explained(
+    found: Iterable[Contradiction], applied: AppliedFile, changes: Iterable[AuditEntry]
+) -> list[Contradiction]:
     since = [entry for entry in changes if (entry.generation or 0) > applied.generation]
-    return [contradiction._replace(by=_newest(contradiction.field, since)) for contradiction in found]
+    return [one._replace(by=newest_change([_column(one.field)], since)) for one in found]
 
 
 async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[PolicyFile]) -> list[Comparison]:
@@ -102,7 +114,7 @@ async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[Po
     applied = {one.model_name: one for one in await registry.list_applied()}
     unknown = [file for file in files if file.model_name not in models]
     problems = [
-        file.problem("model", f"no model {file.model_name!r} is registered; there are: {_listed(models)}")
+        file.problem("model", f"no model {file.model_name!r} is registered; there are: {listed(models)}")
         for file in unknown
     ]
     compared = [
@@ -126,10 +138,10 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
         one.file.problem(contradiction.field, contradiction_words(contradiction, one.applied))
         for one in compared
         for contradiction in one.contradictions
-        if contradiction.field in one.differences and one.applied is not None
+        if contradiction.field in one.differences
     ]
     problems += [
-        one.file.problem(min(one.differences.keys() & _OF_SPLIT), rollout_words(one))
+        one.file.problem(min(one.differences.keys() & MOVING), rollout_words(one))
         for one in compared
         if one.open_rollout is not None
     ]
@@ -137,11 +149,21 @@ def refuse_contradicted(compared: Iterable[Comparison]) -> None:
         raise PolicyContradicted.naming(problems)
 
 
-def contradiction_words(contradiction: Contradiction, applied: AppliedFile) -> str:
+def is_contradicted(compared: Comparison) -> bool:
+    """Whether the file would undo what others changed."""
+    return any(contradiction.field in compared.differences for contradiction in compared.contradictions)
+
+
+def contradiction_words(contradiction: Contradiction, applied: AppliedFile | None) -> str:
     """Return what a file said of a field, what holds now, and whose change that was."""
     said, now = value_words(contradiction.said), value_words(contradiction.now)
-    words = f"{contradiction.field} was {said} when {applied.path} was applied, and is {now} now"
     by = contradiction.by
+    if by is not None and contradiction.is_move:
+        who = "the monitor" if by.actor == "monitor" else f"{by.actor} via {by.via}"
+        why = f": {by.reason}" if by.reason else ""
+        return f"{contradiction.field} is {now}: {who} set it so at {by.changed_at:%Y-%m-%d %H:%M:%SZ}{why}"
+    path = applied.path if applied is not None else "the file"
+    words = f"{contradiction.field} was {said} when {path} was applied, and is {now} now"
     return words if by is None else f"{words}: {by.actor} via {by.via} at {by.changed_at:%Y-%m-%d %H:%M:%SZ}"
 
 
@@ -166,7 +188,7 @@ async def propose(
         try:
             proposed.append((one, await apply_file(registry, one, actor, dry_run=True)))
         except (PolicyRefused, NotRegistered) as refused:
-            problems.append(one.file.problem(_named_in(refused.detail, one.differences), refused.detail))
+            problems.append(one.file.problem(_named_in(refused.detail, one.differences), _refusal_words(refused)))
     if problems:
         raise PolicyFileInvalid.naming(problems)
     return proposed
@@ -185,7 +207,7 @@ async def apply_file(registry: Registry, compared: Comparison, actor: Actor, *, 
     arms = file.fields.get("arms")
     if changes and arms is not None:
         ended = dict.fromkeys(arm_percents(policy.arms) if policy is not None else (), 0)
-        del changes["arms"]
+        changes.pop("arms", None)  # those of the file, whether they differ or only have to make room
         changes = with_arms(policy, changes, {**ended, **arms})
     reason = f"{file.path}: {actor.reason}" if actor.reason else file.path
     return await set_policy(
@@ -210,9 +232,36 @@ async def _comparison(
         return Comparison(file, None, applied, {name: (None, said) for name, said in file.fields.items()})
     values = values_of(policy)
     differences = {name: (values[name], said) for name, said in file.fields.items() if values[name] != said}
-    contradictions = await explained_contradictions(registry, applied, policy) if applied is not None else []
-    open_rollout = await open_rollout_of(rollouts, policy) if differences.keys() & _OF_SPLIT else None
+    contradictions = await _all_contradictions(registry, differences, applied, policy)
+    open_rollout = await open_rollout_of(rollouts, policy) if differences.keys() & MOVING else None
     return Comparison(file, policy, applied, differences, contradictions, open_rollout)
+
+
+async def _all_contradictions(
+    registry: Registry,
+    differences: Mapping[str, tuple[Any, Any]],
+    applied: AppliedFile | None,
+    policy: PolicyRecord,
+) -> list[Contradiction]:
+    """Return what contradicts the applied file, and what rollouts set that no file knew and this one would undo."""
+    found = contradictions_of(applied, policy) if applied is not None else []
+    wanted = {name: said for name, (_, said) in differences.items()}
+    if not found and not wanted.keys() & MOVING:
+        return []
+    changes = await _changes_of(registry, policy)
+    told = _explained(found, applied, changes) if applied is not None else []
+    known = {one.field for one in found}
+    values = values_of(policy)
+    return told + [
+        Contradiction(name, None, values[name], entry, is_move=True)
+        for name, entry in moves_undone(wanted, policy, changes).items()
+        if name not in known and not _is_known(name, entry, applied)
+    ]
+
+
+def _is_known(field: str, entry: AuditEntry, applied: AppliedFile | None) -> bool:
+    """Whether a file named the field after that change."""
+    return applied is not None and field in applied.fields and (entry.generation or 0) <= applied.generation
 
 
 async def open_rollout_of(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:
@@ -233,26 +282,31 @@ async def _unknown_versions(registry: Registry, compared: Comparison) -> list[Fi
         return []
     known = [version.version for version in await registry.list_versions(file.model_name)]
     return [
-        file.problem(field, f"{file.model_name} has no version {version!r}; it has: {_listed(known)}")
+        file.problem(field, f"{file.model_name} has no version {version!r}; it has: {listed(known)}")
         for field, version in named
         if version not in known
     ]
 
 
+def _refusal_words(refused: PolicyRefused | NotRegistered) -> str:
+    """Return what was refused, with the advice that this refusal has of its own."""
+    if refused.next_step == type(refused).hint:
+        return refused.detail
+    return f"{refused.detail.removesuffix('.')}. {refused.next_step}"
+
+
 def _named_in(detail: str, fields: Iterable[str]) -> str:
     """Return the field that the database's words are about, by its first word; else the file's model."""
-    named = [field for field in fields if field in detail] or [
-        field for field in fields if field.partition("_")[0] in detail
+    longest = sorted(fields, key=len, reverse=True)  # a challenger_weight is no challenger
+    named = [field for field in longest if field in detail] or [
+        field for field in longest if field.partition("_")[0] in detail
     ]
     return named[0] if named else "model"
 
 
-def _newest(field: str, entries: Iterable[AuditEntry]) -> AuditEntry | None:
-    """Return the newest entry that changed a field; the audit has policies as rows."""
-    column = f"{field}_version" if field in _ROLES else field
-    return next(
-        (entry for entry in entries if (entry.before or {}).get(column) != (entry.after or {}).get(column)), None
-    )
+def _column(field: str) -> str:
+    """Return a field's column: the audit has policies as rows."""
+    return f"{field}_version" if field in _ROLES else field
 
 
 def value_words(value: Any) -> str:
@@ -262,7 +316,8 @@ def value_words(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _listed(names: Iterable[str], at_most: int = 20) -> str:
+def listed(names: Iterable[str], at_most: int = 20) -> str:
+    """Return names in one line, the first ones of many."""
     found = list(names)
     more = f" and {len(found) - at_most} more" if len(found) > at_most else ""
     return (", ".join(found[:at_most]) or "none") + more

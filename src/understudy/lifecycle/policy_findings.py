@@ -8,15 +8,20 @@ from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.registry.registry import AppliedFile
 
 
-def judge_applied(applied: AppliedFile, contradictions: Sequence[Contradiction]) -> Finding:
-    """Judge a policy that was applied from a file: a field that others changed since is a warning."""
-    name = f"{applied.model_name} policy file"
-    if not contradictions:
-        return Finding(name, State.GOOD, f"as {applied.path} says")
+def judge_files(judged: Sequence[tuple[AppliedFile, Sequence[Contradiction]]]) -> list[Finding]:
+    """Judge policies that were applied from files: a warning for each that others changed since, and one line."""
+    good = sum(not contradictions for _, contradictions in judged)
+    words = "1 policy is as its file says" if good == 1 else f"{good} policies are as their files say"
+    summary = [Finding("policy files", State.GOOD, words)] if good else []
+    return summary + [_warning(applied, contradictions) for applied, contradictions in judged if contradictions]
+
+
+def _warning(applied: AppliedFile, contradictions: Sequence[Contradiction]) -> Finding:
     fields = [f"{one.field} {value_words(one.said)} in the file, {value_words(one.now)} now" for one in contradictions]
     return Finding(
-        name,
+        f"{applied.model_name} policy file",
         State.WARNING,
         f"not as {applied.path} says: {'; '.join(fields)}",
-        f"understudy model show {quote(applied.model_name)} says by whom. Write it into the file, or apply again.",
+        f"understudy model show {quote(applied.model_name)} says by whom. Write it into the file, or undo it with "
+        "understudy apply --overwrite.",
     )

@@ -7,17 +7,18 @@ import pytest
 
 from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.policy_file import Place, PolicyFile
-from understudy.errors import PolicyContradicted
+from understudy.errors import PolicyContradicted, PolicyFileInvalid, PolicyRefused
 from understudy.lifecycle.policy_files import (
     Comparison,
     Contradiction,
     contradiction_words,
     contradictions_of,
+    propose,
     refuse_contradicted,
 )
-from understudy.lifecycle.policy_findings import judge_applied
+from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import State
-from understudy.ports.registry.registry import AppliedFile, AuditEntry, AuditSubject, PolicyRecord
+from understudy.ports.registry.registry import Actor, AppliedFile, AuditEntry, AuditSubject, PolicyRecord
 
 AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
 FIELDS = {"challenger_weight": 10, "arms": {"9": 5}, "fallback": True, "salt": None}
@@ -50,6 +51,12 @@ def test_each_field_that_is_not_as_its_file_said_is_a_contradiction():
     ]
 
 
+def test_what_is_no_field_of_a_policy_is_passed_over():
+    later = APPLIED._replace(fields={**FIELDS, "of_a_later_release": 1})
+
+    assert contradictions_of(later, POLICY) == []
+
+
 def test_a_contradiction_is_told_with_who_changed_it_where_that_is_known():
     assert contradiction_words(CONTRADICTION, APPLIED) == f"{SAID}: ada via sql at 2026-11-26 12:03:11Z"
     assert contradiction_words(CONTRADICTION._replace(by=None), APPLIED) == SAID
@@ -76,6 +83,23 @@ def test_the_split_of_an_open_rollout_is_refused_at_its_line():
     assert str(problem) == "policy/churn.yaml:3:20: rollout 12 of churn is open and moves this split itself"
 
 
+class Refusing:
+    """A registry that refuses every change of a policy."""
+
+    async def set_policy(self, *_: Any, **__: Any) -> Any:
+        raise PolicyRefused("challenger_weight is too much.", hint="Set it to 0.")
+
+
+async def test_a_refusal_keeps_its_advice_and_is_told_at_the_field_that_it_is_about():
+    one = compared({"challenger": (None, "7"), "challenger_weight": (25, 10)})
+
+    with pytest.raises(PolicyFileInvalid) as refused:
+        await propose(Refusing(), [one], Actor("ci", "apply"))  # type: ignore[arg-type]  # it does nothing else
+
+    (problem,) = refused.value.problems
+    assert str(problem) == "policy/churn.yaml:3:20: challenger_weight is too much. Set it to 0."
+
+
 @pytest.mark.parametrize(
     ("applied", "is_equal"),
     [
@@ -89,13 +113,14 @@ def test_a_policy_is_as_its_file_says_once_it_was_applied_from_it(applied, is_eq
     assert Comparison(FILE, POLICY, applied, {}).is_equal is is_equal
 
 
-def test_doctor_is_told_what_is_not_as_the_file_says():
-    good, warning = (
-        judge_applied(APPLIED, []),
-        judge_applied(APPLIED, [CONTRADICTION, Contradiction("salt", None, "x")]),
-    )
+def test_doctor_is_told_what_is_not_as_the_file_says_and_the_rest_in_one_line():
+    others = [CONTRADICTION, Contradiction("salt", None, "x")]
 
-    assert (good.state, warning.state) == (State.GOOD, State.WARNING)
+    good, warning = judge_files([(APPLIED, []), (APPLIED, others), (APPLIED, [])])
+
+    assert (good.state, good.what) == (State.GOOD, "2 policies are as their files say")
+    assert warning.state == State.WARNING
     assert warning.what == (
         "not as policy/churn.yaml says: challenger_weight 10 in the file, 25 now; salt null in the file, x now"
     )
+    assert "--overwrite" in warning.next_step

@@ -1,6 +1,9 @@
 """Policies in files: a file or a folder of them, read as documents with their places."""
 
+import sys
 from collections.abc import Iterator, Sequence
+from os import walk
+from os.path import normpath
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +14,8 @@ from understudy.errors import FileProblem
 
 SUFFIXES = (".yaml", ".yml", ".json")
 MAX_FILES = 1_000
+STDIN = Path("-")
+"""Stands for standard input, which is one file."""
 
 
 class ReadFiles(NamedTuple):
@@ -26,7 +31,7 @@ def read_policy_files(paths: Sequence[Path]) -> ReadFiles:
     Raises:
         FileRefused: A path is none of a file or folder, or there are no files, or too many.
     """
-    found = sorted({path.absolute(): path for given in paths for path in _files_at(given)}.values())
+    found = sorted({normpath(path.absolute()): path for given in paths for path in _files_at(given)}.values())
     if len(found) > MAX_FILES:
         raise FileRefused(f"there are {len(found):,} files", f"Apply at most {MAX_FILES:,} at once: name a folder.")
     files: list[PolicyFile] = []
@@ -41,19 +46,30 @@ def read_policy_files(paths: Sequence[Path]) -> ReadFiles:
 
 
 def _files_at(given: Path) -> list[Path]:
-    if given.is_file():
+    if given == STDIN or given.is_file():
         return [given]
     if not given.is_dir():
         raise FileRefused(f"{given} is no file and no folder", "Name a file or a folder: understudy apply -f policy/")
-    found = [path for path in given.rglob("*") if path.suffix in SUFFIXES and not _is_hidden(path, given)]
-    files = [path for path in found if path.is_file()]
+    files = [path for path in _below(given) if path.suffix.lower() in SUFFIXES and path.is_file()]
     if not files:
         raise FileRefused(f"{given} has no file {', '.join(f'*{suffix}' for suffix in SUFFIXES)}", "Name another one.")
     return files
 
 
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield all in a folder and below it, but nothing hidden.
+
+    Raises:
+        FileRefused: One of them cannot be read: what is in it would be passed over.
+    """
+
+    def refuse(problem: OSError) -> None:
+        detail = f"{problem.filename or folder} cannot be read: {problem.strerror or problem}"
+        raise FileRefused(detail, "Give the login the right to read it, or name the files.") from problem
+
+    for where, folders, names in walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(where, name) for name in names if not name.startswith("."))
 
 
 def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
@@ -62,9 +78,8 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
         yield [FileProblem(name, 1, 1, f"the audit keeps paths of up to {MAX_NAME} characters that can be seen")]
         return
     try:
-        with path.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-        documents = read_documents(content, is_json=path.suffix == ".json")
+        content = _content(path)
+        documents = read_documents(content, is_json=path.suffix.lower() == ".json")
     except OSError as problem:
         yield [FileProblem(name, 1, 1, f"it cannot be read: {problem.strerror or problem}")]
     except TreeRefused as refused:
@@ -75,10 +90,19 @@ def _documents_of(path: Path) -> Iterator[PolicyFile | list[FileProblem]]:
         yield from (read_policy_file(name, document) for document in documents)
 
 
+def _content(path: Path) -> bytes:
+    if path == STDIN:
+        return sys.stdin.buffer.read(MAX_BYTES + 1)
+    with path.open("rb") as opened:
+        return opened.read(MAX_BYTES + 1)
+
+
 def shown_path(path: Path) -> str:
     """Return the path as the audit keeps it: from the folder that the command runs in, if it is below that."""
-    whole, here = path.absolute(), Path.cwd()
-    return (whole.relative_to(here) if whole.is_relative_to(here) else path).as_posix()
+    if path == STDIN:
+        return "stdin"
+    whole, here = Path(normpath(path.absolute())), Path.cwd()
+    return (whole.relative_to(here) if whole.is_relative_to(here) else Path(normpath(path))).as_posix()
 
 
 def _twice(files: Sequence[PolicyFile]) -> Iterator[FileProblem]:

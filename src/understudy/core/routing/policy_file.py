@@ -9,6 +9,8 @@ MAX_LABEL, MAX_NAME, MAX_SALT, MAX_CATEGORIES = 100, 255, 255, 1_000
 _MAX_ARMS = 100
 _NULLS = ("", "~", "null", "Null", "NULL")
 _FLAGS = {"true": True, "false": False}
+_OFF = {"false": "off", "no": "off"}
+"""What YAML reads ``off`` as, and is written in its place."""
 _SHOWN = 40
 """Characters of a value that a problem repeats."""
 
@@ -168,6 +170,8 @@ def _text_schema(longest: int) -> dict[str, Any]:
 def _or_null(read: ReadValue) -> ReadValue:
     def read_or_null(node: Node, refuse: Refuse) -> Any:
         if isinstance(node, Scalar) and node.is_null:
+            if not node.text:
+                refuse(node.place, "there is no value: say null to take it away")
             return None
         if isinstance(node, Scalar) and not node.is_quoted and node.text == "none":
             refuse(node.place, "a file says null for none")
@@ -215,7 +219,7 @@ def _choice(*words: str) -> ReadValue:
         if isinstance(node, Scalar) and node.text in words:
             return node.text
         said = _shown(node.text) if isinstance(node, Scalar) and not node.is_null else _kind(node)
-        near = _nearest(node.text, words) if isinstance(node, Scalar) else None
+        near = _nearest(_OFF.get(node.text.lower(), node.text), words) if isinstance(node, Scalar) else None
         meant = f"; did you mean {near}?" if near else ""
         refuse(node.place, f"expected {', '.join(words[:-1])} or {words[-1]}, not {said}{meant}")
         return None

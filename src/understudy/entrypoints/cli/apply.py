@@ -1,7 +1,9 @@
 """``understudy apply``: make policies what their files say."""
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
 import typer
@@ -25,7 +27,7 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
 from understudy.lifecycle.policy_changes import differences, moves_traffic
-from understudy.lifecycle.policy_files import Comparison, apply_file, compare, propose, refuse_contradicted
+from understudy.lifecycle.policy_files import Comparison, apply_file, compare, listed, propose, refuse_contradicted
 from understudy.ports.registry.registry import Actor, ChangedPolicy, Registry
 
 app = typer.Typer(add_completion=False)
@@ -109,7 +111,7 @@ def _generations(asked: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for text in asked:
         model, _, generation = text.rpartition("=")
-        if not model or not generation.isascii() or not generation.isdigit():
+        if not model or not re.fullmatch(r"[0-9]{1,18}", generation):
             raise CommandRefused(
                 ExitCode.USAGE, f"--expect-generation: {text!r} is no model's generation", "For example fraud=41."
             )
@@ -119,12 +121,7 @@ def _generations(asked: Sequence[str]) -> dict[str, int]:
 
 async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Asked) -> list[_Outcome]:
     """Apply what is not as its file says: after every check, and the question whether to."""
-    for one in compared:
-        expected = asked.expected.get(one.file.model_name, one.generation)
-        if expected != one.generation:
-            raise GenerationMoved(
-                f"the policy of {one.file.model_name} is at generation {one.generation}, not {expected}"
-            )
+    _check_expected(compared, asked.expected)
     if not asked.overwrite:
         refuse_contradicted(compared)
     proposed = await propose(registry, [one for one in compared if not one.is_equal], asked.actor)
@@ -143,6 +140,24 @@ async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Ask
         else:
             made.append(outcome._replace(changed=changed))
     return made
+
+
+def _check_expected(compared: Sequence[Comparison], expected: Mapping[str, int]) -> None:
+    """Refuse a generation of a model that no file is of, and one that a policy is not at.
+
+    Raises:
+        CommandRefused, GenerationMoved: Naming the model.
+    """
+    generations = {one.file.model_name: one.generation for one in compared}
+    for model, wanted in expected.items():
+        if model not in generations:
+            raise CommandRefused(
+                ExitCode.USAGE,
+                f"--expect-generation: no file is of the model {model!r}",
+                f"The files are of: {listed(generations)}.",
+            )
+        if wanted != generations[model]:
+            raise GenerationMoved(f"the policy of {model} is at generation {generations[model]}, not {wanted}")
 
 
 def _confirm(tried: Sequence[_Outcome], *, yes: bool) -> None:
@@ -194,9 +209,10 @@ def _texts(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_
     equal = sum(one.is_equal for one in compared)
     skipped = len(compared) - equal - len(outcomes)
     texts: list[Any] = []
-    if made:
-        texts.append(a_table(_COLUMNS, [row for outcome in made for row in _rows_of(outcome)]))
-    texts += [line for outcome in made for line in outcome.warnings]
+    rows = [row for outcome in made for row in _rows_of(outcome)]
+    if rows:
+        texts.append(a_table(_COLUMNS, rows))
+    texts += [line for outcome in made for line in (*_origin_of(outcome, dry_run=dry_run), *outcome.warnings)]
     for outcome in outcomes:
         if outcome.problem is not None:
             failed, file = outcome.problem, outcome.compared.file
@@ -204,20 +220,38 @@ def _texts(compared: Sequence[Comparison], outcomes: Sequence[_Outcome], *, dry_
             texts.append(Text("  → ", "cyan").append(failed.next_step))
     if skipped:
         texts.append(Text("✖ ", "bold red").append(f"not tried after that: {_policies(skipped)}"))
-    return [*texts, _verdict(len(made), equal, dry_run=dry_run)]
+    texts.append(_verdict(len(made), equal, dry_run=dry_run))
+    return texts if dry_run else [*texts, *_advice_of(made)]
 
 
 def _rows_of(outcome: _Outcome) -> list[tuple[str, ...]]:
     compared, changed = outcome.compared, outcome.changed
-    file, applied = compared.file, compared.applied
+    file = compared.file
     found = differences(*changed) if changed is not None else {}
     if compared.policy is None:  # a first policy: its defaults are no news
         found = {name: values for name, values in found.items() if name in file.fields}
     rows = [(name, shown_value(old), shown_value(new), file.path) for name, (old, new) in found.items()]
-    if not rows or (applied is not None and applied.path != file.path):
-        known = "-" if applied is None else f"{applied.path}, {len(applied.fields)} fields"
-        rows.append(("from", known, f"{file.path}, {len(file.fields)} fields", file.path))
     return rows_of_model(file.model_name, rows)
+
+
+def _origin_of(outcome: _Outcome, *, dry_run: bool) -> list[Text]:
+    """Say that a policy gets another file, or that the same one names other fields, though no value changes."""
+    file, applied = outcome.compared.file, outcome.compared.applied
+    is_changed = outcome.changed is not None and outcome.changed.is_changed
+    if is_changed and (applied is None or applied.path == file.path):
+        return []
+    before = "" if applied is None else f"; before: {applied.path}, {_fields(len(applied.fields))}"
+    known = "would be known" if dry_run else "is known"
+    return [Text(f"{file.model_name} {known} to be from {file.path}, {_fields(len(file.fields))}{before}")]
+
+
+def _advice_of(made: Sequence[_Outcome]) -> list[Text]:
+    """Say how to see when every proxy acts on what was changed."""
+    changed = [one.compared.file.model_name for one in made if one.changed is not None and one.changed.is_changed]
+    if not changed:
+        return []
+    model = quote(changed[0]) if len(changed) == 1 else "MODEL"
+    return [Text(f"→ understudy model show {model} says when every proxy acts on it")]
 
 
 def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
@@ -228,6 +262,10 @@ def _verdict(made: int, equal: int, *, dry_run: bool) -> Text:
     if dry_run:
         return Text(f"Would apply {_policies(made)}{rest}; nothing was changed.", "bold")
     return Text("✔ ", "green").append(f"{_policies(made)} applied{rest}", "bold")
+
+
+def _fields(count: int) -> str:
+    return "1 field" if count == 1 else f"{count} fields"
 
 
 def _policies(count: int) -> str:

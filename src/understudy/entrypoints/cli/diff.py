@@ -1,5 +1,9 @@
 """``understudy diff``: how policies differ from their files."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from traceback import print_exc
+
 import typer
 from rich.text import Text
 
@@ -14,8 +18,8 @@ from understudy.entrypoints.cli.shared.policy_files import (
 )
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_session
-from understudy.errors import MigrationNeeded
-from understudy.lifecycle.policy_files import Comparison, compare, contradiction_words, rollout_words
+from understudy.errors import MigrationNeeded, UnderstudyError
+from understudy.lifecycle.policy_files import Comparison, compare, contradiction_words, is_contradicted, rollout_words
 
 app = typer.Typer(add_completion=False)
 _COLUMNS = (Column("model"), Column("field"), Column("now"), Column("in the file"), Column("file", drop=1))
@@ -24,16 +28,26 @@ _COLUMNS = (Column("model"), Column("field"), Column("now"), Column("in the file
 @app.command()
 def diff(*, file: Files = None, as_json: AsJson = False) -> None:
     """Say how policies differ from their files: leaves with 0 if they do not, with 1 if they do, as diff does."""
-    files = read_files(file)
-    try:
-        compared = with_session(lambda session: compare(session.registry, session.rollouts, files))
-    except MigrationNeeded as problem:  # its own code is 1, which here says that something differs
-        raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from problem
+    compared = _compared(file)
     differ = [one for one in compared if one.differences]
     document = {"diff": [comparison_document(one) for one in compared], "equal": not differ}
     table = [a_table(_COLUMNS, [row for one in differ for row in _rows_of(one)])] if differ else []
     show(document, *table, *_notes(compared), _verdict(compared, differ), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if differ else ExitCode.DONE)
+
+
+def _compared(paths: Sequence[Path] | None) -> list[Comparison]:
+    """Return each file beside its policy; a failure must not leave with 1, which says that something differs."""
+    try:
+        files = read_files(paths)
+        return with_session(lambda session: compare(session.registry, session.rollouts, files))
+    except MigrationNeeded as problem:
+        raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from problem
+    except (UnderstudyError, CommandRefused, ImportError):
+        raise
+    except Exception as problem:
+        print_exc()
+        raise typer.Exit(ExitCode.USAGE) from problem
 
 
 def _rows_of(compared: Comparison) -> list[tuple[str, ...]]:
@@ -50,7 +64,6 @@ def _notes(compared: list[Comparison]) -> list[Text]:
     notes = [
         f"{one.file.model_name}: {contradiction_words(contradiction, one.applied)}"
         for one in compared
-        if one.applied is not None
         for contradiction in one.contradictions
     ]
     notes += [rollout_words(one) for one in compared if one.open_rollout is not None]
@@ -62,7 +75,9 @@ def _verdict(compared: list[Comparison], differ: list[Comparison]) -> Text:
     if differ:
         which = "The policy" if count == 1 else f"{len(differ)} of {count} policies"
         words = f"{which} differs from its file" if len(differ) == 1 else f"{which} differ from their files"
-        return Text(f"{words}. → understudy apply -f PATH")
+        is_refused = any(is_contradicted(one) or one.open_rollout is not None for one in differ)
+        then = " --overwrite undoes what others changed; or write it into the file" if is_refused else ""
+        return Text(f"{words}. → understudy apply -f PATH{then}")
     words = "the policy is as its file says" if count == 1 else f"all {count} policies are as their files say"
     unknown = sum(one.applied is None for one in compared)
     then = f"; {unknown} {'was' if unknown == 1 else 'were'} never applied from a file" if unknown else ""

@@ -34,7 +34,8 @@ def contradiction_document(contradiction: "Contradiction") -> dict[str, Any]:
     """Return a field that others changed since its file was applied as JSON."""
     by = contradiction.by
     changed = None if by is None else {"by": by.actor, "via": by.via, "at": by.changed_at, "reason": by.reason}
-    return {"field": contradiction.field, "said": contradiction.said, "now": contradiction.now, "changed": changed}
+    said = {"said": contradiction.said, "now": contradiction.now, "is_move": contradiction.is_move}
+    return {"field": contradiction.field, **said, "changed": changed}
 
 
 def model_document(model: ModelRecord) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Policies in files: what is read, and nonsense, each refused with the line and column of what is wrong."""
 
+import os
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
@@ -56,6 +59,8 @@ NONSENSE = [
     ("model: fraud\nchallenger_weight: 10%\n", "2:20", "whole percent"),
     ("model: fraud\ncategory_holdout_percent: 51\n", "2:27", "from 0 to 50"),
     ("model: fraud\nfallback: yes\n", "2:11", "expected true or false, not 'yes'"),
+    ("model: fraud\nguard: false\n", "2:8", "did you mean off?"),
+    ("model: fraud\nchallenger:\n", "2:12", "say null to take it away"),
     ("model: fraud\nguard: rolback\n", "2:8", "did you mean rollback?"),
     ("model: fraud\non_drift: off\n", "2:11", "expected alert or rollback"),
     ("model: fraud\narms: [9]\n", "2:7", "not a list"),
@@ -122,19 +127,40 @@ def test_a_folder_is_read_with_what_is_below_it_but_nothing_hidden(tmp_path, mon
         "policy/b.yml": "model: b\nguard: off\n",
         "policy/team/a.json": '{"model": "a", "guard": "off"}',
         "policy/.git/c.yaml": "?",
+        "policy/team/d.YAML": "model: d\nguard: off\n",
         "policy/README.md": "?",
     }
     for name, text in texts.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
 
-    found = read_policy_files([Path("policy"), tmp_path / "policy" / "b.yml"])
+    found = read_policy_files([Path("policy"), Path("policy/team/../b.yml"), tmp_path / "policy" / "b.yml"])
 
     assert not found.problems
     assert sorted((file.path, file.model_name) for file in found.files) == [
         ("policy/b.yml", "b"),
         ("policy/team/a.json", "a"),
+        ("policy/team/d.YAML", "d"),
     ]
+
+
+def test_a_dash_is_standard_input(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(b"model: fraud\nguard: off\n---\nmodel: churn\n")))
+
+    found = read_policy_files([Path("-")])
+
+    assert [file.path for file in found.files] == ["stdin"]
+    assert [str(problem).partition(" ")[0] for problem in found.problems] == ["stdin:4:1:"]
+
+
+def test_a_folder_that_cannot_be_read_is_refused_and_not_passed_over(tmp_path, monkeypatch):
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+
+    with pytest.raises(FileRefused, match="cannot be read: Permission denied"):
+        read_policy_files([tmp_path])
 
 
 def test_a_path_that_is_no_file_and_a_folder_without_files_are_refused(tmp_path):

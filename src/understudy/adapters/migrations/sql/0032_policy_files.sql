@@ -56,7 +56,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'SELECT', 'WarmUpRequest'),
     ('understudy_monitor', 'SELECT', 'WarmUpAnswer'),
     -- Which versions model servers are to have loaded: it decides, and reads what agents made of it.
-    ('understudy_monitor', 'SELECT', 'ModelServer, VersionLoading, LoadedVersion'),
+    ('understudy_monitor', 'SELECT', 'ModelServer, VersionLoading, LoadedVersion, PolicyFile'),
     ('understudy_monitor', 'SELECT, INSERT, UPDATE, DELETE', 'Placement'),
     ('understudy_monitor', 'INSERT, UPDATE', 'PredictionMetric, DriftHour, AlertOutbox, MonitorLease'),
     -- Notifications are written by triggers; the monitor delivers them, and says what came of it.

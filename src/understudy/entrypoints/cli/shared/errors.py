@@ -41,6 +41,9 @@ from understudy.errors import (
     UnknownVersion,
 )
 
+MAX_SHOWN = 20
+"""Problems of files that a terminal is told."""
+
 
 class ExitCode(IntEnum):
     """How a command ended; scripts rely on the numbers."""
@@ -138,8 +141,10 @@ def problem_text(problem: UnderstudyError | CommandRefused) -> Text:
             for violation in problem.violations:
                 text.append(f"\n  {violation.pointer}: {violation.detail}")
         if isinstance(problem, PolicyFileInvalid):
-            for place in problem.problems:
+            for place in problem.problems[:MAX_SHOWN]:
                 text.append(f"\n  {place}")
+            if len(problem.problems) > MAX_SHOWN:
+                text.append(f"\n  and {len(problem.problems) - MAX_SHOWN} more, which --json has")
     return text.append("\n  → ", "cyan").append(_next_step(problem))
 
 

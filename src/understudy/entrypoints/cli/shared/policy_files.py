@@ -17,7 +17,12 @@ from understudy.lifecycle.policy_files import Comparison, value_words
 
 Files = Annotated[
     list[Path] | None,
-    typer.Option("--file", "-f", metavar="PATH", help="A file of a policy, or a folder of them; may be repeated."),
+    typer.Option(
+        "--file",
+        "-f",
+        metavar="PATH",
+        help="A file of a policy, or a folder of them; - is standard input; may be repeated.",
+    ),
 ]
 MAX_SHOWN = 60
 """Characters of a value in a table; ``--json`` has all of it."""

@@ -5,11 +5,13 @@ import pytest
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for, problem_text, report
 from understudy.errors import (
+    FileProblem,
     GenerationMoved,
     InputInvalid,
     LoginNotAllowed,
     MigrationNeeded,
     NotRegistered,
+    PolicyFileInvalid,
     PolicyRefused,
     RegistryUnavailable,
     SchemaInvalid,
@@ -89,3 +91,13 @@ def test_a_refusal_of_the_command_line_itself_says_what_helps(capsys):
 
     assert code == 2
     assert capsys.readouterr().err == "✖ this change needs a reason\n  → Add --reason.\n"
+
+
+def test_a_terminal_is_told_the_first_problems_of_files_and_a_program_all(capsys):
+    problem = PolicyFileInvalid.naming(FileProblem("a.yaml", line, 1, "is wrong") for line in range(1, 31))
+
+    report(problem, as_json=True)
+
+    text = problem_text(problem).plain
+    assert (text.count("is wrong"), "and 10 more" in text) == (20, True)
+    assert len(orjson.loads(capsys.readouterr().err)["error"]["problems"]) == 30

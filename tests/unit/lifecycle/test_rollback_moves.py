@@ -1,0 +1,52 @@
+"""What a rollout or a rollback did to a policy, where a file would undo it."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from understudy.lifecycle.rollback_moves import moves_undone
+from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
+
+AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
+POLICY = PolicyRecord("churn", "6", "7", 0, None, 100, True, None, {}, None, None, 3, AT, "ci", 1, 1)
+ROW = {"champion_version": 6, "challenger_version": 7, "challenger_weight": 0, "arms": "[]", "guard": "rollback"}
+
+
+def change(via: str, before: dict[str, Any], after: dict[str, Any], reason: str | None = None) -> AuditEntry:
+    rows = ({**ROW, **before}, {**ROW, **after})
+    return AuditEntry(9, "churn", 4, AT, "monitor", via, reason, "update", *rows, AuditSubject.POLICY, "churn", None)
+
+
+TAKEN = change("rollout", {"challenger_weight": 50}, {})
+PROMOTED = change("rollout", {"challenger_weight": 100}, {"champion_version": 7, "challenger_version": None})
+TAKEN_BACK = change("cli", {"champion_version": 5}, {}, "rollback to the champion before: latency")
+GIVEN = change("cli", {}, {"challenger_weight": 50})
+NAMED = change("cli", {"challenger_version": 8}, {})
+BY_SQL = change("sql", {"challenger_weight": 50}, {})
+AFTER_PROMOTION = POLICY._replace(champion="7", challenger=None)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "policy", "changes", "undone"),
+    [
+        ({"challenger_weight": 5}, POLICY, [TAKEN, GIVEN], ["challenger_weight"]),
+        ({"challenger_weight": 5, "guard": "off"}, POLICY, [TAKEN], ["challenger_weight"]),
+        ({"challenger_weight": 5}, POLICY, [BY_SQL, TAKEN], []),
+        ({"challenger_weight": 5, "challenger": "8"}, POLICY, [TAKEN], []),
+        (
+            {"challenger_weight": 5},
+            POLICY,
+            [NAMED, change("rollout", {"challenger_weight": 50, "challenger_version": 8}, {"challenger_version": 8})],
+            [],
+        ),
+        ({"champion": "6"}, AFTER_PROMOTION, [PROMOTED], ["champion"]),
+        ({"challenger_weight": 5, "challenger": "8"}, AFTER_PROMOTION, [PROMOTED], []),
+        ({"champion": "5"}, POLICY, [TAKEN_BACK], ["champion"]),
+        ({"champion": "5"}, POLICY, [GIVEN], []),
+        ({"arms": {"9": 5}}, POLICY, [change("rollout", {"arms": "[9]"}, {})], ["arms"]),
+        ({"challenger_weight": 5}, POLICY, [], []),
+    ],
+)
+def test_a_file_undoes_what_a_rollout_or_a_rollback_did_last(wanted, policy, changes, undone):
+    assert list(moves_undone(wanted, policy, changes)) == undone
