@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from understudy.entrypoints.cli.shared.rendering import with_marks
 
@@ -55,4 +54,4 @@ class Templates:
 
 def _shown(value: object) -> object:
     """Return a value as it is shown: with marks in place of characters that would turn or hide what stands beside."""
-    return with_marks(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return with_marks(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
