@@ -317,3 +317,19 @@ async def execute(url: str, statement: str) -> None:
         await session.execute(statement)
     finally:
         await session.close()
+
+
+async def test_a_policy_that_is_deleted_takes_the_row_of_its_file_along(database):
+    version = await database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('gone', '1', 'file:///m', 'sklearn', '{}') RETURNING id"
+    )
+    await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('gone', $1)", version)
+    add = "INSERT INTO PolicyFile (model_name, path, document) VALUES ($1, 'policy/gone.yaml', '{}')"
+    await database.execute(add, "gone")
+
+    await database.execute("DELETE FROM ServingPolicy WHERE model_name = 'gone'")
+
+    assert await database.fetchval("SELECT count(*) FROM PolicyFile WHERE model_name = 'gone'") == 0
+    with pytest.raises(asyncpg.CheckViolationError, match="gone has no policy"):
+        await database.execute(add, "gone")

@@ -307,6 +307,8 @@ async def test_no_role_writes_a_text_or_a_document_without_a_bound(database):
                   lower(pg_get_triggerdef(pg_trigger.oid)) ~ ('(length|size)[(]new[.]"?' || attname || '\M'))
              AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'modelversion_guard_size'
                              AND pg_get_triggerdef(pg_trigger.oid) ~ ('new[.]' || attname))
+             AND NOT EXISTS (SELECT FROM pg_constraint WHERE conrelid = pg_class.oid AND contype = 'c' AND
+                  pg_get_constraintdef(pg_constraint.oid) ~ ('length[(]+' || attname || '\M'))
            ORDER BY 1""",
         list(migrations.ROLES),
     )

@@ -197,7 +197,7 @@ SERVING_POLICY = Table(
 POLICY_FILE = Table(
     "policyfile",
     METADATA,
-    Column("model_name", ForeignKey("servingpolicy.model_name", ondelete="CASCADE"), primary_key=True),
+    Column("model_name", String(255), primary_key=True),
     Column("path", Text, nullable=False),
     Column("document", JSONB, nullable=False),
     Column("generation", BigInteger, nullable=False),

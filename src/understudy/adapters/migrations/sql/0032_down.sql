@@ -1,3 +1,5 @@
+DROP TRIGGER servingpolicy_forget_file ON ServingPolicy;
+DROP FUNCTION understudy_forget_policy_file();
 DROP TABLE PolicyFile;
 DROP FUNCTION understudy_sign_policy_file();
 

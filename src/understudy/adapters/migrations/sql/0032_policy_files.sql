@@ -1,7 +1,7 @@
 -- Which file a policy was last applied from, and what it said: so that a change beside the file is named, by whatever way it came.
 
 CREATE TABLE PolicyFile (
-    model_name VARCHAR(255) PRIMARY KEY REFERENCES ServingPolicy(model_name) ON DELETE CASCADE,
+    model_name VARCHAR(255) PRIMARY KEY,
     path       TEXT         NOT NULL CHECK (length(path) BETWEEN 1 AND 255),
     document   JSONB        NOT NULL CHECK (jsonb_typeof(document) = 'object' AND length(document::TEXT) <= 262144),
     generation BIGINT       NOT NULL,
@@ -14,11 +14,26 @@ CREATE FUNCTION understudy_sign_policy_file() RETURNS TRIGGER LANGUAGE plpgsql A
 BEGIN
     NEW.applied_at := now();
     NEW.applied_by := left(understudy_actor(), 255);
-    NEW.generation := coalesce((SELECT generation FROM ServingPolicy WHERE model_name = NEW.model_name), 0);
+    SELECT generation INTO NEW.generation FROM ServingPolicy WHERE model_name = NEW.model_name;
+    IF NEW.generation IS NULL THEN
+        PERFORM understudy_refuse(format('%s has no policy that a file could have given', NEW.model_name),
+                                  'understudy apply -f PATH makes both.');
+    END IF;
     RETURN NEW;
 END $$;
 CREATE TRIGGER policyfile_sign BEFORE INSERT OR UPDATE ON PolicyFile
     FOR EACH ROW EXECUTE FUNCTION understudy_sign_policy_file();
+
+-- A foreign key would do it too; but of a table that one refers to TRUNCATE is refused with the advice to use CASCADE.
+CREATE FUNCTION understudy_forget_policy_file() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = public, pg_temp AS $$
+BEGIN
+    DELETE FROM PolicyFile WHERE model_name = OLD.model_name;
+    RETURN NULL;
+END $$;
+REVOKE EXECUTE ON FUNCTION understudy_forget_policy_file() FROM PUBLIC;
+CREATE TRIGGER servingpolicy_forget_file AFTER DELETE ON ServingPolicy
+    FOR EACH ROW EXECUTE FUNCTION understudy_forget_policy_file();
 
 -- The whole list again, with the table.
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$

@@ -9,8 +9,8 @@ down_revision = "0031"
 # What the way down takes with it.
 LOSES = (Loss("PolicyFile", "which file each policy was applied from"),)
 
-# What it takes from the release before.
-NARROWS = ()
+# What it takes from the release before: nothing, but a policy that is deleted takes the row of its file along.
+NARROWS = ("trigger servingpolicy_forget_file on servingpolicy may refuse what was done before",)
 
 # What operators notice of it.
 NOTES = ("understudy apply keeps which file a policy came from; model show and doctor name what differs from it",)
