@@ -81,6 +81,7 @@ class Questions:
         self._topics.move_to_end(name)
         self._forget(topic)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= period_seconds:
+            topic.tried_monotonic = self._monotonic()
             topic.task = asyncio.create_task(self._renew(topic, work))
         if topic.task is not None:
             # Waiting ends no question: others wait for it, too.
@@ -126,7 +127,6 @@ class Questions:
             del self._topics[name]
 
     async def _renew(self, topic: _Topic, work: Callable[[], Awaitable[Any]]) -> None:
-        topic.tried_monotonic = self._monotonic()
         try:
             topic.value = await within(self._reading, work, READ_SECONDS)
         except _UNREADABLE as problem:

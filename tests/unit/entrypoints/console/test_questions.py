@@ -147,6 +147,22 @@ async def test_a_known_picture_does_not_wait_for_a_postgres_that_hangs_and_says_
     assert new.value == 2
 
 
+async def test_who_comes_after_a_while_waits_for_a_newer_answer():
+    world = World()
+    await world.ask()
+    world.source.gate = asyncio.Event()
+    world.now += 60
+    viewer = asyncio.create_task(world.ask())
+    for _ in range(9):
+        await asyncio.sleep(0)
+    is_waiting = not viewer.done()
+    world.source.gate.set()
+    found = await viewer
+
+    assert is_waiting
+    assert (found.value, found.is_late) == (2, False)
+
+
 async def test_a_topic_that_is_asked_for_is_not_forgotten(monkeypatch):
     monkeypatch.setattr(questions, "MAX_TOPICS", 2)
     world = World()
