@@ -2,62 +2,32 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
 from asyncpg import PostgresError
 from command import CommandLine
+from e2e.demos import START_SECONDS, STOP_SECONDS, a_demo, start
 from e2e.stack import sql
 from redis import Redis, RedisError
 
 from understudy.adapters.dev_server.example_models import example_rows
 from understudy.adapters.embedded.child_process import is_alive
-from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.bootstrap.psql import find_psql
 from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.running import read_running
 from understudy.entrypoints.demo.topology import SERVERS
 
 pytestmark = pytest.mark.timeout(180)
-START_SECONDS, STOP_SECONDS = 120.0, 60.0
 ROLLBACK_SECONDS, PROMOTION_SECONDS = 90.0, 240.0
 """From the command on: issue 3, acceptance; and a bound for what has none there."""
-OWN = {"DATABASE_URL", "REDIS_URL"}
-
-
-def start(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "understudy.entrypoints.cli", "demo", "--state-dir", str(folder), *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**{name: value for name, value in os.environ.items() if name not in OWN}, **environment},
-    )
-
-
-@contextmanager
-def a_demo(folder: Path, *arguments: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    demo = start(folder, "--json", *arguments, **environment)
-    try:
-        assert demo.stdout is not None
-        line = demo.stdout.readline()
-        assert line, demo.communicate(timeout=STOP_SECONDS)[1]
-        yield demo, json.loads(line)
-    finally:
-        demo.terminate()
-        demo.communicate(timeout=STOP_SECONDS)
 
 
 def predict(proxy: str, number: int) -> dict[str, Any]:
@@ -185,49 +155,3 @@ def test_the_bad_version_is_taken_back_and_the_good_one_promoted_while_nobody_do
     evidence = told[told.index("version 3 rolled back") : told.index("Rollout 2:")]
     assert re.search(r"(error rate|typical latency) +[\d.]+ \S+ vs [\d.]+ \S+ .* ✖ fail", evidence), evidence
     assert "rollout show visits 1" in evidence
-
-
-def test_a_demo_uses_the_servers_that_it_is_given_makes_a_key_where_it_is_asked_for_and_once_prints_one_prediction(
-    short_path: Path, database_url: str, valkey_url: str
-):
-    """Two starts for three claims: the second one prints one prediction and leaves nothing running."""
-    port = free_port()  # claimed by this process: whoever starts a demo may keep its port for it
-    environment = {"DATABASE_URL": database_url, "REDIS_URL": valkey_url, "UNDERSTUDY_AUTH": "true"}
-
-    with a_demo(short_path, "--no-show", "--workers", "2", "--port", str(port), **environment) as (demo, where):
-        row = example_rows("visits")[7]
-        body = json.dumps({"entity_id": "customer-7", "inputs": row.inputs}).encode()
-        url = f"{where['proxy']}/v1/models/visits/predict"
-        with pytest.raises(HTTPError, match="401"):
-            urlopen(Request(url, body), timeout=10)
-        headers = {"authorization": f"Bearer {where['credential']}"}
-        with urlopen(Request(url, body, headers), timeout=10) as answer:
-            said = json.load(answer)
-        with urlopen(f"{where['console']}/login", timeout=10) as page:
-            assert b"Sign in" in page.read()
-        mode = (short_path / "demo.json").stat().st_mode
-        deadline = time.monotonic() + 60
-        logged = "SELECT count(DISTINCT entity_id) FROM PredictionLog WHERE status = 'ok'"
-        while asyncio.run(sql(database_url, logged))[0][0] < 20:  # its own traffic has the key, too
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-    once = start(short_path, "--once", **environment)
-    out, err = once.communicate(timeout=START_SECONDS)
-    listed = "SELECT scopes, revoked_at IS NULL AS good FROM ApiKey ORDER BY array_length(scopes, 1), created_at"
-    keys = asyncio.run(sql(database_url, listed))
-
-    assert where["proxy"] == f"http://127.0.0.1:{port}"
-    assert (said["model"], said["role"]) == ("visits", "champion")
-    assert (where["database_url"], where["redis_url"]) == (database_url, valkey_url)
-    assert {"postgres", "valkey"} & set(where["pids"]) == set()
-    assert not (short_path / "postgres").exists()
-    assert mode & 0o077 == 0
-    assert demo.returncode == 0
-    assert once.returncode == 0
-    prediction = json.loads(out)
-    assert 0 < prediction["prediction"]["score"] < 1
-    assert (prediction["model"], prediction["version"], prediction["role"]) == ("visits", "1", "champion")
-    assert [line.split()[0] for line in err.splitlines()].count("proxy") == 1
-    assert not (short_path / "demo.json").exists()
-    assert [row["good"] for row in keys] == [False, True] * 2  # the console's, and the callers'
-    assert keys[0]["scopes"] == ["read", "operate"]
