@@ -19,7 +19,7 @@ from understudy.rollout.window_cache import WindowCache
 POLICY = CanaryPolicy()
 STAGE = Stage("fraud", "42", ROLLOUT, (0.0,), 1, 10.0, {1: 10.0})
 MINUTES = 150
-LOOK_MINUTES = 10
+LOOK_MINUTES = 5
 LATE_RATIO = 0.03
 RESTART_RATIO = 0.1
 WORLDS = (
