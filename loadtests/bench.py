@@ -26,6 +26,7 @@ from loadtests import (
     shadowed,
     whole_path,
 )
+from loadtests.baseline import committed_baseline
 from loadtests.checkouts import Checkout, Sides
 from loadtests.machine import LOAD_CORE, a_folder, on_core, what_is_missing
 from loadtests.pairs import MIN_PAIRS
@@ -64,7 +65,7 @@ def _measure(sections: Sequence[Section], asked: argparse.Namespace) -> int:
         for section in sections:
             say(f"{section.name}: {section.title}")
             found[section.name] = section.run(scene, effort)
-    print(table(found))
+    print(table(found, committed_baseline()))
     write_result(as_json(found, _about(asked)), asked.json)
     return 0 if all(check.holds for findings in found.values() for check in findings.checks) else 1
 

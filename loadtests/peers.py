@@ -21,6 +21,7 @@ from typing import NamedTuple
 import orjson
 import structlog
 
+from loadtests.baseline import committed_baseline
 from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, on_core, tree_of, what_is_missing
 from loadtests.plain_body import FEATURES
 from loadtests.report import as_json, table
@@ -104,7 +105,7 @@ def main() -> int:
     effort = Effort(2, 2, quick=True) if asked.quick else Effort(asked.rounds, asked.seconds)
     with on_core(LOAD_CORE), a_folder("us-") as folder, a_scene(folder, "oip") as scene:
         found = {"P4": _measure(scene, effort, asked.only)}
-    print(table(found))
+    print(table(found, committed_baseline()))
     write_result(as_json(found, {**about(), **effort._asdict()}), asked.json, "peers-")
     return 0 if all(check.holds for check in found["P4"].checks) else 1
 
