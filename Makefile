@@ -198,8 +198,8 @@ bench: $(VENV)/.dev ## The performance targets beside their peers, as one table 
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 .PHONY: profile
-profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes the picture of docs/explanation/performance.md
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile
+profile: $(VENV)/.dev ## Where each microsecond of a predict call goes, by stage and by function; writes the picture of performance.md (PROFILE=--look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile $(PROFILE)
 
 .PHONY: bench-unary
 bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)
