@@ -19,6 +19,7 @@ from loadtests import (
     cached,
     compare,
     connections,
+    felt,
     flips,
     log_cost,
     monitor_tick,
@@ -38,7 +39,7 @@ from loadtests.wrk import CONNECTIONS
 
 SECTIONS = {
     module.SECTION.name: module.SECTION
-    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces)
+    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces, felt)
 }
 _ROUNDS, _PAIRS = 5, 15
 _QUICK_ROUNDS, _QUICK_SECONDS = 2, 2
