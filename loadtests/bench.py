@@ -21,6 +21,7 @@ from loadtests import (
     connections,
     felt,
     flips,
+    growth,
     log_cost,
     monitor_tick,
     pieces,
@@ -39,7 +40,7 @@ from loadtests.wrk import CONNECTIONS
 
 SECTIONS = {
     module.SECTION.name: module.SECTION
-    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces, felt)
+    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces, felt, growth)
 }
 _ROUNDS, _PAIRS = 5, 15
 _QUICK_ROUNDS, _QUICK_SECONDS = 2, 2
