@@ -64,7 +64,7 @@ PEERS = {
         "mlserver_echo.py",
         "oip",
         "/v2/models/bench/infer",
-        1 / 14,
+        1 / 10,
     ),
     "bentoml": Peer(
         "BentoML in process",
@@ -72,7 +72,7 @@ PEERS = {
         "bentoml_in_process.py",
         "native",
         path_of(BENCH),
-        1 / 45,
+        1 / 33,
     ),
     "ray": Peer(
         "Ray Serve, for throughput, HAProxy",
@@ -80,7 +80,7 @@ PEERS = {
         "ray_serve.py",
         "native",
         path_of(BENCH),
-        1 / 50,
+        1 / 10,
     ),
     "litellm": Peer(
         "LiteLLM proxy, mock answer",

@@ -11,6 +11,7 @@ from loadtests.section import Compared, Effort, Findings, Section, Target
 from loadtests.stub_model import counts_of
 from loadtests.wrk import FULL, Load
 
+_OF_NGINX, _OF_ECHO = 1.8, 1.3
 _REPEATED = FULL._replace(heads="repeats")
 
 
@@ -29,12 +30,15 @@ def run(scene: Scene, effort: Effort) -> Findings:
     take_turns(scene, repeated, effort)
     return Findings(
         targets=[
-            Target("P1", "CPU per request ÷ nginx A/B", product.server_us, "µs", 1.4, split.server_us),
-            Target("P1", "CPU per request ÷ uvicorn echo", product.server_us, "µs", 0.9, echo.server_us),
+            Target("P1", "CPU per request ÷ nginx A/B", product.server_us, "µs", _OF_NGINX, split.server_us),
+            Target("P1", "CPU per request ÷ uvicorn echo", product.server_us, "µs", _OF_ECHO, echo.server_us),
             Target("P1", "CPU per request ÷ the seed as coded", again.server_us, "µs", 1 / 45, seed.server_us),
             *(
                 Target("P1", f"heads that repeat: CPU ÷ {name}", repeated[0].server_us, "µs", bound, peer.server_us)
-                for name, bound, peer in (("nginx A/B", 1.4, repeated[1]), ("uvicorn echo", 0.9, repeated[2]))
+                for name, bound, peer in (
+                    ("nginx A/B", _OF_NGINX, repeated[1]),
+                    ("uvicorn echo", _OF_ECHO, repeated[2]),
+                )
             ),
         ],
         checks=ledger.checks([*differing, seed, again, *repeated]),
