@@ -194,7 +194,7 @@ test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY
 	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
 
 .PHONY: bench
-bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
+bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (25 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 .PHONY: profile
