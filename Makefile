@@ -194,12 +194,12 @@ test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY
 	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
 
 .PHONY: bench
-bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
+bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (25 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 .PHONY: profile
-profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes the picture of docs/explanation/performance.md
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile
+profile: $(VENV)/.dev ## Where each microsecond of a predict call goes, by stage and by function; writes the picture of performance.md (PROFILE=--look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile $(PROFILE)
 
 .PHONY: bench-unary
 bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)
