@@ -36,9 +36,9 @@ def named(world: World) -> str:
     return f"{world.name} {world.requests_per_minute:g}/min"
 
 
-def today(world: World) -> Traffic:
+def today(world: World, seed: int = 99) -> Traffic:
     """Return what the product knows of a world: an hour of windows, and the entities of the newest calls of a day."""
-    traffic = WorldTraffic(world, seed=99)
+    traffic = WorldTraffic(world, seed)
     calls = np.bincount(traffic.drawn_entities(int(min(200_000, 1_440 * world.requests_per_minute))))
     windows = traffic.windows(0, 60 * PER_MINUTE, 0.0)
     entities = sum(window.entities for window in windows)
@@ -103,3 +103,24 @@ def test_a_ladder_that_is_said_not_to_end_does_not(world):
         outcome = roll_out(world, seed, minutes=480, look_seconds=1_800.0)
 
         assert (outcome.step, outcome.finished) == (1, False)
+
+
+@pytest.mark.parametrize("volume", [333, 3_000])
+@pytest.mark.parametrize(
+    "world",
+    [TENANTS, World("300 tenants with their own error level", zipf=0.8, entities=300, own_errors=1.0, error_rate=0.01)],
+    ids=lambda world: world.name,
+)
+def test_rollouts_among_three_hundred_tenants_end_or_were_warned_of_before_their_start(world, volume):
+    one = replace(world, requests_per_minute=volume)
+    seeds = range(300 if IS_FULL else 5)
+
+    forecasts = {seed: forecast(DEFAULT, today(one, seed), NEEDS) for seed in seeds}
+    unwarned = [seed for seed, expected in forecasts.items() if not expected.warnings]
+    ended = sum(run(one, DEFAULT, forecasts[seed], seed).finished for seed in unwarned)
+
+    sys.stdout.write(
+        f"\n{world.name}, {volume}/min (bar 95 %): {len(seeds) - len(unwarned)} of {len(seeds)} were warned of, "
+        f"{ended} of the {len(unwarned)} others ended"
+    )
+    assert len(seeds) - len(unwarned) + ended >= 0.95 * len(seeds)

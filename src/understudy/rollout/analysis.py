@@ -11,7 +11,7 @@ from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, judge_after_promotion, past_of
+from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, Watch, judge_watch, past_of, watch_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.reference_rule import evaluate_reference_rule
 from understudy.core.canary.scores.constant_scores import LiveScores
@@ -35,6 +35,8 @@ class Analysis(NamedTuple):
 
     decision: Decision | None = None
     after_promotion: Decision | None = None
+    watch: Watch | None = None
+    """What that one rests on."""
     requests: int = 0
     """Of the challenger in the current step."""
     strata: Strata | None = None
@@ -62,7 +64,7 @@ def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcomes: 
     """Return what all windows of a rollout say."""
     strata = stratify(windows, view.record.id)
     decision = analyse(view, windows, view.read_at, outcomes)
-    return Analysis(decision, None, _requests(view, strata), strata, outcomes)
+    return Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes)
 
 
 def analysis_of_strata(
@@ -89,14 +91,17 @@ def analysis_of_strata(
         are_shared_errors_told=told,
     )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    found = Analysis(decision, None, _requests(view, strata), strata, outcomes, are_shared_errors_told=told)
-    return found._replace(is_worse=is_worse, entities=entities, slices=slices, drift=tuple(drift))
+    found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes)
+    found = found._replace(is_worse=is_worse, are_shared_errors_told=told)
+    return found._replace(entities=entities, slices=slices, drift=tuple(drift))
 
 
 def analysis_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Analysis:
     """Return what the windows since a promotion say; see :func:`read_after_promotion`."""
-    after = analyse_after_promotion(view, windows)
-    return Analysis(None, after, _requests(view, stratify(windows, view.record.id)))
+    watch = _watch_of(view, windows)
+    after = None if watch is None else judge_watch(watch, view.read_at)
+    requests = _requests(view, stratify(windows, view.record.id))
+    return Analysis(after_promotion=after, watch=watch, requests=requests)
 
 
 def glance(view: RolloutView, windows: Sequence[Window]) -> bool:
@@ -141,9 +146,14 @@ def analyse_after_promotion(view: RolloutView, windows: Sequence[Window]) -> Dec
         view: The rollout, after its promotion.
         windows: What :func:`read_after_promotion` returns.
     """
+    watch = _watch_of(view, windows)
+    return None if watch is None else judge_watch(watch, view.read_at)
+
+
+def _watch_of(view: RolloutView, windows: Sequence[Window]) -> Watch | None:
     record, stage = view.record, stage_of(view)
     past = past_of(windows, stage, record.champion_id)
-    return judge_after_promotion(past, windows, stage, record.challenger_id, view.read_at)
+    return watch_of(past, windows, stage, record.challenger_id, view.read_at)
 
 
 def policy_of(view: RolloutView) -> CanaryPolicy:

@@ -36,7 +36,7 @@ from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
 from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors
 from understudy.rollout.verdicts.slice_verdict import named_slices, stored_slices
-from understudy.rollout.verdicts.verdict_event import ACTOR, judged_event, stored_strata
+from understudy.rollout.verdicts.verdict_event import ACTOR, judged_event, stored_strata, watch_event
 from understudy.rollout.warm_up.score_comparison import ScoreComparison, Through
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
 from understudy.rollout.warm_up.warm_up_verdict import (
@@ -261,23 +261,9 @@ class RolloutExecutor:
 
     async def _apply(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
         decision = seen.decision or seen.after_promotion
-        event = NewRolloutEvent(ACTOR)
-        holds_scores = False
         named, slices = named_keys(decision, transition.state), named_slices(decision, transition.state)
         tells = are_told_now(decision, transition.state)
-        if seen.warmed_up is not None:
-            event = seen.warmed_up.event(ACTOR, view.record.state, transition.state)
-            holds_scores = seen.warmed_up.holds(view.record.state, transition.state)
-        elif seen.constant_scores is not None and is_held_by_warm_up(view.record.state, transition.state):
-            event, holds_scores = constant_event(ACTOR, seen.constant_scores), True
-        elif seen.moved_scores is not None and is_held_by_warm_up(view.record.state, transition.state):
-            event, holds_scores = await moved_event(ACTOR, seen.moved_scores), True
-        elif seen.decision is not None and seen.strata is not None:
-            stored = await stored_strata(seen.strata)
-            stored |= stored_entities(seen.entities, named) | stored_slices(seen.slices, slices)
-            stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
-            stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
-            event = judged_event(view, seen.decision, stored, seen.outcomes)
+        event, holds_scores = await _event_of(view, transition, seen)
         alerts = alert_events(transition.actions, view, self._environment, decision, seen.drift)
         if not await self._store.apply(view, transition, event, alerts, epoch=epoch):
             _log.info("rollout.moved_meanwhile", rollout_id=view.record.id)
@@ -311,6 +297,29 @@ def _kept_apart(rollout_id: int, failures: list[Exception]) -> Iterator[None]:
         said = f"{type(problem).__name__}: {problem}"
         _log.warning("rollout.not_looked_at", rollout_id=rollout_id, problem=said)
         failures.append(problem)
+
+
+async def _event_of(view: RolloutView, transition: Transition, seen: Analysis) -> tuple[NewRolloutEvent, bool]:
+    """Return the event of a transition, with its verdict and what that rests on, and whether scores hold it."""
+    before, after = view.record.state, transition.state
+    if seen.warmed_up is not None:
+        return seen.warmed_up.event(ACTOR, before, after), seen.warmed_up.holds(before, after)
+    if seen.constant_scores is not None and is_held_by_warm_up(before, after):
+        return constant_event(ACTOR, seen.constant_scores), True
+    if seen.moved_scores is not None and is_held_by_warm_up(before, after):
+        return await moved_event(ACTOR, seen.moved_scores), True
+    if seen.decision is not None and seen.strata is not None:
+        stored = await stored_strata(seen.strata)
+        stored |= stored_entities(seen.entities, named_keys(seen.decision, after))
+        stored |= stored_slices(seen.slices, named_slices(seen.decision, after))
+        tells = are_told_now(seen.decision, after)
+        stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
+        stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
+        return judged_event(view, seen.decision, stored, seen.outcomes), False
+    watched = seen.after_promotion
+    if watched is not None and seen.watch is not None and watched.verdict is Verdict.ROLL_BACK:
+        return await watch_event(view, watched, seen.watch), False  # the only one of its verdicts that is acted on
+    return NewRolloutEvent(ACTOR), False
 
 
 def _observation(view: RolloutView, seen: Analysis) -> Observation:

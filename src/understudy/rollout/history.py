@@ -26,6 +26,7 @@ from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
 from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
+from understudy.rollout.verdicts.verdict_event import is_after_promotion
 
 
 class RolloutHistory(NamedTuple):
@@ -110,10 +111,10 @@ def end_of(view: RolloutView, events: Sequence[RolloutEventRecord]) -> float:
 
 
 def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] | None:
-    """Return when the last verdict that can be read was made, and the strata that it rested on."""
+    """Return when the last verdict on both versions side by side that can be read was made, and what it rested on."""
     for event in reversed(events):
         moment = _looked_at(event)
-        if moment is not None and "strata" in event.inputs:
+        if moment is not None and "strata" in event.inputs and not is_after_promotion(event.inputs):
             with suppress(ValueError):  # damaged, which the replay of that verdict says
                 return moment, strata_from_text(event.inputs["strata"])
     return None

@@ -32,6 +32,7 @@ from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of
 from understudy.rollout.verdicts.replay import read_evidence
 from understudy.rollout.verdicts.stored_outcomes import outcomes_of
+from understudy.rollout.verdicts.verdict_event import is_after_promotion
 from understudy.rollout.window_cache import WindowCache
 
 LAST_DECISIONS = 30
@@ -194,22 +195,34 @@ class StatusReader:
 
 def evidence_of(status: RolloutStatus) -> Sequence[Evidence]:
     """Return the checks of a rollout at this moment, or of the verdict that ended it."""
-    if status.decision is not None and status.view.record.state.promoted_at is None:
-        return status.decision.evidence
+    rows: Sequence[Evidence] = []
     if status.decision is not None:
-        # Nothing is split any more, and before its first calls nothing is known of the new champion.
-        rows = [row for row in status.decision.evidence if row.check is not SAMPLE_RATIO]
-        return rows if any(row.challenger is not None for row in rows) else []
-    last = next((event for event in reversed(status.events) if event.evidence), None)
-    try:
-        return [] if last is None else read_evidence(last)
-    except ValueError:  # damaged, which judging it again reports
-        return []
+        rows = status.decision.evidence
+    elif (last := _last_with_evidence(status)) is not None:
+        with suppress(ValueError):  # damaged, which judging it again reports
+            rows = read_evidence(last)
+    if not is_beside_the_past(status):
+        return rows
+    # Nothing is split any more, and before its first calls nothing is known of the new champion.
+    rows = [row for row in rows if row.check is not SAMPLE_RATIO]
+    return rows if any(row.challenger is not None for row in rows) else []
+
+
+def is_beside_the_past(status: RolloutStatus) -> bool:
+    """Whether the checks of :func:`evidence_of` compare a new champion with what the one before it did."""
+    if status.decision is not None:
+        return status.view.record.state.promoted_at is not None
+    last = _last_with_evidence(status)
+    return last is not None and is_after_promotion(last.inputs)
+
+
+def _last_with_evidence(status: RolloutStatus) -> RolloutEventRecord | None:
+    return next((event for event in reversed(status.events) if event.evidence), None)
 
 
 def held_outcomes_of(status: RolloutStatus) -> Sequence[HeldOutcome]:
     """Return the outcomes that hold the step at this moment, or of the verdict that ended the rollout."""
-    outcomes, last = status.outcomes, next((event for event in reversed(status.events) if event.evidence), None)
+    outcomes, last = status.outcomes, _last_with_evidence(status)
     if status.decision is None and last is not None:
         with suppress(TypeError):  # damaged, which judging it again reports
             outcomes = outcomes_of(last.inputs)

@@ -45,6 +45,14 @@ class Past(NamedTuple):
     """Whether slow answers were counted in a window, and by the rollout's threshold; shape (windows,)."""
 
 
+class Watch(NamedTuple):
+    """All that a verdict about a new champion rests on, but for the moment of the verdict."""
+
+    strata: Strata
+    """The new champion's windows as the challenger's, each beside one of the old champion's."""
+    stage: Stage
+
+
 def past_of(windows: Sequence[Window], stage: Stage, champion_id: int) -> Past:
     """Return what is known of the champion that was replaced.
 
@@ -74,6 +82,15 @@ def judge_after_promotion(
 ) -> Decision | None:
     """Return what the old champion's past says about the new champion; ``None`` when there is no such past.
 
+    As :func:`watch_of`, whose result is judged.
+    """
+    watch = watch_of(past, windows, stage, challenger_id, now)
+    return None if watch is None else judge_watch(watch, now)
+
+
+def watch_of(past: Past, windows: Sequence[Window], stage: Stage, challenger_id: int, now: float) -> Watch | None:
+    """Lay the new champion's windows beside the old one's past; ``None`` when there is no such past.
+
     Args:
         past: Of the old champion.
         windows: Of the rollout since the promotion; those of other versions are left out.
@@ -91,10 +108,14 @@ def judge_after_promotion(
         and window.key.role is not Role.SHADOW
         and window.key.start >= promoted_at
     ]
-    side_by_side = _beside(past, stratify(own, stage.rollout_id), now)
+    strata = _beside(past, stratify(own, stage.rollout_id), now)
     # Later rounds add to windows that were judged before: nothing begins anew in them, and nine are no two minutes.
-    own_stage = replace(stage, starts=(promoted_at,), weights_percent={}, rules=Rules.STEPS)
-    return judge(side_by_side, LIMITS, own_stage, now)
+    return Watch(strata, replace(stage, starts=(promoted_at,), weights_percent={}, rules=Rules.STEPS))
+
+
+def judge_watch(watch: Watch, now: float) -> Decision:
+    """Return the verdict about a new champion at a moment, in seconds since the epoch."""
+    return judge(watch.strata, LIMITS, watch.stage, now)
 
 
 def _under(window: Window, stage: Stage, role: Role) -> Window:

@@ -3,11 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
+from typing import Any
 
 import structlog
 
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.post_promotion import LIMITS, Watch
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
 from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutView
@@ -15,6 +18,9 @@ from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 
 _log = structlog.get_logger(__name__)
+
+_AFTER_PROMOTION = "after_promotion"
+"""Where inputs say that their windows are a new champion's beside what the one before it did earlier."""
 
 ACTOR = "monitor"
 """Who acts in events that no operator asked for."""
@@ -46,16 +52,24 @@ def judged_event(
 ) -> NewRolloutEvent:
     """Return the event of a decision with ``stored``, everything that it takes to make it again."""
     policy = policy_of(view)
-    return NewRolloutEvent(
-        ACTOR,
-        decision.verdict,
-        [row.to_json() for row in decision.evidence],
-        {
-            "now": view.read_at,
-            "stage": asdict(stage_of(view)),
-            **stored,
-            **stored_outcomes(policy, outcomes),
-            "decision": decision.sentence,
-        },
-        policy.to_json(),
-    )
+    stored = {**stored, **stored_outcomes(policy, outcomes)}
+    return _event(view.read_at, stage_of(view), decision, stored, policy)
+
+
+async def watch_event(view: RolloutView, decision: Decision, watch: Watch) -> NewRolloutEvent:
+    """Return the event of a verdict about a new champion, with all that it takes to make it again."""
+    stored = {_AFTER_PROMOTION: True, **await stored_strata(watch.strata)}
+    return _event(view.read_at, watch.stage, decision, stored, LIMITS)
+
+
+def is_after_promotion(inputs: Mapping[str, Any]) -> bool:
+    """Whether a stored verdict is about a new champion, whose windows are not beside others of the same seconds."""
+    return inputs.get(_AFTER_PROMOTION) is True
+
+
+def _event(
+    now: float, stage: Stage, decision: Decision, stored: Mapping[str, object], policy: CanaryPolicy
+) -> NewRolloutEvent:
+    rows = [row.to_json() for row in decision.evidence]
+    inputs = {"now": now, "stage": asdict(stage), **stored, "decision": decision.sentence}
+    return NewRolloutEvent(ACTOR, decision.verdict, rows, inputs, policy.to_json())

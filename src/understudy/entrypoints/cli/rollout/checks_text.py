@@ -10,9 +10,9 @@ from understudy.core.canary.decision import Evidence
 from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import DecisionAt, rows_of
-from understudy.core.rollout.state import RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.texts.event_text import check_evidence_words, check_state_words
+from understudy.rollout.status import RolloutStatus, is_beside_the_past
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _DASH = "-"
@@ -53,10 +53,11 @@ def checks_table(
     return a_table(columns, cells, width)
 
 
-def side_titles(state: RolloutState) -> tuple[str, str]:
+def side_titles(status: RolloutStatus) -> tuple[str, str]:
     """Return the titles of the checks' two sides: the roles, or after the promotion the old and the new champion."""
-    if state.promoted_at is None or state.phase.is_final:
+    if not is_beside_the_past(status):
         return "champion", "challenger"
+    state = status.view.record.state
     return f"{state.champion} before", f"{state.challenger} now"
 
 

@@ -54,7 +54,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory) -> str:
     title = f"{state.model_name}: {state.champion} → {state.challenger} · {state.phase}"
     parts = []
     if rows := evidence_of(status):
-        parts.append(_checks(rows, state))
+        parts.append(_checks(rows, side_titles(status)))
     if outcomes := held_outcomes_of(status):
         parts.append(_held_outcomes(outcomes))
     if history.slices:
@@ -104,9 +104,8 @@ def _reservations(history: RolloutHistory, state: RolloutState) -> list[str]:
     return [f"There are no pictures of the checks: {why}."]
 
 
-def _checks(rows: Sequence[Evidence], state: RolloutState) -> str:
-    champion, challenger = side_titles(state)
-    head = ["check", "verdict", champion, challenger, "change (95 %)", "limit", "evidence"]
+def _checks(rows: Sequence[Evidence], sides: tuple[str, str]) -> str:
+    head = ["check", "verdict", *sides, "change (95 %)", "limit", "evidence"]
     cells = []
     for row in rows:
         name, *figures = check_cells(row)

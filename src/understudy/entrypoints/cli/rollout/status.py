@@ -59,7 +59,7 @@ def status_view(
     if split := [*split_lines(status, width), *left_out_lines(status)]:
         parts += ["", *split]
     if rows := evidence_of(status):
-        parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(state))]
+        parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(status))]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
     return [*parts, *(Text(line) for line in commands_of(status))]
 

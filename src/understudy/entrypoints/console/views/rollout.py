@@ -160,7 +160,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(_share(share) for share in shares_of(status)),
         tuple(line.plain.strip() for line in left_out_lines(status)),
         tuple(_steps(status)),
-        side_titles(state),
+        side_titles(status),
         tuple(_check(row) for row in rows),
         bool(rows) and status.decision is None,
         tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),

@@ -250,6 +250,21 @@ def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_wha
     assert text.endswith("→ to put 6 back at once: understudy rollback churn")
 
 
+def test_of_a_new_champion_that_went_back_it_shows_the_checks_beside_the_one_before_it():
+    back = replace(PROMOTED, phase=Phase.FAILED, reason="version 6 is champion again, version 7 got worse")
+    rows = [row.to_json() for row in DECISION.evidence]
+    told = an_event(6, 480, Phase.FAILED, back.reason, verdict=Verdict.ROLL_BACK, evidence=rows)
+    rolled_back, taken_back = (
+        screen(status_view(a_status(state, decision=None, decisions=(), events=(*EVENTS, event)), 80), 80)
+        for state, event in ((back, told._replace(inputs={"after_promotion": True})), (FAILED, told))
+    )
+
+    assert "6 before" in rolled_back
+    assert "sample ratio" not in rolled_back
+    assert "champion" in taken_back
+    assert "sample ratio" in taken_back
+
+
 GUARD = replace(STATE, kind=Kind.GUARD, step_starts=(BEGAN,), plan=RolloutPlan((Step(50, 0, 0), Step(100, 0, 0))))
 
 
