@@ -31,6 +31,7 @@ class CommandResult(NamedTuple):
             CommandKind.RESUME: phase in (Phase.PROGRESSING, Phase.PROMOTING),
             CommandKind.ABORT: phase is Phase.FAILED,
             CommandKind.PROMOTE: False,
+            CommandKind.APPROVE: self.view.record.state.approved_step is not None,
         }
         return not self.changed and not wanted[kind]
 

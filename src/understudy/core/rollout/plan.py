@@ -17,6 +17,7 @@ FAST_FACTOR = 90.0
 
 WHOLE_PERCENT = 100
 _EXPECTED = "expect_different_scores"
+_GATES, _APPROVAL = "gates", "approval"
 
 
 class Risk(StrEnum):
@@ -37,6 +38,26 @@ class Strategy(StrEnum):
     """Step by step; each step needs its dwell time, its requests and the analysis' word."""
     BLUE_GREEN = "blue_green"
     """At once, after the warm-up."""
+
+
+class GatePlace(StrEnum):
+    """Before what a rollout waits for an approval."""
+
+    BEFORE_START = "before_start"
+    """Its first share."""
+    BEFORE_STEP = "before_step"
+    """Each later step below 100 %."""
+    BEFORE_PROMOTION = "before_promotion"
+    """The step that makes the challenger the champion."""
+
+
+class Approver(StrEnum):
+    """Who may approve."""
+
+    ANYONE = "anyone"
+    """Every person who may command rollouts."""
+    ANOTHER = "another"
+    """Not the one who started the rollout."""
 
 
 class Grade(NamedTuple):
@@ -86,6 +107,8 @@ class RolloutPlan:
     """Times of the calendar in which it takes no step forward."""
     expect_different_scores: bool = False
     """Whether scores that differ from the champion's at the warm-up let it go on."""
+    gates: Mapping[GatePlace, Approver] = field(default_factory=dict)
+    """Where it waits for a person to approve the next step."""
 
 
 LADDER = (
@@ -194,8 +217,9 @@ def plan_to_json(plan: RolloutPlan) -> dict[str, Any]:
     document |= {"steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
     later: dict[str, Any] = {"freezes": [window.text for window in plan.freezes]} if plan.freezes else {}
     later |= {_EXPECTED: True} if plan.expect_different_scores else {}
+    later |= {_GATES: {place.value: {_APPROVAL: who.value} for place, who in plan.gates.items()}} if plan.gates else {}
     # A release before these fields refuses a plan that names them, so it is shown none that says nothing.
-    return {name: value for name, value in document.items() if name not in ("freezes", _EXPECTED)} | later
+    return {name: value for name, value in document.items() if name not in ("freezes", _EXPECTED, _GATES)} | later
 
 
 def usual_step(weight_percent: int, strategy: Strategy) -> Step:

@@ -4,7 +4,8 @@ As JSON; everything may be left out, and a step may be only its weight::
 
     {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
      "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null,
-     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false}
+     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false,
+     "gates": {"before_promotion": {"approval": "another"}}}
 
 As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
 """
@@ -20,6 +21,8 @@ from understudy.core.rollout.plan import (
     NAMED_PLANS,
     USUAL_STEPS,
     WHOLE_PERCENT,
+    Approver,
+    GatePlace,
     RolloutPlan,
     Step,
     Strategy,
@@ -104,6 +107,7 @@ class _Reader:
             salt=self._text(document, "salt", None),
             freezes=self._freezes(document.get("freezes", ())),
             expect_different_scores=self._yes_or_no(document, "expect_different_scores"),
+            gates=self._gates(document.get("gates", {})),
         )
 
     def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
@@ -206,6 +210,26 @@ class _Reader:
         if read and not unfrozen_seconds(read, *_TWO_WEEKS):
             self._refuse("/freezes", "expected windows that leave a time for steps")
         return tuple(read)
+
+    def _gates(self, value: Any) -> Mapping[GatePlace, Approver]:
+        if not isinstance(value, Mapping):
+            self._refuse("/gates", "expected an object")
+            return {}
+        self._known(value, "/gates", list(GatePlace))
+        found: dict[GatePlace, Approver] = {}
+        for place in GatePlace:
+            gate = value.get(place)
+            if gate is None:
+                continue
+            pointer = f"/gates/{place}"
+            who = gate.get("approval") if isinstance(gate, Mapping) else None
+            if isinstance(gate, Mapping):
+                self._known(gate, pointer, ["approval"])
+            if who not in list(Approver):
+                self._refuse(pointer, f'expected {{"approval": "{Approver.ANYONE}"}}, or "{Approver.ANOTHER}"')
+                continue
+            found[place] = Approver(who)
+        return found
 
     def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
         for name in document:

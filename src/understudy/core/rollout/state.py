@@ -69,6 +69,8 @@ class WaitingFor(StrEnum):
     """The traffic is not split as the policy says, so that nothing can be compared."""
     WARM_UP = "warm_up"
     """The challenger does not answer the warm-up, or not with scores as expected."""
+    APPROVAL = "approval"
+    """The plan asks for a person's approval of the next step."""
 
 
 WAITING_ALERTS = {
@@ -76,6 +78,7 @@ WAITING_ALERTS = {
     WaitingFor.TIME: AlertKind.ROLLOUT_STALLED,
     WaitingFor.SPLIT: AlertKind.SAMPLE_RATIO_MISMATCH,
     WaitingFor.WARM_UP: AlertKind.ROLLOUT_NEEDS_HUMAN,
+    WaitingFor.APPROVAL: AlertKind.ROLLOUT_NEEDS_HUMAN,
 }
 """None for a pause: the operator who gave it knows of it."""
 
@@ -88,6 +91,8 @@ class CommandKind(StrEnum):
     PROMOTE = "promote"
     """Go one step on without waiting for its time and its proof; at the last step that makes it the champion."""
     ABORT = "abort"
+    APPROVE = "approve"
+    """Open the gate before the next step, which still needs its time and its proof."""
 
 
 class Command(NamedTuple):
@@ -169,6 +174,8 @@ class RolloutState:
     split_from: float = 0.0
     """From when on the split of the traffic is judged: when an operator last resumed the rollout despite it."""
     kind: Kind = Kind.ROLLOUT
+    approved_step: int | None = None
+    """Index of the step that a person has approved, until it is entered."""
 
     @property
     def has_failed_guard(self) -> bool:
@@ -266,6 +273,8 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
         "reason": state.reason,
         "promoted_at": state.promoted_at,
         "split_from": state.split_from,
+        # A release before gates cannot read it, so it is shown none where there is none.
+        **({} if state.approved_step is None else {"approved_step": state.approved_step}),
     }
 
 

@@ -17,8 +17,9 @@ from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout import guard
-from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.actions import Alert, PolicySeen, RetireOld, SetWeight, WarmUp
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
+from understudy.core.rollout.gates import closed_gate, next_words
 from understudy.core.rollout.plan import Strategy
 from understudy.core.rollout.policy_conflict import are_roles_ours, at_seen_generation, conflict_words, is_new_conflict
 from understudy.core.rollout.proxy_warm_up import through_words
@@ -149,6 +150,23 @@ def _paused(state: RolloutState, observation: Observation) -> Transition | None:
     return waiting(state, WaitingFor.PAUSE, f"paused {_by(observation)}")
 
 
+def _approved(state: RolloutState, observation: Observation) -> Transition | None:
+    """Open the gate before the next step; who may, the database knows, which signs the command."""
+    command, seen = observation.command, observation.policy
+    if command is None or command.kind is not CommandKind.APPROVE or seen is None:
+        return None
+    if not closed_gate(state):
+        return Transition(state, (), "no gate before the next step waits for an approval")
+    event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
+    approved = replace(state, approved_step=len(state.step_starts))
+    if state.waiting_for is not WaitingFor.APPROVAL:
+        return Transition(approved, (), f"{event}, ahead of its proof")
+    gone_on = replace(
+        approved, phase=Phase.PROGRESSING, waiting_for=None, reason="", limit_from=observation.now, policy=seen
+    )
+    return Transition(gone_on, resolved(state), event)
+
+
 def _resumed(state: RolloutState, observation: Observation) -> Transition | None:
     command, seen = observation.command, observation.policy
     if command is None or command.kind is not CommandKind.RESUME or state.phase is not Phase.WAITING or seen is None:
@@ -156,6 +174,8 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     if not are_roles_ours(state, seen):
         why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
+    if state.waiting_for is WaitingFor.APPROVAL:
+        return Transition(state, (), f"{closed_gate(state)}; to resume is no approval")
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
     event = f"goes on {_by(observation)}" + (
         "; different scores are expected" if command.expects_different_scores else ""
@@ -178,6 +198,9 @@ def _promoted_by_hand(state: RolloutState, observation: Observation) -> Transiti
         return None
     if not state.step_starts or state.next_step is None:
         return None
+    gate = closed_gate(state)
+    if gate:
+        return Transition(state, (), f"{gate}; to promote is no approval")
     return entered(state, seen, observation.now, f"promoted {_by(observation)}")
 
 
@@ -201,7 +224,7 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     if result is not None and result.passed:
         way = f" {through_words(len(result.proxies))}" if result.proxies else ""
         why = "; ".join(filter(None, [f"the warm-up passed{way}", result.scores]))
-        return entered(state, seen, observation.now, why)
+        return _through_the_gate(state, seen, observation.now, why)
     said = f": {result.detail}" if result is not None and result.detail else ""
     # Without a result one more is asked for first, so that the reason says what failed.
     limit_seconds = WARM_UP_SECONDS if result is not None else WARM_UP_SECONDS + UNKNOWN_SECONDS
@@ -255,7 +278,13 @@ def _advanced(state: RolloutState, observation: Observation) -> Transition | Non
     if seen is None or _missing(state, observation):
         return None
     why = observation.decision.reason if observation.decision is not None else "its time is over"
-    return entered(state, seen, observation.now, why)
+    return _through_the_gate(state, seen, observation.now, why)
+
+
+def _through_the_gate(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
+    """Enter the next step, or wait before it for a person."""
+    gate = closed_gate(state)
+    return waiting(state, WaitingFor.APPROVAL, f"{gate}: {why}") if gate else entered(state, seen, now, why)
 
 
 def _out_of_time(state: RolloutState, observation: Observation) -> Transition | None:
@@ -318,6 +347,7 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _repeated,
     _conflicting,
     _paused,
+    _approved,
     _resumed,
     _promoted_by_hand,
     _stays_waiting,

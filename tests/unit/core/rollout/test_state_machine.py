@@ -24,7 +24,7 @@ from understudy.core.rollout.actions import (
     WarmUp,
 )
 from understudy.core.rollout.freeze import read_freeze
-from understudy.core.rollout.plan import LADDER, NAMED_PLANS, RolloutPlan, Step, Strategy
+from understudy.core.rollout.plan import LADDER, NAMED_PLANS, Approver, GatePlace, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
     CommandKind,
@@ -46,6 +46,7 @@ PLAN = RolloutPlan(
     maximum_seconds=1_000,
     keep_warm_seconds=600,
 )
+GATED = replace(PLAN, gates=dict.fromkeys(GatePlace, Approver.ANYONE))
 POLICY_ACTIONS = (SetWeight, Promote, RollBack)
 PASSED = WarmUpResult(passed=True)
 FINE = Decision(Verdict.ADVANCE, "nothing got worse")
@@ -785,6 +786,106 @@ def test_the_old_champion_put_back_by_hand_ends_a_promotion():
     assert world.retired == []
 
 
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+APPROVE = Command(CommandKind.APPROVE, "kim", "looked at the charts")
+
+
+def at_the_gate() -> World:
+    """Return a rollout at 10 % that has all that the next step needs but the approval."""
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=GATED)
+    world.tick(200, decision=FINE)
+    assert world.state.waiting_for is WaitingFor.APPROVAL
+    return world
+
+
+def test_a_rollout_with_gates_waits_before_each_step_for_a_person_and_takes_it_at_the_tick_after():
+    world = World(GATED)
+    seen = []
+
+    while not world.state.phase.is_final:
+        waited = world.tick(400, decision=FINE)
+        seen += kinds_of(waited, AlertAction.TRIGGER)
+        if world.state.waiting_for is WaitingFor.APPROVAL:
+            assert policy_actions(waited) == []
+            approved = world.tick(60, command=APPROVE)
+            assert policy_actions(approved) == []
+            assert kinds_of(approved, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+            world.tick(1, decision=FINE)
+
+    assert seen == [AlertKind.ROLLOUT_NEEDS_HUMAN] * len(GATED.steps)
+    assert [type(action) for action in world.applied] == [SetWeight, SetWeight, SetWeight, Promote]
+    assert world.state.phase is Phase.SUCCEEDED
+
+
+def test_what_waits_at_a_gate_says_for_what_and_for_whom_with_its_proof():
+    world = at_the_gate()
+
+    assert world.state.reason == "version 2 goes from 10 to 50 % once a person approves it: nothing got worse"
+    assert world.tick(10**6, decision=FINE).actions == ()
+
+
+def test_a_version_that_gets_worse_at_a_gate_is_rolled_back_also_once_it_was_approved():
+    waits, approved = at_the_gate(), at_the_gate()
+    approved.tick(60, command=APPROVE)
+
+    for world in (waits, approved):
+        assert [type(action) for action in policy_actions(world.tick(5, decision=BAD))] == [RollBack]
+
+
+def test_an_approved_step_still_needs_its_proof():
+    world = at_the_gate()
+    world.tick(60, command=APPROVE)
+
+    held = world.tick(5, decision=EARLY)
+    taken = world.tick(5, decision=FINE)
+
+    assert (held.state.phase, policy_actions(held)) == (Phase.PROGRESSING, [])
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+
+
+@pytest.mark.parametrize("kind", [CommandKind.RESUME, CommandKind.PROMOTE])
+def test_no_other_command_opens_a_gate(kind):
+    world = at_the_gate()
+
+    refused = world.tick(60, command=Command(kind, "dana"))
+
+    assert (refused.state.waiting_for, refused.actions) == (WaitingFor.APPROVAL, ())
+    assert refused.event.endswith(f"to {kind} is no approval")
+
+
+def test_an_approval_ahead_of_the_proof_lets_two_people_promote_without_it():
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=GATED)
+
+    ahead = world.tick(5, command=APPROVE, decision=EARLY)
+    taken = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
+    again = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
+
+    assert ahead.event == "version 2 goes from 10 to 50 %: approved by kim: looked at the charts, ahead of its proof"
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+    assert policy_actions(again) == []
+
+
+def test_an_approval_that_no_gate_waits_for_changes_nothing():
+    world = on_the_way(10)
+
+    said = world.tick(5, command=APPROVE, decision=EARLY)
+
+    assert (said.state.approved_step, said.actions) == (None, ())
+    assert said.event == "no gate before the next step waits for an approval"
+
+
+def test_an_abort_at_a_gate_takes_the_challenger_back():
+    world = at_the_gate()
+
+    ended = world.tick(5, command=Command(CommandKind.ABORT, "dana"))
+
+    assert [type(action) for action in policy_actions(ended)] == [RollBack]
+    assert kinds_of(ended, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 COMMANDS = [Command(kind, "dana") for kind in CommandKind]
@@ -822,7 +923,7 @@ def a_tick(number: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 histories = st.lists(st.integers(0, prod(map(len, CHOICES.values())) - 1).map(a_tick), max_size=25)
-worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"]])
+worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"], GATED])
 
 
 def lived(plan: RolloutPlan, history: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> list[tuple[Any, ...]]:
@@ -874,6 +975,14 @@ def test_without_a_persons_word_each_step_has_its_time_its_requests_and_its_verd
         assert seen.decision is not None
         assert seen.decision.verdict is Verdict.ADVANCE
         assert seen.proxies_on_generation == seen.proxies > 0
+
+
+@given(histories)
+def test_no_gate_is_passed_without_an_approval_of_that_step(history):
+    for state, _, _, (after, _, _) in lived(GATED, history):
+        if len(after.step_starts) > len(state.step_starts):
+            assert state.approved_step == len(state.step_starts)
+            assert after.approved_step is None
 
 
 @given(worlds, histories)

@@ -344,6 +344,13 @@ def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_jso
 
 
 @app.command()
+def approve(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Approve the next step, where the plan asks a person; it still needs its time and its proof."""
+    confirm_traffic_move(model, f"This lets the rollout of {model} take its next step", yes=yes)
+    _command(model, CommandKind.APPROVE, reason, as_json=as_json)
+
+
+@app.command()
 def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a rollout with weight 0 and the old champion."""
     confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)

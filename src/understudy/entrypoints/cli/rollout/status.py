@@ -299,6 +299,13 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
             f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
+    if state.waiting_for is WaitingFor.APPROVAL:
+        shown = f"understudy rollout show {model} --html rollout.html"
+        return [
+            f'→ to approve it: understudy rollout approve {model} --reason "…"',
+            f"→ its checks with charts, for who approves: {shown}",
+            f"→ to take it back: {abort}",
+        ]
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
         WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",

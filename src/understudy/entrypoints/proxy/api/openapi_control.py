@@ -107,6 +107,7 @@ CONTROL: dict[str, dict[str, Any]] = {
     CommandKind.RESUME: _command(CommandKind.RESUME, "Resume a waiting rollout"),
     CommandKind.PROMOTE: _command(CommandKind.PROMOTE, "Take the next step now, without waiting for its evidence"),
     CommandKind.ABORT: _command(CommandKind.ABORT, "End a rollout with weight 0 and the old champion"),
+    CommandKind.APPROVE: _command(CommandKind.APPROVE, "Approve the next step, where the plan asks a person"),
     "roll_back": _call(
         "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
     ),
