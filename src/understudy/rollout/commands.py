@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from understudy.core.rollout.actions import WarmUp
+from understudy.core.rollout.actions import Beside
 from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Command, CommandKind, Observation, Phase, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
@@ -77,8 +77,8 @@ async def apply_command(
             raise GenerationMoved(f"rollout {rollout_id} has moved on since the command was asked for")
         observation = _observation(view, command)
         transition = next_step(view.record.state, observation)
-        # Only the monitor makes a warm-up, whatever the command.
-        acts = any(not isinstance(action, WarmUp) for action in transition.actions)
+        # Only the monitor makes a warm-up or asks a gate, whatever the command.
+        acts = any(not isinstance(action, Beside) for action in transition.actions)
         if transition.state == at_seen_generation(view.record.state, view.policy) and not acts:
             return transition
         # A rollback that was decided and not carried out is what an abort asks for.

@@ -6,6 +6,7 @@ VIEWS = ("understudy_arms", "understudy_split", "understudy_status")
 FUNCTIONS = (
     "understudy_actor()",
     "understudy_add_agent_endpoint(bigint, text)",
+    "understudy_approve(text, text)",
     "understudy_archive_fingerprint(bigint)",
     "understudy_audit_values(jsonb)",
     "understudy_begin_archive_anew(bigint, text, bigint)",
@@ -190,6 +191,7 @@ TRIGGERS = (
     "rollout_guard on rollout",
     "rollout_guard_new on rollout",
     "rollout_no_truncate on rollout",
+    "rollout_notify_gate on rollout",
     "rollout_notify_phase on rollout",
     "rollout_notify_start on rollout",
     "rollout_sign on rollout",

@@ -5,11 +5,12 @@ As JSON; everything may be left out, and a step may be only its weight::
     {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
      "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null,
      "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false,
-     "gates": {"before_promotion": {"approval": "another"}}}
+     "gates": {"before_step": {"http": "quality"}, "before_promotion": {"approval": "another"}}}
 
 As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
@@ -22,6 +23,7 @@ from understudy.core.rollout.plan import (
     USUAL_STEPS,
     WHOLE_PERCENT,
     Approver,
+    Gate,
     GatePlace,
     RolloutPlan,
     Step,
@@ -39,6 +41,8 @@ MAX_WARM_SECONDS = 7 * 86_400.0
 _MAX_REQUESTS = 1_000_000_000
 _MAX_CHARACTERS = 255
 _MAX_DIGITS = 9
+_SERVICE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_GATE = 'expected {"approval": "anyone"} or "another", or {"http": "a name in UNDERSTUDY_GATES"}, or both'
 _TWO_WEEKS = (0.0, 14 * 86_400.0)
 """Any two weeks: what leaves no time in them leaves none in any, unless it names dates."""
 
@@ -211,25 +215,25 @@ class _Reader:
             self._refuse("/freezes", "expected windows that leave a time for steps")
         return tuple(read)
 
-    def _gates(self, value: Any) -> Mapping[GatePlace, Approver]:
+    def _gates(self, value: Any) -> Mapping[GatePlace, Gate]:
         if not isinstance(value, Mapping):
             self._refuse("/gates", "expected an object")
             return {}
         self._known(value, "/gates", list(GatePlace))
-        found: dict[GatePlace, Approver] = {}
-        for place in GatePlace:
-            gate = value.get(place)
-            if gate is None:
-                continue
-            pointer = f"/gates/{place}"
-            who = gate.get("approval") if isinstance(gate, Mapping) else None
-            if isinstance(gate, Mapping):
-                self._known(gate, pointer, ["approval"])
-            if who not in list(Approver):
-                self._refuse(pointer, f'expected {{"approval": "{Approver.ANYONE}"}}, or "{Approver.ANOTHER}"')
-                continue
-            found[place] = Approver(who)
-        return found
+        return {place: self._gate(f"/gates/{place}", value[place]) for place in GatePlace if place in value}
+
+    def _gate(self, pointer: str, value: Any) -> Gate:
+        if not isinstance(value, Mapping):
+            self._refuse(pointer, _GATE)
+            return Gate()
+        self._known(value, pointer, Gate._fields)
+        approval, http = value.get("approval"), value.get("http")
+        is_person = approval in tuple(Approver) if isinstance(approval, str) else approval is None
+        is_service = http is None or (isinstance(http, str) and _SERVICE.fullmatch(http) is not None)
+        if not (is_person and is_service) or (approval is None and http is None):
+            self._refuse(pointer, _GATE)
+            return Gate()
+        return Gate(None if approval is None else Approver(approval), http)
 
     def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
         for name in document:

@@ -17,7 +17,8 @@ from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout import guard
-from understudy.core.rollout.actions import Alert, PolicySeen, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.at_gate import answered, asks_again, asks_on, goes_on, is_open, to_gate
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
 from understudy.core.rollout.gates import closed_gate, next_words
 from understudy.core.rollout.plan import Strategy
@@ -159,12 +160,9 @@ def _approved(state: RolloutState, observation: Observation) -> Transition | Non
         return Transition(state, (), "no gate before the next step waits for an approval")
     event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
     approved = replace(state, approved_step=len(state.step_starts))
-    if state.waiting_for is not WaitingFor.APPROVAL:
+    if state.waiting_for not in (WaitingFor.APPROVAL, WaitingFor.GATE):
         return Transition(approved, (), f"{event}, ahead of its proof")
-    gone_on = replace(
-        approved, phase=Phase.PROGRESSING, waiting_for=None, reason="", limit_from=observation.now, policy=seen
-    )
-    return Transition(gone_on, resolved(state), event)
+    return goes_on(approved, seen, observation, event)
 
 
 def _resumed(state: RolloutState, observation: Observation) -> Transition | None:
@@ -174,8 +172,9 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     if not are_roles_ours(state, seen):
         why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
-    if state.waiting_for is WaitingFor.APPROVAL:
-        return Transition(state, (), f"{closed_gate(state)}; to resume is no approval")
+    if state.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE):
+        again = asks_again(state, seen, observation.now, _by(observation))
+        return again or Transition(state, (), f"{closed_gate(state)}; to resume is no approval")
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
     event = f"goes on {_by(observation)}" + (
         "; different scores are expected" if command.expects_different_scores else ""
@@ -224,7 +223,7 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     if result is not None and result.passed:
         way = f" {through_words(len(result.proxies))}" if result.proxies else ""
         why = "; ".join(filter(None, [f"the warm-up passed{way}", result.scores]))
-        return _through_the_gate(state, seen, observation.now, why)
+        return to_gate(state, seen, observation.now, why)
     said = f": {result.detail}" if result is not None and result.detail else ""
     # Without a result one more is asked for first, so that the reason says what failed.
     limit_seconds = WARM_UP_SECONDS if result is not None else WARM_UP_SECONDS + UNKNOWN_SECONDS
@@ -278,13 +277,7 @@ def _advanced(state: RolloutState, observation: Observation) -> Transition | Non
     if seen is None or _missing(state, observation):
         return None
     why = observation.decision.reason if observation.decision is not None else "its time is over"
-    return _through_the_gate(state, seen, observation.now, why)
-
-
-def _through_the_gate(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
-    """Enter the next step, or wait before it for a person."""
-    gate = closed_gate(state)
-    return waiting(state, WaitingFor.APPROVAL, f"{gate}: {why}") if gate else entered(state, seen, now, why)
+    return to_gate(state, seen, observation.now, why)
 
 
 def _out_of_time(state: RolloutState, observation: Observation) -> Transition | None:
@@ -350,6 +343,9 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _approved,
     _resumed,
     _promoted_by_hand,
+    is_open,
+    answered,
+    asks_on,
     _stays_waiting,
     _warming_up,
     _kept_warm,

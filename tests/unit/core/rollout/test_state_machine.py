@@ -15,6 +15,7 @@ from understudy.core.canary.entities.worst_entities import EntityCount, FailingE
 from understudy.core.canary.slices.failing_slices import FailingSlice, SliceCheck, SliceCount
 from understudy.core.rollout.actions import (
     Alert,
+    AskGate,
     PolicyAction,
     PolicySeen,
     Promote,
@@ -24,10 +25,12 @@ from understudy.core.rollout.actions import (
     WarmUp,
 )
 from understudy.core.rollout.freeze import read_freeze
-from understudy.core.rollout.plan import LADDER, NAMED_PLANS, Approver, GatePlace, RolloutPlan, Step, Strategy
+from understudy.core.rollout.plan import LADDER, NAMED_PLANS, Approver, Gate, GatePlace, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
     CommandKind,
+    GateAnswer,
+    GateRecord,
     Observation,
     Phase,
     Transition,
@@ -46,7 +49,8 @@ PLAN = RolloutPlan(
     maximum_seconds=1_000,
     keep_warm_seconds=600,
 )
-GATED = replace(PLAN, gates=dict.fromkeys(GatePlace, Approver.ANYONE))
+GATED = replace(PLAN, gates=dict.fromkeys(GatePlace, Gate(Approver.ANYONE)))
+SERVED = replace(PLAN, gates=dict.fromkeys(GatePlace, Gate(http="quality")))
 POLICY_ACTIONS = (SetWeight, Promote, RollBack)
 PASSED = WarmUpResult(passed=True)
 FINE = Decision(Verdict.ADVANCE, "nothing got worse")
@@ -886,6 +890,137 @@ def test_an_abort_at_a_gate_takes_the_challenger_back():
     assert kinds_of(ended, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
 
 
+# -- gates over HTTP ---------------------------------------------------------------------------------------------------
+
+PASSES, REFUSES, SILENT = GateAnswer(passes=True), GateAnswer(passes=False, detail="recall"), GateAnswer(None, "down")
+
+
+def at_the_service() -> World:
+    """Return a rollout at 10 % that has all that the next step needs, and waits for the service."""
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=SERVED)
+    world.tick(200, decision=FINE)
+    assert world.state.waiting_for is WaitingFor.GATE
+    return world
+
+
+def says(answer: GateAnswer) -> dict[str, Any]:
+    return {"gate_answers": {GatePlace.BEFORE_STEP: answer}, "decision": FINE}
+
+
+def test_a_service_is_asked_without_a_word_to_people_and_the_step_is_taken_at_the_tick_after_it_passes():
+    world = at_the_service()
+
+    asks = world.tick(1, decision=FINE)
+    passed = world.tick(1, **says(PASSES))
+    taken = world.tick(1, decision=FINE)
+
+    assert asks.actions == (AskGate(GatePlace.BEFORE_STEP, "quality"),)
+    assert kinds_of(asks, AlertAction.TRIGGER) == []
+    assert (policy_actions(passed), passed.event) == ([], "version 2 goes from 10 to 50 %: quality lets it pass")
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+    assert world.state.gate is None
+
+
+def test_a_service_that_passed_does_not_replace_the_proof():
+    world = at_the_service()
+    world.tick(1, **says(PASSES))
+
+    assert policy_actions(world.tick(1, decision=EARLY)) == []
+
+
+def test_a_refusal_is_told_asked_no_more_and_a_persons_to_decide():
+    world = at_the_service()
+
+    refused = world.tick(1, **says(REFUSES))
+    later = world.tick(10**5, **says(PASSES))
+
+    assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert refused.event == "quality refuses that version 2 goes from 10 to 50 %: recall"
+    assert (later.state.waiting_for, later.actions) == (WaitingFor.APPROVAL, ())
+
+
+def test_after_a_refusal_a_person_asks_again_with_a_new_question_or_approves_in_the_services_place():
+    again, instead = at_the_service(), at_the_service()
+    for world in (again, instead):
+        world.tick(1, **says(REFUSES))
+
+    resumed = again.tick(1, command=Command(CommandKind.RESUME, "dana"))
+    again.tick(1, decision=FINE)
+    asks = again.tick(1, decision=FINE)
+    instead.tick(1, command=APPROVE)
+    taken = instead.tick(1, decision=FINE)
+
+    assert resumed.state.gate == GateRecord(again.now - 2, asks=2)
+    assert asks.actions == (AskGate(GatePlace.BEFORE_STEP, "quality"),)
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+
+
+def test_a_service_that_does_not_answer_never_passes_and_a_person_is_told_once_while_it_is_asked_on():
+    world = at_the_service()
+
+    ticks = [world.tick(100, **says(SILENT)) for _ in range(50)]
+
+    assert [kinds_of(tick, AlertAction.TRIGGER) for tick in ticks].count([AlertKind.ROLLOUT_NEEDS_HUMAN]) == 1
+    assert all(AskGate(GatePlace.BEFORE_STEP, "quality") in tick.actions for tick in ticks)
+    assert world.state.reason.endswith("no answer of quality for 5 m: down")
+    assert (world.state.waiting_for, world.policy.weight_percent) == (WaitingFor.APPROVAL, 10)
+    late = world.tick(1, **says(PASSES))
+    assert kinds_of(late, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert policy_actions(world.tick(1, decision=FINE)) == [SetWeight(50, 42)]
+
+
+def test_a_version_that_gets_worse_while_a_service_is_asked_is_rolled_back_whatever_the_service_says():
+    world = at_the_service()
+
+    assert [type(action) for action in policy_actions(world.tick(5, **says(PASSES) | {"decision": BAD}))] == [RollBack]
+
+
+def test_an_answer_that_comes_while_the_rollout_is_held_for_something_else_is_kept_and_moves_nothing():
+    world = at_the_service()
+    world.by_hand(weight_percent=30)
+    world.tick(1, decision=FINE)
+
+    kept = world.tick(1, **says(PASSES))
+
+    assert (kept.state.waiting_for, policy_actions(kept)) == (WaitingFor.CONFLICT, [])
+    assert kept.state.gate is not None
+    assert kept.state.gate.passed == (GatePlace.BEFORE_STEP,)
+
+
+def test_an_approval_beside_the_state_machine_as_by_sql_lets_the_rollout_go_on():
+    world = at_the_gate()
+    world.state = replace(world.state, approved_step=len(world.state.step_starts))
+
+    gone_on = world.tick(1, decision=FINE)
+
+    assert (gone_on.state.phase, policy_actions(gone_on)) == (Phase.PROGRESSING, [])
+    assert policy_actions(world.tick(1, decision=FINE)) == [SetWeight(50, 42)]
+
+
+def test_a_step_with_a_person_and_a_service_waits_for_both_and_asks_meanwhile():
+    plan = replace(
+        NAMED_PLANS["blue_green"],
+        gates={GatePlace.BEFORE_START: Gate(http="quality"), GatePlace.BEFORE_PROMOTION: Gate(Approver.ANOTHER)},
+    )
+    world = World(plan)
+
+    waits = world.tick()
+    asks = world.tick(1)
+    passed = world.tick(1, gate_answers={GatePlace.BEFORE_START: PASSES})
+
+    assert kinds_of(waits, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert asks.actions == (AskGate(GatePlace.BEFORE_START, "quality"),)
+    assert (passed.state.waiting_for, policy_actions(passed)) == (WaitingFor.APPROVAL, [])
+
+
+def test_what_gates_came_to_is_stored_and_read_again():
+    world = at_the_service()
+    state = replace(world.state, gate=GateRecord(5.0, (GatePlace.BEFORE_STEP,), is_refused=True, asks=3))
+
+    assert state_from_json(orjson.loads(orjson.dumps(state_to_json(state))), state.plan) == state
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
 COMMANDS = [Command(kind, "dana") for kind in CommandKind]
@@ -900,6 +1035,7 @@ CHOICES: dict[str, list[Any]] = {
     "proxies": [*[6] * 12, 0],
     "warm_up": [*[PASSED] * 4, None, WarmUpResult(passed=False)],
     "command": [*[None] * 20, *[RESUME] * 10, *COMMANDS],
+    "gate_answers": [*[{}] * 4, *[dict.fromkeys(GatePlace, one) for one in (PASSES, PASSES, REFUSES, SILENT)]],
     "dies": [*[""] * 30, "after storing", "after storing", "before storing"],
     "hand": [
         *[None] * 80,
@@ -923,7 +1059,7 @@ def a_tick(number: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 histories = st.lists(st.integers(0, prod(map(len, CHOICES.values())) - 1).map(a_tick), max_size=25)
-worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"], GATED])
+worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"], GATED, SERVED])
 
 
 def lived(plan: RolloutPlan, history: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> list[tuple[Any, ...]]:
@@ -983,6 +1119,14 @@ def test_no_gate_is_passed_without_an_approval_of_that_step(history):
         if len(after.step_starts) > len(state.step_starts):
             assert state.approved_step == len(state.step_starts)
             assert after.approved_step is None
+
+
+@given(histories)
+def test_no_gate_over_http_is_passed_without_its_answer_or_a_persons_approval(history):
+    for state, _, _, (after, _, _) in lived(SERVED, history):
+        if len(after.step_starts) > len(state.step_starts):
+            assert state.approved_step == len(state.step_starts) or (state.gate is not None and state.gate.passed)
+            assert after.gate is None
 
 
 @given(worlds, histories)

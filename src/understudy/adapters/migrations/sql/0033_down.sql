@@ -1,9 +1,11 @@
 -- A rollout that waits at a gate waits as one that was paused; its plan keeps its gates, which the release before refuses.
 DROP TRIGGER rollout_approval ON Rollout;
+DROP TRIGGER rollout_notify_gate ON Rollout;
 DROP FUNCTION understudy_guard_approval();
-UPDATE Rollout SET state = (state - 'approved_step') || CASE WHEN state ->> 'waiting_for' = 'approval'
+DROP FUNCTION understudy_approve(TEXT, TEXT);
+UPDATE Rollout SET state = (state - 'approved_step' - 'gate') || CASE WHEN state ->> 'waiting_for' IN ('approval', 'gate')
     THEN '{"waiting_for": "pause"}'::JSONB ELSE '{}' END
-WHERE state ? 'approved_step' OR state ->> 'waiting_for' = 'approval';
+WHERE state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate');
 
 CREATE OR REPLACE FUNCTION understudy_rollout_problem(one Rollout) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE
@@ -64,7 +66,29 @@ BEGIN
     END;
 END $$;
 
+CREATE OR REPLACE FUNCTION understudy_notify_rollout() RETURNS TRIGGER LANGUAGE plpgsql SECURITY DEFINER AS $$
+BEGIN
+    IF TG_RELID = 'Rollout'::REGCLASS AND EXISTS (SELECT FROM Subscription) THEN
+        PERFORM understudy_notify(
+            -- A version beside further arms is watched by a row of its own, whose guard_id is set.
+            CASE WHEN NEW.guard_id IS NULL THEN NEW.kind ELSE 'guard' END || '.'
+                || CASE TG_OP WHEN 'INSERT' THEN 'started' ELSE lower(NEW.phase) END,
+            CASE NEW.phase WHEN 'FAILED' THEN 'warning' ELSE 'info' END, NEW.model_name,
+            jsonb_build_object(
+                'rollout', NEW.id, 'champion', understudy_version_label(NEW.champion_version),
+                'challenger', understudy_version_label(NEW.challenger_version), 'phase', NEW.phase, 'step', NEW.step,
+                'waiting_for', NEW.state -> 'waiting_for', 'started_by', NEW.started_by,
+                'reason', coalesce(nullif(NEW.state ->> 'reason', ''), NEW.reason)));
+    END IF;
+    RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'no notification of rollout %: %', NEW.id, SQLERRM;
+    RETURN NULL;
+END $$;
+
 DO $$
 BEGIN
+    EXECUTE format('ALTER FUNCTION understudy_notify_rollout() SET search_path = %I, pg_temp', current_schema());
+    ALTER FUNCTION understudy_notify_rollout() SET lock_timeout = '200ms';
     EXECUTE format('ALTER FUNCTION understudy_rollout_problem(Rollout) SET search_path = %I, pg_temp', current_schema());
 END $$;

@@ -1,4 +1,4 @@
-"""Gates: steps of a rollout that wait for a person's approval, and who may give it."""
+"""Gates: steps of a rollout that wait for a person or a service, and who may let them pass."""
 
 from understudy.adapters.migrations.losses import Loss
 from understudy.adapters.migrations.script import run_script
@@ -10,23 +10,28 @@ down_revision = "0032"
 LOSES = (
     Loss(
         "Rollout",
-        "approvals of rollouts, and what they wait for",
-        "state ? 'approved_step' OR state ->> 'waiting_for' = 'approval'",
+        "approvals of rollouts, and what they wait for at gates",
+        "state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate')",
     ),
 )
 
-# What it takes from the release before: it writes no approval, so the trigger never refuses what it does.
-NARROWS = ("trigger rollout_approval on rollout may refuse what was done before",)
+# What it takes from the release before: it writes neither, so one trigger refuses nothing of it, and one tells nothing.
+NARROWS = (
+    "trigger rollout_approval on rollout may refuse what was done before",
+    "trigger rollout_notify_gate on rollout may refuse what was done before",
+)
 
 # What operators notice of it.
-NOTES = ("plans may name gates, where a rollout waits for understudy rollout approve",)
+NOTES = (
+    "plans may name gates, where a rollout waits for understudy rollout approve or for a service (UNDERSTUDY_GATES)",
+)
 
 
 def upgrade() -> None:
-    """Let a state have an approval, and refuse that of the person who started the rollout where the plan says so."""
+    """Let a state have an approval and answers of gates, and refuse those of logins that may not give them."""
     run_script("0033_gates.sql")
 
 
 def downgrade() -> None:
-    """Take approvals out of states."""
+    """Take both out of states."""
     run_script("0033_down.sql")

@@ -11,6 +11,7 @@ from rich.text import Text
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.durations import duration_words
+from understudy.core.rollout.gates import closed_gates
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
@@ -104,17 +105,27 @@ def sentence_of(status: RolloutStatus) -> str:
     if state.kind is Kind.GUARD:
         return _guard_sentence(status)
     if state.reason:
-        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is not None:
         return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
+
+
+def waiting_words(state: RolloutState, now: float) -> str:
+    """Return whom a rollout waits for and why; at a gate also since when."""
+    whom = "a gate" if state.waiting_for is WaitingFor.GATE else "a person"
+    words = f"Waits for {whom}: {state.reason}"
+    if state.gate is None or state.waiting_for not in (WaitingFor.APPROVAL, WaitingFor.GATE):
+        return words
+    waited = duration_words(max(0.0, now - state.gate.since))
+    return f"{words}; at the gate since {moment_words(state.gate.since)} UTC ({waited})"
 
 
 def _guard_sentence(status: RolloutStatus) -> str:
     """Return what a guard has found: a step that a rollout would now take is, for a guard, that nothing is worse."""
     state, decision = status.view.record.state, status.decision
     if state.reason:
-        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is None:
         return status.events[-1].reason if status.events else "has not begun"
     found = "nothing is worse" if decision.verdict is Verdict.ADVANCE else "no verdict yet"
@@ -299,13 +310,8 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
             f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
-    if state.waiting_for is WaitingFor.APPROVAL:
-        shown = f"understudy rollout show {model} --html rollout.html"
-        return [
-            f'→ to approve it: understudy rollout approve {model} --reason "…"',
-            f"→ its checks with charts, for who approves: {shown}",
-            f"→ to take it back: {abort}",
-        ]
+    if state.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE):
+        return _gate_commands(state, resume, abort)
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
         WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",
@@ -315,3 +321,15 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     first = [before[state.waiting_for]] if state.waiting_for in before else []
     goes_on = "→ to give it that time again" if state.waiting_for is WaitingFor.TIME else "→ to let it go on"
     return [*first, f"{goes_on}: {resume}", f"→ to take it back: {abort}"]
+
+
+def _gate_commands(state: RolloutState, resume: str, abort: str) -> list[str]:
+    model = quote(state.model_name)
+    in_place = " in the gate's place" if any(gate.http for gate in closed_gates(state).values()) else ""
+    is_refused = state.gate is not None and state.gate.is_refused
+    return [
+        f'→ to approve it{in_place}: understudy rollout approve {model} --reason "…"',
+        *([f"→ to ask the gate again: {resume}"] if is_refused else []),
+        f"→ its checks with charts, for who approves: understudy rollout show {model} --html rollout.html",
+        f"→ to take it back: {abort}",
+    ]

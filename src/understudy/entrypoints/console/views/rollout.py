@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Evidence, Verdict
-from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
+from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState, WaitingFor
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
 from understudy.entrypoints.cli.rollout.status import (
     SILENT_SECONDS,
@@ -263,11 +263,16 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
     names: list[tuple[str, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
-        if state.phase is Phase.WAITING:
+        is_at_gate = state.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE)
+        if is_at_gate:
+            names.append((CommandKind.APPROVE, "Approve"))
+            if state.gate is not None and state.gate.is_refused:
+                names.append((CommandKind.RESUME, "Ask the gate again"))
+        elif state.phase is Phase.WAITING:
             names.append((CommandKind.RESUME, "Resume"))
         elif state.promoted_at is None:
             names.append((CommandKind.PAUSE, "Pause"))
-        if state.promoted_at is None and state.step_starts:
+        if state.promoted_at is None and state.step_starts and not is_at_gate:
             names.append((CommandKind.PROMOTE, "Promote a step"))
         if not state.step_starts:
             names.append((CommandKind.ABORT, "Stop it"))
