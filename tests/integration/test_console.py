@@ -221,7 +221,7 @@ async def test_a_form_of_another_session_or_site_changes_nothing(console, rollou
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
-ACTS = ("rollback", "pause", "resume", "promote", "abort")
+ACTS = ("rollback", "pause", "resume", "promote", "approve", "abort")
 
 
 async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
@@ -246,7 +246,7 @@ async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
 
     assert looks == [200, 403, 200]
     assert "(operate)" in page
-    assert (asks, posts) == ([403] * 5, [403] * 5)
+    assert (asks, posts) == ([403] * 6, [403] * 6)
     assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
     assert "/acts/rollback" in page
     assert entered.status_code == 401

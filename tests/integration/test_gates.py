@@ -42,8 +42,8 @@ async def past(database: asyncpg.Connection, database_url: str) -> PastRollout:
 
 
 async def approve(world: PastRollout, actor: str, kind: CommandKind = CommandKind.APPROVE) -> str:
-    result = await run_command(world.store, "churn", world.id, Command(kind, actor, "looked at it"))
-    return result.event
+    command = Command(kind, actor, "looked at it", is_ahead=kind is CommandKind.APPROVE)
+    return (await run_command(world.store, "churn", world.id, command)).event
 
 
 async def until_it_waits(world: PastRollout) -> None:
@@ -108,7 +108,9 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     resumed = await understudy.beside("rollout", "resume", "churn", "--reason", "x", "--yes")
     approved = await understudy.beside("rollout", "approve", "churn", "--reason", "the charts are fine", "--yes")
     await past.go_on(1)
-    ahead = await understudy.beside("rollout", "approve", "churn", "--reason", "the next one, too", "--yes")
+    next_one = ("rollout", "approve", "churn", "--reason", "the next one, too", "--yes")
+    unmeant = await understudy.beside(*next_one)
+    ahead = await understudy.beside(*next_one, "--ahead")
 
     assert "version 7 goes from 0 to 10 % once a person approves it" in " ".join(shown.out.split())
     assert 'understudy rollout approve churn --reason "…"' in shown.out
@@ -116,6 +118,8 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     assert without_reason.code == 2
     assert resumed.code == 5
     assert approved.code == 0, approved
+    assert unmeant.code == 5
+    assert "not at a gate" in unmeant.out
     assert ahead.code == 0
     assert "the next one, too, ahead of its proof" in " ".join(ahead.out.split())
 
@@ -130,7 +134,7 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
     world = PastRollout(database, f"postgresql://{name}:secret@{place}", TWINS, seconds_ago=5_000)
     record = await world.begin(replace(PLAN, gates={GatePlace.BEFORE_START: Gate(Approver.ANOTHER)}))
     theirs = PostgresRolloutStore(f"postgresql://{colleague}:secret@{place}", timeout_seconds=5)
-    command = Command(CommandKind.APPROVE, "somebody@else", "a claim")
+    command = Command(CommandKind.APPROVE, "somebody@else", "a claim", is_ahead=True)
     try:
         with pytest.raises(PolicyRefused, match=f"was started by {name}"):
             await run_command(world.store, "churn", record.id, command)
@@ -348,6 +352,9 @@ async def test_a_person_approves_by_sql_with_a_reason_and_subscribers_hear_who_a
         said = await database.fetchval("SELECT understudy_approve('churn', 'the charts are fine')")
     await past.go_on(2)
 
+    with pytest.raises(asyncpg.CheckViolationError, match="is not at a gate"):
+        await database.fetchval("SELECT understudy_approve('churn', 'x')")
+    assert await database.fetchval("SELECT understudy_approve('churn', 'x', ahead => TRUE)")
     assert said == "approved by kim: the charts are fine"
     assert (await past.store.view(past.id)).record.state.weight_percent == 10
     events = [(event.actor, event.reason) for event in await past.store.events(past.id)]

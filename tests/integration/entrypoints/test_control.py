@@ -142,6 +142,27 @@ async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, dat
     assert tuple(signed) == ("ops", "http", "retrain")
 
 
+async def test_an_approval_has_a_reason_and_its_moment_and_is_not_the_starters_where_the_plan_says_so(
+    served,
+):
+    plan = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
+    begun = await served.post(f"{VISITS}/rollouts", json={**START, "plan": plan})
+    approve = f"{begun.headers['location']}:approve"
+
+    bare = await served.post(approve, json={})
+    unseen = await served.post(approve, json={"reason": "looked at it"}, headers=EYE)
+    early = await served.post(approve, json={"reason": "looked at it"})
+    own = await served.post(approve, json={"reason": "looked at it", "ahead": True})
+
+    assert begun.json()["rollout"]["plan"]["gates"] == plan["gates"]
+    assert (bare.status_code, pointers_of(bare)) == (422, ["/reason"])
+    assert unseen.status_code == 403
+    assert (early.status_code, early.json()["changed"]) == (200, False)
+    assert early.json()["event"].startswith("not at a gate")
+    assert (own.status_code, own.json()["code"]) == (409, "E203")
+    assert "was started by ops" in own.json()["detail"]
+
+
 async def test_different_scores_are_expected_from_the_start_on_or_by_a_resume_and_by_no_other_command(
     served, database_url
 ):

@@ -6,7 +6,7 @@ VIEWS = ("understudy_arms", "understudy_split", "understudy_status")
 FUNCTIONS = (
     "understudy_actor()",
     "understudy_add_agent_endpoint(bigint, text)",
-    "understudy_approve(text, text)",
+    "understudy_approve(text, text, boolean)",
     "understudy_archive_fingerprint(bigint)",
     "understudy_audit_values(jsonb)",
     "understudy_begin_archive_anew(bigint, text, bigint)",

@@ -105,6 +105,8 @@ class Command(NamedTuple):
     reason: str = ""
     expects_different_scores: bool = False
     """Of a resume: scores that differ from the champion's at the warm-up let the rollout go on."""
+    is_ahead: bool = False
+    """Of an approval: it is meant for a step that the rollout has not come to yet."""
 
 
 class WarmUpResult(NamedTuple):

@@ -161,6 +161,9 @@ def _approved(state: RolloutState, observation: Observation) -> Transition | Non
     event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
     approved = replace(state, approved_step=len(state.step_starts))
     if state.waiting_for not in (WaitingFor.APPROVAL, WaitingFor.GATE):
+        # Of two persons who approve the same step the second one has not looked at the next one.
+        if not command.is_ahead:
+            return Transition(state, (), "not at a gate; an approval beforehand says so: --ahead")
         return Transition(approved, (), f"{event}, ahead of its proof")
     return goes_on(approved, seen, observation, event)
 

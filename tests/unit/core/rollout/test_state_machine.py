@@ -863,10 +863,13 @@ def test_an_approval_ahead_of_the_proof_lets_two_people_promote_without_it():
     world = on_the_way(10)
     world.state = replace(world.state, plan=GATED)
 
-    ahead = world.tick(5, command=APPROVE, decision=EARLY)
+    unmeant = world.tick(5, command=APPROVE, decision=EARLY)
+    ahead = world.tick(5, command=APPROVE._replace(is_ahead=True), decision=EARLY)
     taken = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
     again = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
 
+    assert unmeant.state.approved_step is None
+    assert unmeant.event.startswith("not at a gate; ")
     assert ahead.event == "version 2 goes from 10 to 50 %: approved by kim: looked at the charts, ahead of its proof"
     assert policy_actions(taken) == [SetWeight(50, 42)]
     assert policy_actions(again) == []
@@ -1023,7 +1026,7 @@ def test_what_gates_came_to_is_stored_and_read_again():
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
-COMMANDS = [Command(kind, "dana") for kind in CommandKind]
+COMMANDS = [*(Command(kind, "dana") for kind in CommandKind), Command(CommandKind.APPROVE, "kim", is_ahead=True)]
 RESUME = Command(CommandKind.RESUME, "dana")
 # Mostly calm: of 1,000 random lives of 25 ticks 278 promote the challenger, 436 meet a conflict, 759 end in a rollback.
 CHOICES: dict[str, list[Any]] = {

@@ -2,7 +2,7 @@
 DROP TRIGGER rollout_approval ON Rollout;
 DROP TRIGGER rollout_notify_gate ON Rollout;
 DROP FUNCTION understudy_guard_approval();
-DROP FUNCTION understudy_approve(TEXT, TEXT);
+DROP FUNCTION understudy_approve(TEXT, TEXT, BOOLEAN);
 UPDATE Rollout SET state = (state - 'approved_step' - 'gate') || CASE WHEN state ->> 'waiting_for' IN ('approval', 'gate')
     THEN '{"waiting_for": "pause"}'::JSONB ELSE '{}' END
 WHERE state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate');

@@ -107,8 +107,9 @@ CREATE TRIGGER rollout_approval BEFORE UPDATE OF state ON Rollout
         OR NEW.state #> '{gate,passed}' IS NOT NULL AND NEW.state #> '{gate,passed}' IS DISTINCT FROM OLD.state #> '{gate,passed}')
     EXECUTE FUNCTION understudy_guard_approval();
 
--- Approves the next step of a model's open rollout; the monitor takes it at its next tick, on the evidence of that moment.
-CREATE FUNCTION understudy_approve(model TEXT, why TEXT) RETURNS TEXT LANGUAGE plpgsql AS $$
+-- Approves the next step of a model's open rollout; the monitor takes it at its next tick, on the evidence of that moment. Only with
+-- ahead before the rollout has come to the gate: of two persons who approve the same step the second has not looked at the next one.
+CREATE FUNCTION understudy_approve(model TEXT, why TEXT, ahead BOOLEAN DEFAULT FALSE) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE
     one    Rollout;
     index  INT;
@@ -126,6 +127,10 @@ BEGIN
             CASE WHEN weight = 100 THEN 'before_promotion' END], NULL) THEN
         PERFORM understudy_refuse(format('no rollout of %s has a gate before its next step', model),
                                   format('See where it stands: understudy rollout show %s', model));
+    END IF;
+    IF NOT ahead AND coalesce(one.state ->> 'waiting_for', '') NOT IN ('approval', 'gate') THEN
+        PERFORM understudy_refuse(format('rollout %s of %s is not at a gate', one.id, model),
+                                  format('To approve its next step beforehand: SELECT understudy_approve(%L, ''…'', ahead => TRUE)', model));
     END IF;
     IF coalesce(btrim(why), '') = '' OR length(why) > 1000 THEN
         PERFORM understudy_refuse('an approval has a reason of 1 to 1,000 characters',
@@ -177,5 +182,5 @@ BEGIN
     ALTER FUNCTION understudy_notify_rollout() SET lock_timeout = '200ms';
     EXECUTE format('ALTER FUNCTION understudy_rollout_problem(Rollout) SET search_path = %I, pg_temp', current_schema());
     EXECUTE format('ALTER FUNCTION understudy_guard_approval() SET search_path = %I, pg_temp', current_schema());
-    EXECUTE format('ALTER FUNCTION understudy_approve(TEXT, TEXT) SET search_path = %I, pg_temp', current_schema());
+    EXECUTE format('ALTER FUNCTION understudy_approve(TEXT, TEXT, BOOLEAN) SET search_path = %I, pg_temp', current_schema());
 END $$;

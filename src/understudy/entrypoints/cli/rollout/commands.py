@@ -344,10 +344,17 @@ def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_jso
 
 
 @app.command()
-def approve(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Approve the next step, where the plan asks a person; it still needs its time and its proof."""
+def approve(
+    *,
+    model: ModelName,
+    ahead: Annotated[bool, typer.Option("--ahead", help="Also before the rollout has come to the gate.")] = False,
+    reason: Reason = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Approve the next step at a gate of the plan; it is taken if its proof still stands."""
     confirm_traffic_move(model, f"This lets the rollout of {model} take its next step", yes=yes)
-    _command(model, CommandKind.APPROVE, reason, as_json=as_json)
+    _command(model, CommandKind.APPROVE, reason, as_json=as_json, is_ahead=ahead)
 
 
 @app.command()
@@ -358,9 +365,16 @@ def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json:
 
 
 def _command(
-    model: str, kind: CommandKind, reason: str | None, *, as_json: bool, expects_different_scores: bool = False
+    model: str,
+    kind: CommandKind,
+    reason: str | None,
+    *,
+    as_json: bool,
+    expects_different_scores: bool = False,
+    is_ahead: bool = False,
 ) -> None:
-    command = Command(kind, this_person(), required_reason(reason, dry_run=False) or "", expects_different_scores)
+    why = required_reason(reason, dry_run=False) or ""
+    command = Command(kind, this_person(), why, expects_different_scores, is_ahead)
 
     result = with_session(lambda session: run_command(session.rollouts, model, None, command))
     mark = "✔" if result.changed else "nothing changed:"
