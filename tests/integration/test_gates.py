@@ -15,6 +15,7 @@ from rollout_world import PLAN, TWINS, WORSE, PastRollout
 
 from understudy.adapters.http.gates import HttpGates
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.connections.checkup import examine_gates
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import Approver, Gate, GatePlace, Strategy
 from understudy.core.rollout.state import Command, CommandKind, Phase, RolloutState, WaitingFor
@@ -100,10 +101,12 @@ async def test_a_rollout_waits_at_its_gates_and_its_starter_cannot_open_the_one_
 
 
 async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_there(
-    past: PastRollout, understudy: CommandLine, tmp_path
+    past: PastRollout, understudy: CommandLine, database_url: str, tmp_path
 ):
     shown = await understudy.beside("rollout", "show", "churn")
     await understudy.beside("rollout", "show", "churn", "--html", str(tmp_path / "page.html"))
+    explained = await understudy.beside("explain", "churn")
+    (found,) = await examine_gates(database_url)
     without_reason = await understudy.beside("rollout", "approve", "churn", "--yes")
     resumed = await understudy.beside("rollout", "resume", "churn", "--reason", "x", "--yes")
     approved = await understudy.beside("rollout", "approve", "churn", "--reason", "the charts are fine", "--yes")
@@ -115,6 +118,11 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     assert "version 7 goes from 0 to 10 % once a person approves it" in " ".join(shown.out.split())
     assert 'understudy rollout approve churn --reason "…"' in shown.out
     assert "once a person approves it" in (tmp_path / "page.html").read_text()
+    assert "Waits for a person: version 7 goes from 0 to 10 % once a person approves it" in " ".join(
+        explained.out.split()
+    )
+    assert (found.model_name, found.waiting_for) == ("churn", "approval")
+    assert found.waited_seconds > 4_000
     assert without_reason.code == 2
     assert resumed.code == 5
     assert approved.code == 0, approved

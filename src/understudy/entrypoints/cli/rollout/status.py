@@ -19,6 +19,7 @@ from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_ti
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import event_text
+from understudy.entrypoints.cli.shared.texts.waiting_text import AT_GATE, waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
@@ -109,16 +110,6 @@ def sentence_of(status: RolloutStatus) -> str:
     if decision is not None:
         return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
-
-
-def waiting_words(state: RolloutState, now: float) -> str:
-    """Return whom a rollout waits for and why; at a gate also since when."""
-    whom = "a gate" if state.waiting_for is WaitingFor.GATE else "a person"
-    words = f"Waits for {whom}: {state.reason}"
-    if state.gate is None or state.waiting_for not in (WaitingFor.APPROVAL, WaitingFor.GATE):
-        return words
-    waited = duration_words(max(0.0, now - state.gate.since))
-    return f"{words}; at the gate since {moment_words(state.gate.since)} UTC ({waited})"
 
 
 def _guard_sentence(status: RolloutStatus) -> str:
@@ -310,7 +301,7 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
             f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
-    if state.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE):
+    if state.waiting_for in AT_GATE:
         return _gate_commands(state, resume, abort)
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Evidence, Verdict
-from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState, WaitingFor
+from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
 from understudy.entrypoints.cli.rollout.status import (
     SILENT_SECONDS,
@@ -18,6 +18,7 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
+from understudy.entrypoints.cli.shared.texts.waiting_text import AT_GATE
 from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, next_words
@@ -263,7 +264,7 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
     names: list[tuple[str, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
-        is_at_gate = state.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE)
+        is_at_gate = state.waiting_for in AT_GATE
         if is_at_gate:
             names.append((CommandKind.APPROVE, "Approve"))
             if state.gate is not None and state.gate.is_refused:
