@@ -21,6 +21,8 @@ class ReceiverServer:
         self._tls = tls
         self.script: list[Any] = []
         """``HANG``, ``KILL``, or an :data:`Answer`."""
+        self.by_path: dict[str, Answer] = {}
+        """What a path answers, whatever the script says."""
         self.victim: int | None = None
         """Which process dies on ``KILL``: after the event was taken, and before the process hears of it."""
         self.requests: list[tuple[dict[str, str], bytes]] = []
@@ -67,11 +69,12 @@ class ReceiverServer:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")[1:]
+        first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         self.requests.append((headers, await reader.readexactly(int(headers["content-length"]))))
         self.arrived.set()
-        status, more, said = await self._answer(headers.get("idempotency-key"))
+        known = self.by_path.get(first.split()[1])
+        status, more, said = known or await self._answer(headers.get("idempotency-key"))
         writer.write(f"HTTP/1.1 {status} -\r\n{more}content-length: {len(said)}\r\n\r\n".encode() + said)
         await writer.drain()
 
