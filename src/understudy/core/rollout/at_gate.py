@@ -32,7 +32,7 @@ def to_gate(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Tran
 def is_open(state: RolloutState, observation: Observation) -> Transition | None:
     """Go on where the gate was opened beside the state machine: a person approves by SQL as well."""
     seen = observation.policy
-    if seen is None or not _is_at_gate(state) or closed_gates(state):
+    if seen is None or not is_at_gate(state) or closed_gates(state):
         return None
     return goes_on(state, seen, observation, f"the gate is open: version {state.challenger} {next_words(state)}")
 
@@ -53,7 +53,7 @@ def answered(state: RolloutState, observation: Observation) -> Transition | None
 def _refused(state: RolloutState, gate: GateRecord, name: str, detail: str) -> Transition:
     refused = replace(state, gate=gate._replace(is_refused=True))
     event = f"{name} refuses that version {state.challenger} {next_words(state)}{f': {detail}' if detail else ''}"
-    return waiting(refused, WaitingFor.APPROVAL, event) if _is_at_gate(state) else Transition(refused, (), event)
+    return waiting(refused, WaitingFor.APPROVAL, event) if is_at_gate(state) else Transition(refused, (), event)
 
 
 def _passed(
@@ -62,7 +62,7 @@ def _passed(
     names = " and ".join(dict.fromkeys(passed.values()))
     event = f"version {state.challenger} {next_words(state)}: {names} lets it pass"
     opened = replace(state, gate=gate._replace(passed=(*gate.passed, *passed)))
-    if not _is_at_gate(state):
+    if not is_at_gate(state):
         return Transition(opened, (), event)
     words = closed_gate(opened)
     if not words:
@@ -73,7 +73,7 @@ def _passed(
 def asks_on(state: RolloutState, observation: Observation) -> Transition | None:
     """Ask the services again while the rollout waits at a gate; an operator is alerted once that has taken too long."""
     asks = questions(state)
-    if not asks or state.gate is None or not _is_at_gate(state) or observation.policy is None:
+    if not asks or state.gate is None or not is_at_gate(state) or observation.policy is None:
         return None
     waited_seconds = observation.now - max(state.gate.since, state.limit_from)
     if state.waiting_for is WaitingFor.GATE and waited_seconds >= ANSWER_SECONDS:
@@ -101,7 +101,8 @@ def goes_on(state: RolloutState, seen: PolicySeen, observation: Observation, eve
     return Transition(gone_on, resolved(state), event)
 
 
-def _is_at_gate(state: RolloutState) -> bool:
+def is_at_gate(state: RolloutState) -> bool:
+    """Return whether a rollout waits at a gate, and so may go on without an operator's resume."""
     return state.phase is Phase.WAITING and state.waiting_for in _AT_GATE
 
 

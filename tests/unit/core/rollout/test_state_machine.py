@@ -991,6 +991,22 @@ def test_an_answer_that_comes_while_the_rollout_is_held_for_something_else_is_ke
     assert kept.state.gate.passed == (GatePlace.BEFORE_STEP,)
 
 
+@pytest.mark.parametrize("at", [at_the_gate, at_the_service])
+def test_a_pause_at_a_gate_holds_whatever_the_gate_comes_to_and_a_resume_comes_back_to_it(at):
+    world = at()
+
+    world.tick(1, command=Command(CommandKind.PAUSE, "dana", "wait for me"))
+    held = world.tick(1, **says(PASSES))
+    waits_for = world.state.waiting_for
+    world.tick(1, command=RESUME)
+    back = world.tick(1, decision=FINE)
+
+    assert (waits_for, held.actions) == (WaitingFor.PAUSE, ())
+    came_in_the_meantime = at is at_the_service
+    assert bool(policy_actions(back)) == came_in_the_meantime
+    assert (back.state.waiting_for is WaitingFor.APPROVAL) == (not came_in_the_meantime)
+
+
 def test_an_approval_beside_the_state_machine_as_by_sql_lets_the_rollout_go_on():
     world = at_the_gate()
     world.state = replace(world.state, approved_step=len(world.state.step_starts))

@@ -269,6 +269,7 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
             names.append((CommandKind.APPROVE, "Approve"))
             if state.gate is not None and state.gate.is_refused:
                 names.append((CommandKind.RESUME, "Ask the gate again"))
+            names.append((CommandKind.PAUSE, "Pause"))
         elif state.phase is Phase.WAITING:
             names.append((CommandKind.RESUME, "Resume"))
         elif state.promoted_at is None:

@@ -148,10 +148,10 @@ PROMOTED = replace(STATE, phase=Phase.PROMOTING, step_starts=(1.0, 2.0, 3.0), pr
         (WARMING, ["Pause", "Stop it", "Roll back"]),
         (STATE, ["Pause", "Promote a step", "Roll back"]),
         (WAITING, ["Resume", "Promote a step", "Roll back"]),
-        (replace(WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(1.0)), ["Approve", "Roll back"]),
+        (replace(WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(1.0)), ["Approve", "Pause", "Roll back"]),
         (
             replace(WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(1.0, is_refused=True)),
-            ["Approve", "Ask the gate again", "Roll back"],
+            ["Approve", "Ask the gate again", "Pause", "Roll back"],
         ),
         (PROMOTED, ["Roll back"]),
         (FAILED, ["Roll back"]),
