@@ -540,7 +540,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 8
+    assert len(MOVES) == 9
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
@@ -808,8 +808,11 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
     await a_finished_test(World(database))
     found: dict[str, dict[str, str]] = defaultdict(dict)
     await sql(database_url, UNSERVED)
-    place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
-    commands = [Asked(f"{kind}Rollout", "POST", f"{place}:{kind}") for kind in CommandKind]
+    gated = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
+    place = (await served.post(f"{VISITS}/rollouts", json={**START, "plan": gated})).headers["location"]
+    bodies = {CommandKind.APPROVE: {"reason": "looked at it"}}
+    commands = [Asked(f"{kind}Rollout", "POST", f"{place}:{kind}", bodies.get(kind)) for kind in CommandKind]
+    own = Asked("approveRollout", "POST", f"{place}:approve", {"reason": "looked at it", "ahead": True})
     calls = [
         Asked("startRollout", "POST", f"{VISITS}/rollouts", START),
         Asked("listRollouts", "GET", f"{VISITS}/rollouts"),
@@ -842,6 +845,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
             yield b"{"
             await asyncio.sleep(0.6)
 
+        await ask(own)
         for call in calls:
             await ask(call)
             await ask(call, proxy=down)
