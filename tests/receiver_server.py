@@ -11,7 +11,7 @@ import orjson
 
 HANG, KILL = "hang", "kill"
 Answer = tuple[int, str, bytes]
-"""Status, further headers, body."""
+"""Status, further headers, body; of a body that is shorter than its content-length the rest never comes."""
 
 
 class ReceiverServer:
@@ -75,7 +75,8 @@ class ReceiverServer:
         self.arrived.set()
         known = self.by_path.get(first.split()[1])
         status, more, said = known or await self._answer(headers.get("idempotency-key"))
-        writer.write(f"HTTP/1.1 {status} -\r\n{more}content-length: {len(said)}\r\n\r\n".encode() + said)
+        length = "" if "content-length" in more else f"content-length: {len(said)}\r\n"
+        writer.write(f"HTTP/1.1 {status} -\r\n{more}{length}\r\n".encode() + said)
         await writer.drain()
 
     async def _answer(self, event_id: str | None) -> Answer:

@@ -17,6 +17,7 @@ from understudy.adapters.http.gates import HttpGates
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.connections.checkup import examine_gates
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.rollout.gates import answer_of
 from understudy.core.rollout.plan import Approver, Gate, GatePlace, Strategy
 from understudy.core.rollout.state import Command, CommandKind, Phase, RolloutState, WaitingFor
 from understudy.errors import PolicyRefused
@@ -253,6 +254,26 @@ async def test_a_refusal_is_told_with_its_words_and_without_the_token_and_answer
     assert (await served.ticks(4)).weight_percent == 10
     first, second = (headers["webhook-id"] for headers, _ in served.service.requests)
     assert first != second
+
+
+@pytest.mark.parametrize(
+    ("more", "words", "passes", "said"),
+    [
+        ("content-length: 99\r\n", b"recall fell", False, "recall fell"),
+        ("transfer-encoding: chunked\r\n", b"no chunk", False, ""),
+        ("content-length: 10000000\r\n", b"x" * 10_000_000, False, "x" * 300),
+        ("content-length: 99\r\n", b"", True, ""),
+    ],
+)
+async def test_a_status_counts_whatever_becomes_of_the_body(more, words, passes, said):
+    async with ReceiverServer() as service:
+        service.script = [(200 if passes else 403, more, words)]
+        gates = HttpGates({"quality": service.url}, SECRET, timeout_seconds=5)
+        answer = answer_of(await gates.ask("quality", "gate_1", b"{}"))
+        await gates.close()
+
+    assert answer == (passes, said)
+    assert service.requests[0][0]["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize(

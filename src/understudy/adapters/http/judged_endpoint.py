@@ -39,7 +39,7 @@ class JudgedEndpoint:
         self._resolver = NameResolver(resolve)
         self._client = httpx2.AsyncClient(
             timeout=timeout_seconds,
-            headers={"user-agent": "understudy"},
+            headers={"user-agent": "understudy", "accept-encoding": "identity"},  # its words are read as they come
             trust_env=False,
             verify=context,
             limits=_LIMITS,
