@@ -144,13 +144,20 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
     record = await world.begin(replace(PLAN, gates={GatePlace.BEFORE_START: Gate(Approver.ANOTHER)}))
     theirs = PostgresRolloutStore(f"postgresql://{colleague}:secret@{place}", timeout_seconds=5)
     command = Command(CommandKind.APPROVE, "somebody@else", "a claim", is_ahead=True)
+    renamed = (
+        """UPDATE Rollout SET started_by = 'x', state = state || '{"approved_step": 0}', revision = revision + 1"""
+    )
+    own = await asyncpg.connect(f"postgresql://{name}:secret@{place}")
     try:
         with pytest.raises(PolicyRefused, match=f"was started by {name}"):
             await run_command(world.store, "churn", record.id, command)
+        with pytest.raises(asyncpg.CheckViolationError, match=f"was started by {name}"):
+            await own.execute(renamed)
         result = await run_command(theirs, "churn", record.id, command)
         state = orjson.loads(await database.fetchval("SELECT state FROM Rollout"))
         events = await theirs.events(record.id)
     finally:
+        await own.close()
         for login in (name, colleague):
             await database.execute(f"DROP OWNED BY {login}; DROP ROLE {login}")
 
@@ -377,14 +384,17 @@ async def test_a_person_approves_by_sql_with_a_reason_and_subscribers_hear_who_a
     with pytest.raises(asyncpg.CheckViolationError, match="no rollout of visits has a gate"):
         await database.fetchval("SELECT understudy_approve('visits', 'x')")
     async with database.transaction():
-        await database.execute("SET LOCAL understudy.actor = 'kim'")
+        await database.execute("SET LOCAL understudy.actor = 'kim'; SET LOCAL understudy.reason = 'my own'")
         said = await database.fetchval("SELECT understudy_approve('churn', 'the charts are fine')")
+        reason_after = await database.fetchval("SELECT current_setting('understudy.reason')")
     await past.go_on(2)
 
-    with pytest.raises(asyncpg.CheckViolationError, match="is not at a gate"):
-        await database.fetchval("SELECT understudy_approve('churn', 'x')")
+    for unmeant in ("'x'", "'x', ahead => NULL"):
+        with pytest.raises(asyncpg.CheckViolationError, match="is not at a gate"):
+            await database.fetchval(f"SELECT understudy_approve('churn', {unmeant})")
     assert await database.fetchval("SELECT understudy_approve('churn', 'x', ahead => TRUE)")
     assert said == "approved by kim: the charts are fine"
+    assert reason_after == "my own"
     assert (await past.store.view(past.id)).record.state.weight_percent == 10
     events = [(event.actor, event.reason) for event in await past.store.events(past.id)]
     assert ("kim", said) in events

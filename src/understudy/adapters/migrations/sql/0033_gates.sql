@@ -70,7 +70,8 @@ BEGIN
 END $$;
 
 -- Who started a rollout may not approve a step of it where the plan asks for another person. Names are those that the database
--- signs with, as in the audit; the command line and HTTP cannot get around it. That a service let a step pass says the monitor alone.
+-- signs with, as in the audit; the command line and HTTP cannot get around it. Nor can another started_by in the same statement, which
+-- rollout_sign takes back only after this. That a service let a step pass says the monitor alone.
 CREATE FUNCTION understudy_guard_approval() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
     step   INT := (NEW.state ->> 'approved_step')::INT;
@@ -81,10 +82,10 @@ BEGIN
             CASE WHEN step = 0 THEN NEW.plan #>> '{gates,before_start,approval}'
                  WHEN weight < 100 THEN NEW.plan #>> '{gates,before_step,approval}' END,
             CASE WHEN weight = 100 THEN NEW.plan #>> '{gates,before_promotion,approval}' END)
-        AND left(understudy_actor(), 255) = NEW.started_by THEN
+        AND left(understudy_actor(), 255) = OLD.started_by THEN
         PERFORM understudy_refuse(
             format('rollout %s of %s was started by %s, and its plan asks for another person''s approval', NEW.id,
-                   NEW.model_name, NEW.started_by),
+                   NEW.model_name, OLD.started_by),
             format('Ask a colleague for it: understudy rollout approve %s --reason "…"', NEW.model_name));
     END IF;
     FOR passed IN
@@ -115,6 +116,7 @@ DECLARE
     index  INT;
     weight INT;
     actor  TEXT := left(understudy_actor(), 255);
+    before TEXT := current_setting('understudy.reason', TRUE);
     said   TEXT;
 BEGIN
     SELECT * INTO one FROM Rollout
@@ -128,7 +130,7 @@ BEGIN
         PERFORM understudy_refuse(format('no rollout of %s has a gate before its next step', model),
                                   format('See where it stands: understudy rollout show %s', model));
     END IF;
-    IF NOT ahead AND coalesce(one.state ->> 'waiting_for', '') NOT IN ('approval', 'gate') THEN
+    IF ahead IS NOT TRUE AND coalesce(one.state ->> 'waiting_for', '') NOT IN ('approval', 'gate') THEN
         PERFORM understudy_refuse(format('rollout %s of %s is not at a gate', one.id, model),
                                   format('To approve its next step beforehand: SELECT understudy_approve(%L, ''…'', ahead => TRUE)', model));
     END IF;
@@ -139,6 +141,7 @@ BEGIN
     said := format('approved by %s: %s', actor, why);
     PERFORM set_config('understudy.reason', said, TRUE);
     UPDATE Rollout SET state = state || jsonb_build_object('approved_step', index), revision = revision + 1 WHERE id = one.id;
+    PERFORM set_config('understudy.reason', coalesce(before, ''), TRUE);
     INSERT INTO RolloutEvent (rollout_id, step, phase, reason, code_version, actor)
     VALUES (one.id, one.step, one.phase, said, 'sql', actor);
     RETURN said;
