@@ -13,6 +13,7 @@ from command import CommandLine
 from receiver_server import HANG, ReceiverServer
 from rollout_world import PLAN, TWINS, WORSE, PastRollout
 
+from understudy.adapters import migrations
 from understudy.adapters.http.gates import HttpGates
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.connections.checkup import examine_gates
@@ -20,7 +21,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.gates import answer_of
 from understudy.core.rollout.plan import Approver, Gate, GatePlace, Strategy
 from understudy.core.rollout.state import Command, CommandKind, Phase, RolloutState, WaitingFor
-from understudy.errors import PolicyRefused
+from understudy.errors import DataWouldBeLost, PolicyRefused
 from understudy.rollout.commands import run_command
 from understudy.rollout.gate_asks import GateAsks
 from understudy.rollout.verdicts.replay import Replay, judged_again
@@ -164,6 +165,28 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
     assert result.changed
     assert state["approved_step"] == 0
     assert events[-1].actor == colleague
+
+
+@pytest.mark.parametrize("minutes", [0, 1])
+async def test_the_release_before_reads_a_rollout_whose_gates_went_with_the_migration_and_it_waits_paused(
+    database: asyncpg.Connection, database_url: str, minutes
+):
+    past = PastRollout(database, database_url, TWINS, seconds_ago=5_000)
+    await past.begin(GATED)
+    await past.go_on(minutes)
+
+    with pytest.raises(DataWouldBeLost, match="1 gates of rollouts"):
+        await migrations.downgrade(database_url, "0032")
+    await migrations.downgrade(database_url, "0032", lose_data=True)
+    await past.go_on(2)
+    plan = orjson.loads(await database.fetchval("SELECT plan FROM Rollout"))
+    state = (await past.store.view(past.id)).record.state
+    await run_command(past.store, "churn", past.id, Command(CommandKind.RESUME, "kim", "without its gates"))
+    await past.go_on(2)
+
+    assert "gates" not in plan
+    assert (state.waiting_for, state.weight_percent) == (WaitingFor.PAUSE, 0)
+    assert (await past.store.view(past.id)).record.state.weight_percent == 10
 
 
 # -- gates over HTTP ---------------------------------------------------------------------------------------------------

@@ -1,11 +1,19 @@
--- A rollout that waits at a gate waits as one that was paused; its plan keeps its gates, which the release before refuses.
+-- The release before reads no plan with gates, so they are taken out: otherwise neither the monitor nor a list could show any of these
+-- rollouts. One that is on its way to a gate, or waits at one, waits as one that was paused, and takes no step past it unasked.
 DROP TRIGGER rollout_approval ON Rollout;
 DROP TRIGGER rollout_notify_gate ON Rollout;
 DROP FUNCTION understudy_guard_approval();
 DROP FUNCTION understudy_approve(TEXT, TEXT, BOOLEAN);
-UPDATE Rollout SET state = (state - 'approved_step' - 'gate') || CASE WHEN state ->> 'waiting_for' IN ('approval', 'gate')
-    THEN '{"waiting_for": "pause"}'::JSONB ELSE '{}' END
-WHERE state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate');
+ALTER TABLE Rollout DISABLE TRIGGER rollout_guard;
+UPDATE Rollout SET plan = plan - 'gates', revision = revision + 1,
+    phase = CASE WHEN phase = 'PROGRESSING' AND plan ? 'gates' THEN 'WAITING' ELSE phase END,
+    state = (state - 'approved_step' - 'gate') || CASE
+        WHEN state ->> 'waiting_for' IN ('approval', 'gate') THEN '{"waiting_for": "pause"}'::JSONB
+        WHEN phase = 'PROGRESSING' AND plan ? 'gates'
+            THEN '{"phase": "WAITING", "waiting_for": "pause", "reason": "its plan had gates, which this release does not know"}'
+        ELSE '{}' END
+WHERE plan ? 'gates' OR state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate');
+ALTER TABLE Rollout ENABLE TRIGGER rollout_guard;
 
 CREATE OR REPLACE FUNCTION understudy_rollout_problem(one Rollout) RETURNS TEXT LANGUAGE plpgsql AS $$
 DECLARE

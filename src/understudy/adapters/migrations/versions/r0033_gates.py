@@ -6,12 +6,12 @@ from understudy.adapters.migrations.script import run_script
 revision = "0033"
 down_revision = "0032"
 
-# What the way down takes with it: rollouts that wait at a gate wait as paused ones.
+# What the way down takes with it: rollouts that wait at a gate, or are on their way to one, wait as paused ones.
 LOSES = (
     Loss(
         "Rollout",
-        "approvals of rollouts, and what they wait for at gates",
-        "state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate')",
+        "gates of rollouts, with approvals and answers",
+        "plan ? 'gates' OR state ?| ARRAY['approved_step', 'gate'] OR state ->> 'waiting_for' IN ('approval', 'gate')",
     ),
 )
 
