@@ -100,9 +100,13 @@ def unanswered_words(names: list[str], seconds: float, detail: str) -> str:
 
 
 def question_key(state: RolloutState, place: GatePlace, environment: str) -> str:
-    """Return the idempotency key of a question: the same at each attempt, by whichever monitor, and of no other."""
+    """Return the idempotency key of a question: the same at each attempt, by whichever monitor, and of no other.
+
+    Monitors of two releases ask with the same key: how it is computed does not change.
+    """
     asks = 1 if state.gate is None else state.gate.asks
-    parts = (environment, state.rollout_id, state.model_name, state.started_at, len(state.step_starts), place, asks)
+    at = (len(state.step_starts), place.value, asks)
+    parts = (environment, state.rollout_id, state.model_name, state.started_at, *at)
     return f"gate_{sha256(repr(parts).encode()).hexdigest()[:_KEY_CHARACTERS]}"
 
 

@@ -43,6 +43,7 @@ _MAX_CHARACTERS = 255
 _MAX_DIGITS = 9
 _SERVICE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _GATE = 'expected {"approval": "anyone"} or "another", or {"http": "a name in UNDERSTUDY_GATES"}, or both'
+_NEVER_REACHED = "expected steps between the first one and 100 %: before that one before_promotion is asked"
 _TWO_WEEKS = (0.0, 14 * 86_400.0)
 """Any two weeks: what leaves no time in them leaves none in any, unless it names dates."""
 
@@ -111,7 +112,7 @@ class _Reader:
             salt=self._text(document, "salt", None),
             freezes=self._freezes(document.get("freezes", ())),
             expect_different_scores=self._yes_or_no(document, "expect_different_scores"),
-            gates=self._gates(document.get("gates", {})),
+            gates=self._gates(document.get("gates", {}), steps),
         )
 
     def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
@@ -215,11 +216,13 @@ class _Reader:
             self._refuse("/freezes", "expected windows that leave a time for steps")
         return tuple(read)
 
-    def _gates(self, value: Any) -> Mapping[GatePlace, Gate]:
+    def _gates(self, value: Any, steps: Sequence[Step]) -> Mapping[GatePlace, Gate]:
         if not isinstance(value, Mapping):
             self._refuse("/gates", "expected an object")
             return {}
         self._known(value, "/gates", list(GatePlace))
+        if GatePlace.BEFORE_STEP in value and steps and all(step.weight_percent == WHOLE_PERCENT for step in steps[1:]):
+            self._refuse("/gates/before_step", _NEVER_REACHED)
         return {place: self._gate(f"/gates/{place}", value[place]) for place in GatePlace if place in value}
 
     def _gate(self, pointer: str, value: Any) -> Gate:

@@ -26,6 +26,9 @@ QUALITY = Gate(http="quality")
 ALL = {START: ANYONE, STEP: ANYONE, PROMOTION: ANOTHER}
 PLAN = RolloutPlan((Step(10, 60, 10), Step(50, 60, 10), Step(100, 0, 0)), gates=ALL)
 
+KEY = "gate_e2a3f127fd10c0ded039a05f28f0674f"
+"""Of one question, in every release."""
+
 
 def at_step(index: int, plan: RolloutPlan = PLAN, approved_step: int | None = None) -> RolloutState:
     """Return the state of a rollout that has entered so many steps."""
@@ -63,6 +66,17 @@ def test_a_plan_with_gates_is_written_as_it_is_read_and_one_without_says_nothing
 )
 def test_a_gate_that_cannot_be_read_is_refused_at_its_place(gates, pointer):
     assert [found for found, _ in plan_violations({"gates": gates})] == [pointer]
+
+
+@pytest.mark.parametrize("ladder", [{"strategy": "blue_green"}, {"steps": [10, 100]}])
+def test_a_gate_before_a_step_that_the_plan_has_not_is_refused_instead_of_never_asked(ladder):
+    gates = {"before_step": {"approval": "another"}}
+
+    ((pointer, why),) = plan_violations({**ladder, "gates": gates})
+
+    assert pointer == "/gates/before_step"
+    assert "before_promotion" in why
+    assert not plan_violations({"steps": [10, 50, 100], "gates": gates})
 
 
 @pytest.mark.parametrize(
@@ -168,7 +182,7 @@ def test_a_question_has_its_own_key_and_the_same_body_each_time():
 
     keys = {question_key(one, STEP, "test") for one in (asked, *others)}
 
-    assert question_key(asked, STEP, "test") == question_key(state, STEP, "test")
+    assert question_key(asked, STEP, "test") == question_key(state, STEP, "test") == KEY
     assert len({*keys, question_key(state, STEP, "prod"), question_key(state, START, "test")}) == len(others) + 3
     assert question_to_json(asked, STEP, "test") == {
         "id": question_key(asked, STEP, "test"),
