@@ -276,7 +276,10 @@ async def test_a_refusal_is_told_with_its_words_and_without_the_token_and_answer
     state = await served.ticks(8)
 
     assert (state.waiting_for, state.weight_percent) == (WaitingFor.APPROVAL, 0)
-    assert state.reason == "quality refuses that version 7 goes from 0 to 10 %: recall fell, says ***"
+    assert state.reason == (
+        "version 7 goes from 0 to 10 % once a person approves it in the place of quality, which refused: "
+        "recall fell, says ***"
+    )
     assert len(served.service.requests) == 1
     assert await served.alerts() == [f"churn: {state.reason}"]
     served.service.script = [PASS]

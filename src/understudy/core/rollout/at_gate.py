@@ -52,8 +52,11 @@ def answered(state: RolloutState, observation: Observation) -> Transition | None
 
 def _refused(state: RolloutState, gate: GateRecord, name: str, detail: str) -> Transition:
     refused = replace(state, gate=gate._replace(is_refused=True))
-    event = f"{name} refuses that version {state.challenger} {next_words(state)}{f': {detail}' if detail else ''}"
-    return waiting(refused, WaitingFor.APPROVAL, event) if is_at_gate(state) else Transition(refused, (), event)
+    said = f": {detail}" if detail else ""
+    event = f"{name} refuses that version {state.challenger} {next_words(state)}{said}"
+    if not is_at_gate(state):
+        return Transition(refused, (), event)
+    return waiting(refused, WaitingFor.APPROVAL, f"{closed_gate(refused)}{said}")._replace(event=event)
 
 
 def _passed(

@@ -940,6 +940,9 @@ def test_a_refusal_is_told_asked_no_more_and_a_persons_to_decide():
 
     assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
     assert refused.event == "quality refuses that version 2 goes from 10 to 50 %: recall"
+    assert refused.state.reason == (
+        "version 2 goes from 10 to 50 % once a person approves it in the place of quality, which refused: recall"
+    )
     assert (later.state.waiting_for, later.actions) == (WaitingFor.APPROVAL, ())
 
 

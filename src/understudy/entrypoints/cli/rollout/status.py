@@ -244,7 +244,7 @@ def place_words(view: RolloutView) -> str:
     if state.kind is Kind.GUARD:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
-        return "warming up" if not state.phase.is_final else "before its first step"
+        return "before its first step" if state.phase.is_final or state.waiting_for in AT_GATE else "warming up"
     return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(state, view.policy)}"
 
 

@@ -220,9 +220,11 @@ def test_a_rollout_at_a_gate_says_for_whom_since_when_and_who_may_stand_in():
     refused = replace(state, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(NOW - 120, is_refused=True))
 
     waits, asked_again = (" ".join(screen(status_view(a_status(one), 120), 120).split()) for one in (state, refused))
+    begins = screen(status_view(a_status(replace(state, step_starts=())), 120), 120)
 
     assert "Waits for a gate: once quality lets it pass; at the gate since" in waits
     assert "UTC (2 m)" in waits
+    assert "WAITING   before its first step" in begins
     assert "to approve it in the gate's place: understudy rollout approve churn" in waits
     assert "to ask the gate again: understudy rollout resume churn" in asked_again
     assert "rollout resume" not in waits
