@@ -111,14 +111,17 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     (found,) = await examine_gates(database_url)
     without_reason = await understudy.beside("rollout", "approve", "churn", "--yes")
     resumed = await understudy.beside("rollout", "resume", "churn", "--reason", "x", "--yes")
-    approved = await understudy.beside("rollout", "approve", "churn", "--reason", "the charts are fine", "--yes")
+    fine = ("rollout", "approve", "churn", "--reason", "the charts are fine", "--yes")
+    stale, approved = [await understudy.beside(*fine, "--to", to) for to in ("50", "10")]
     await past.go_on(1)
     next_one = ("rollout", "approve", "churn", "--reason", "the next one, too", "--yes")
     unmeant = await understudy.beside(*next_one)
     ahead = await understudy.beside(*next_one, "--ahead")
 
     assert "version 7 goes from 0 to 10 % once a person approves it" in " ".join(shown.out.split())
-    assert 'understudy rollout approve churn --reason "…"' in shown.out
+    assert 'understudy rollout approve churn --to 10 --reason "…"' in " ".join(shown.out.split())
+    assert (stale.code, approved.code) == (5, 0)
+    assert "not approved: version 7 goes from 0 to 10 % next" in stale.out
     assert "once a person approves it" in (tmp_path / "page.html").read_text()
     assert "Waits for a person: version 7 goes from 0 to 10 % once a person approves it" in " ".join(
         explained.out.split()
@@ -127,7 +130,6 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     assert found.waited_seconds > 4_000
     assert without_reason.code == 2
     assert resumed.code == 5
-    assert approved.code == 0, approved
     assert unmeant.code == 5
     assert "not at a gate" in unmeant.out
     assert ahead.code == 0

@@ -152,13 +152,15 @@ async def test_an_approval_has_a_reason_and_its_moment_and_is_not_the_starters_w
     bare = await served.post(approve, json={})
     unseen = await served.post(approve, json={"reason": "looked at it"}, headers=EYE)
     early = await served.post(approve, json={"reason": "looked at it"})
-    own = await served.post(approve, json={"reason": "looked at it", "ahead": True})
+    another = await served.post(approve, json={"reason": "looked at it", "ahead": True, "to_percent": 50})
+    own = await served.post(approve, json={"reason": "looked at it", "ahead": True, "to_percent": 5})
 
     assert begun.json()["rollout"]["plan"]["gates"] == plan["gates"]
     assert (bare.status_code, pointers_of(bare)) == (422, ["/reason"])
     assert unseen.status_code == 403
     assert (early.status_code, early.json()["changed"]) == (200, False)
     assert early.json()["event"].startswith("not at a gate")
+    assert another.json()["event"].startswith("not approved: version 2 goes from 0 to 5 % next")
     assert (own.status_code, own.json()["code"]) == (409, "E203")
     assert "was started by ops" in own.json()["detail"]
 

@@ -107,6 +107,8 @@ class Command(NamedTuple):
     """Of a resume: scores that differ from the champion's at the warm-up let the rollout go on."""
     is_ahead: bool = False
     """Of an approval: it is meant for a step that the rollout has not come to yet."""
+    to_percent: int | None = None
+    """Of an approval: the share of the step that it is for; ``None``: whichever is next."""
 
 
 class WarmUpResult(NamedTuple):

@@ -160,6 +160,10 @@ def _approved(state: RolloutState, observation: Observation) -> Transition | Non
         return None
     if not closed_gate(state):
         return Transition(state, (), "no gate before the next step waits for an approval")
+    step = state.next_step
+    if step is not None and command.to_percent not in (None, step.weight_percent):
+        # Another person approved that step, it was taken, and this one is not what the operator looked at.
+        return Transition(state, (), f"not approved: version {state.challenger} {next_words(state)} next")
     event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
     approved = replace(state, approved_step=len(state.step_starts))
     if not is_at_gate(state):

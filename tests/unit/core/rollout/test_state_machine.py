@@ -884,6 +884,18 @@ def test_an_approval_that_no_gate_waits_for_changes_nothing():
     assert said.event == "no gate before the next step waits for an approval"
 
 
+def test_an_approval_that_names_its_step_opens_no_other_one():
+    world = at_the_gate()
+
+    stale = world.tick(5, command=APPROVE._replace(to_percent=10))
+    meant = world.tick(5, command=APPROVE._replace(to_percent=50))
+
+    assert (stale.state.waiting_for, stale.event) == (
+        WaitingFor.APPROVAL, "not approved: version 2 goes from 10 to 50 % next",
+    )  # fmt: skip
+    assert meant.state.approved_step == len(meant.state.step_starts)
+
+
 def test_an_abort_at_a_gate_takes_the_challenger_back():
     world = at_the_gate()
 

@@ -347,6 +347,10 @@ def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_jso
 def approve(
     *,
     model: ModelName,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", min=1, max=100, help="Percent of the step that is meant: no other one."),
+    ] = None,
     ahead: Annotated[bool, typer.Option("--ahead", help="Also before the rollout has come to the gate.")] = False,
     reason: Reason = None,
     yes: Yes = False,
@@ -354,7 +358,7 @@ def approve(
 ) -> None:
     """Approve the next step at a gate of the plan; it is taken if its proof still stands."""
     confirm_traffic_move(model, f"This lets the rollout of {model} take its next step", yes=yes)
-    _command(model, CommandKind.APPROVE, reason, as_json=as_json, is_ahead=ahead)
+    _command(model, CommandKind.APPROVE, reason, as_json=as_json, is_ahead=ahead, to_percent=to)
 
 
 @app.command()
@@ -372,9 +376,10 @@ def _command(
     as_json: bool,
     expects_different_scores: bool = False,
     is_ahead: bool = False,
+    to_percent: int | None = None,
 ) -> None:
     why = required_reason(reason, dry_run=False) or ""
-    command = Command(kind, this_person(), why, expects_different_scores, is_ahead)
+    command = Command(kind, this_person(), why, expects_different_scores, is_ahead, to_percent)
 
     result = with_session(lambda session: run_command(session.rollouts, model, None, command))
     mark = "✔" if result.changed else "nothing changed:"

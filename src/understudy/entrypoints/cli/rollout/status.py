@@ -316,10 +316,11 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
 
 def _gate_commands(state: RolloutState, resume: str, abort: str) -> list[str]:
     model = quote(state.model_name)
+    meant = model if state.next_step is None else f"{model} --to {quote(str(state.next_step.weight_percent))}"
     in_place = " in the gate's place" if any(gate.http for gate in closed_gates(state).values()) else ""
     is_refused = state.gate is not None and state.gate.is_refused
     return [
-        f'→ to approve it{in_place}: understudy rollout approve {model} --reason "…"',
+        f'→ to approve it{in_place}: understudy rollout approve {meant} --reason "…"',
         *([f"→ to ask the gate again: {resume}"] if is_refused else []),
         f"→ its checks with charts, for who approves: understudy rollout show {model} --html rollout.html",
         f"→ to take it back: {abort}",

@@ -156,6 +156,9 @@ class Approval(Body):
 
     reason: Reason = Field(description="Kept in the rollout's events.")
     ahead: bool = Field(default=False, description="Whether it is for a step that the rollout has not come to yet.")
+    to_percent: int | None = Field(
+        default=None, ge=1, le=100, description="The share of the step that is meant; no other step is approved."
+    )
 
 
 def command_body(kind: CommandKind) -> type[Remark | Approval]:

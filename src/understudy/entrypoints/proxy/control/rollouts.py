@@ -139,8 +139,9 @@ async def command_rollout(call: ControlCall, rollout_id: str, kind: CommandKind,
     number = _id_of(rollout_id)
     asked = command_body(kind).read(body)
     expects = isinstance(asked, Resumption) and asked.expect_different_scores
-    is_ahead = isinstance(asked, Approval) and asked.ahead
-    command = Command(kind, call.key_id, asked.reason or "", expects, is_ahead=is_ahead)
+    command = Command(kind, call.key_id, asked.reason or "", expects)
+    if isinstance(asked, Approval):
+        command = command._replace(is_ahead=asked.ahead, to_percent=asked.to_percent)
 
     async def give(parts: Session) -> Reply:
         return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))
