@@ -147,6 +147,9 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
     record = await world.begin(replace(PLAN, gates={GatePlace.BEFORE_START: Gate(Approver.ANOTHER)}))
     theirs = PostgresRolloutStore(f"postgresql://{colleague}:secret@{place}", timeout_seconds=5)
     command = Command(CommandKind.APPROVE, "somebody@else", "a claim", is_ahead=True)
+    begun = """INSERT INTO Rollout (id, model_name, champion_version, challenger_version, plan, state)
+        SELECT nextval('rollout_id_seq'), model_name, champion_version, challenger_version, plan,
+               state || '{"approved_step": 0}' FROM Rollout"""
     renamed = (
         """UPDATE Rollout SET started_by = 'x', state = state || '{"approved_step": 0}', revision = revision + 1"""
     )
@@ -156,6 +159,8 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
             await run_command(world.store, "churn", record.id, command)
         with pytest.raises(asyncpg.CheckViolationError, match=f"was started by {name}"):
             await own.execute(renamed)
+        with pytest.raises(asyncpg.CheckViolationError, match="begins with an approval"):
+            await own.execute(begun)
         result = await run_command(theirs, "churn", record.id, command)
         state = orjson.loads(await database.fetchval("SELECT state FROM Rollout"))
         events = await theirs.events(record.id)

@@ -188,6 +188,7 @@ TRIGGERS = (
     "registryaudit_guard_age on registryaudit",
     "registryaudit_notify on registryaudit",
     "rollout_approval on rollout",
+    "rollout_approval_new on rollout",
     "rollout_guard on rollout",
     "rollout_guard_new on rollout",
     "rollout_no_truncate on rollout",

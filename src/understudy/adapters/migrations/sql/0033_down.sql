@@ -1,6 +1,7 @@
 -- The release before reads no plan with gates, so they are taken out: otherwise neither the monitor nor a list could show any of these
 -- rollouts. One that is on its way to a gate, or waits at one, waits as one that was paused, and takes no step past it unasked.
 DROP TRIGGER rollout_approval ON Rollout;
+DROP TRIGGER rollout_approval_new ON Rollout;
 DROP TRIGGER rollout_notify_gate ON Rollout;
 DROP FUNCTION understudy_guard_approval();
 DROP FUNCTION understudy_approve(TEXT, TEXT, BOOLEAN);

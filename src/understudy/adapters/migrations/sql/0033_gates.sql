@@ -78,6 +78,11 @@ DECLARE
     weight INT := (NEW.plan -> 'steps' -> step ->> 'weight_percent')::INT;
     passed TEXT;
 BEGIN
+    IF TG_OP = 'INSERT' THEN
+        PERFORM understudy_refuse(
+            format('the rollout of %s begins with an approval, or with what a service answered', NEW.model_name),
+            format('Start it with understudy rollout start %s …: its gates are opened when it comes to them', NEW.model_name));
+    END IF;
     IF NEW.state -> 'approved_step' IS DISTINCT FROM OLD.state -> 'approved_step' AND 'another' IN (
             CASE WHEN step = 0 THEN NEW.plan #>> '{gates,before_start,approval}'
                  WHEN weight < 100 THEN NEW.plan #>> '{gates,before_step,approval}' END,
@@ -103,6 +108,8 @@ BEGIN
     END LOOP;
     RETURN NEW;
 END $$;
+CREATE TRIGGER rollout_approval_new BEFORE INSERT ON Rollout
+    FOR EACH ROW WHEN (NEW.state ?| ARRAY['approved_step', 'gate']) EXECUTE FUNCTION understudy_guard_approval();
 CREATE TRIGGER rollout_approval BEFORE UPDATE OF state ON Rollout
     FOR EACH ROW WHEN (NEW.state -> 'approved_step' IS NOT NULL AND NEW.state -> 'approved_step' IS DISTINCT FROM OLD.state -> 'approved_step'
         OR NEW.state #> '{gate,passed}' IS NOT NULL AND NEW.state #> '{gate,passed}' IS DISTINCT FROM OLD.state #> '{gate,passed}')
