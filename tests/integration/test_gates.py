@@ -116,7 +116,9 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     await past.go_on(1)
     next_one = ("rollout", "approve", "churn", "--reason", "the next one, too", "--yes")
     unmeant = await understudy.beside(*next_one)
-    ahead = await understudy.beside(*next_one, "--ahead")
+    ahead, again, another_step = [
+        await understudy.beside(*next_one, "--ahead", "--to", to) for to in ("100", "100", "50")
+    ]
 
     assert "version 7 goes from 0 to 10 % once a person approves it" in " ".join(shown.out.split())
     assert 'understudy rollout approve churn --to 10 --reason "…"' in " ".join(shown.out.split())
@@ -132,7 +134,7 @@ async def test_a_person_sees_on_the_command_line_what_waits_and_approves_it_ther
     assert resumed.code == 5
     assert unmeant.code == 5
     assert "not at a gate" in unmeant.out
-    assert ahead.code == 0
+    assert (ahead.code, again.code, another_step.code) == (0, 0, 5)
     assert "the next one, too, ahead of its proof" in " ".join(ahead.out.split())
 
 

@@ -23,17 +23,20 @@ class CommandResult(NamedTuple):
     changed: bool
     event: str
 
-    def is_refused(self, kind: CommandKind) -> bool:
+    def is_refused(self, command: Command) -> bool:
         """Whether the rollout is not what the command was to make of it; one that is so already refuses nothing."""
-        phase = self.view.record.state.phase
+        state = self.view.record.state
+        phase, step = state.phase, state.next_step
+        is_approved = step is not None and not phase.is_final and state.approved_step == len(state.step_starts)
+        is_meant = step is not None and command.to_percent in (None, step.weight_percent)
         wanted = {
             CommandKind.PAUSE: phase is Phase.WAITING,
             CommandKind.RESUME: phase in (Phase.PROGRESSING, Phase.PROMOTING),
             CommandKind.ABORT: phase is Phase.FAILED,
             CommandKind.PROMOTE: False,
-            CommandKind.APPROVE: self.view.record.state.approved_step is not None,
+            CommandKind.APPROVE: is_approved and is_meant,
         }
-        return not self.changed and not wanted[kind]
+        return not self.changed and not wanted[command.kind]
 
 
 async def run_command(

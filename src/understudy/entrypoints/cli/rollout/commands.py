@@ -387,7 +387,7 @@ def _command(
     if kind is CommandKind.ABORT and result.view.stale.count:
         lines.append(f"! {stale_proxies_words(result.view.stale)}")
     show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
-    if result.is_refused(kind):
+    if result.is_refused(command):
         raise typer.Exit(ExitCode.CONFLICT)
 
 
