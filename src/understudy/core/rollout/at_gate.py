@@ -17,8 +17,6 @@ from understudy.core.rollout.plan import GatePlace
 from understudy.core.rollout.state import GateRecord, Observation, Phase, RolloutState, Transition, WaitingFor
 from understudy.core.rollout.transitions import entered, resolved, waiting
 
-_AT_GATE = (WaitingFor.APPROVAL, WaitingFor.GATE)
-
 
 def to_gate(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Transition:
     """Enter the next step, or wait at the gate before it for whom it asks."""
@@ -32,7 +30,7 @@ def to_gate(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Tran
 def is_open(state: RolloutState, observation: Observation) -> Transition | None:
     """Go on where the gate was opened beside the state machine: a person approves by SQL as well."""
     seen = observation.policy
-    if seen is None or not is_at_gate(state) or closed_gates(state):
+    if seen is None or not state.is_at_gate or closed_gates(state):
         return None
     return goes_on(state, seen, observation, f"the gate is open: version {state.challenger} {next_words(state)}")
 
@@ -54,7 +52,7 @@ def _refused(state: RolloutState, gate: GateRecord, name: str, detail: str) -> T
     refused = replace(state, gate=gate._replace(is_refused=True))
     said = f": {detail}" if detail else ""
     event = f"{name} refuses that version {state.challenger} {next_words(state)}{said}"
-    if not is_at_gate(state):
+    if not state.is_at_gate:
         return Transition(refused, (), event)
     return waiting(refused, WaitingFor.APPROVAL, f"{closed_gate(refused)}{said}")._replace(event=event)
 
@@ -65,7 +63,7 @@ def _passed(
     names = " and ".join(dict.fromkeys(passed.values()))
     event = f"version {state.challenger} {next_words(state)}: {names} lets it pass"
     opened = replace(state, gate=gate._replace(passed=(*gate.passed, *passed)))
-    if not is_at_gate(state):
+    if not state.is_at_gate:
         return Transition(opened, (), event)
     words = closed_gate(opened)
     if not words:
@@ -76,7 +74,7 @@ def _passed(
 def asks_on(state: RolloutState, observation: Observation) -> Transition | None:
     """Ask the services again while the rollout waits at a gate; an operator is alerted once that has taken too long."""
     asks = questions(state)
-    if not asks or state.gate is None or not is_at_gate(state) or observation.policy is None:
+    if not asks or state.gate is None or not state.is_at_gate or observation.policy is None:
         return None
     waited_seconds = observation.now - max(state.gate.since, state.limit_from)
     if state.waiting_for is WaitingFor.GATE and waited_seconds >= ANSWER_SECONDS:
@@ -102,11 +100,6 @@ def goes_on(state: RolloutState, seen: PolicySeen, observation: Observation, eve
         state, phase=Phase.PROGRESSING, waiting_for=None, reason="", limit_from=observation.now, policy=seen
     )
     return Transition(gone_on, resolved(state), event)
-
-
-def is_at_gate(state: RolloutState) -> bool:
-    """Return whether a rollout waits at a gate, and so may go on without an operator's resume."""
-    return state.phase is Phase.WAITING and state.waiting_for in _AT_GATE
 
 
 def _waits_for(state: RolloutState) -> WaitingFor:

@@ -210,6 +210,11 @@ class RolloutState:
     """Of the gates before the next step; ``None`` until the rollout comes to them."""
 
     @property
+    def is_at_gate(self) -> bool:
+        """Whether it waits at a gate, and so may go on without an operator's resume."""
+        return self.phase is Phase.WAITING and self.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE)
+
+    @property
     def has_failed_guard(self) -> bool:
         """Whether it is a guard that only alerts, and has: an operator is to take the challenger back."""
         return self.kind is Kind.GUARD and self.phase is Phase.WAITING and self.waiting_for is None

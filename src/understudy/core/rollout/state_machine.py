@@ -18,7 +18,7 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout import guard
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
-from understudy.core.rollout.at_gate import answered, asks_again, asks_on, goes_on, is_at_gate, is_open, to_gate
+from understudy.core.rollout.at_gate import answered, asks_again, asks_on, goes_on, is_open, to_gate
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
 from understudy.core.rollout.gates import closed_gate, next_words
 from understudy.core.rollout.plan import Strategy
@@ -148,7 +148,7 @@ def _paused(state: RolloutState, observation: Observation) -> Transition | None:
     command = observation.command
     if command is None or command.kind is not CommandKind.PAUSE:
         return None
-    if state.phase is Phase.WAITING and not is_at_gate(state):
+    if state.phase is Phase.WAITING and not state.is_at_gate:
         return None
     return waiting(state, WaitingFor.PAUSE, f"paused {_by(observation)}")
 
@@ -166,7 +166,7 @@ def _approved(state: RolloutState, observation: Observation) -> Transition | Non
         return Transition(state, (), f"not approved: version {state.challenger} {next_words(state)} next")
     event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
     approved = replace(state, approved_step=len(state.step_starts))
-    if not is_at_gate(state):
+    if not state.is_at_gate:
         # Of two persons who approve the same step the second one has not looked at the next one.
         if not command.is_ahead:
             return Transition(state, (), "not at a gate; an approval beforehand says so: --ahead")
@@ -181,7 +181,7 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     if not are_roles_ours(state, seen):
         why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
-    if is_at_gate(state):
+    if state.is_at_gate:
         again = asks_again(state, seen, observation.now, _by(observation))
         return again or Transition(state, (), f"{closed_gate(state)}; to resume is no approval")
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING

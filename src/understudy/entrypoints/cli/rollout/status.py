@@ -19,7 +19,7 @@ from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_ti
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import event_text
-from understudy.entrypoints.cli.shared.texts.waiting_text import AT_GATE, waiting_words
+from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
@@ -244,7 +244,7 @@ def place_words(view: RolloutView) -> str:
     if state.kind is Kind.GUARD:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
-        return "before its first step" if state.phase.is_final or state.waiting_for in AT_GATE else "warming up"
+        return "before its first step" if state.phase.is_final or state.is_at_gate else "warming up"
     return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(state, view.policy)}"
 
 
@@ -301,7 +301,7 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
             f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
-    if state.waiting_for in AT_GATE:
+    if state.is_at_gate:
         return _gate_commands(state, resume, abort)
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",

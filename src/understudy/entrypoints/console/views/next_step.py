@@ -8,7 +8,6 @@ from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
-from understudy.entrypoints.cli.shared.texts.waiting_text import AT_GATE
 from understudy.rollout.status import RolloutStatus
 
 _NAMED = 3
@@ -22,7 +21,7 @@ def next_words(status: RolloutStatus) -> str:
     if state.kind is Kind.GUARD:
         return _guard_next(status)
     gate = closed_gate(state)
-    if gate and state.waiting_for in AT_GATE:
+    if gate and state.is_at_gate:
         return f"{gate[0].upper()}{gate[1:]}. A challenger that does worse is still taken back."
     if state.phase is Phase.WAITING:
         return (

@@ -18,7 +18,6 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
-from understudy.entrypoints.cli.shared.texts.waiting_text import AT_GATE
 from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, next_words
@@ -264,8 +263,7 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
     names: list[tuple[str, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
-        is_at_gate = state.waiting_for in AT_GATE
-        if is_at_gate:
+        if state.is_at_gate:
             names.append((CommandKind.APPROVE, "Approve"))
             if state.gate is not None and state.gate.is_refused:
                 names.append((CommandKind.RESUME, "Ask the gate again"))
@@ -274,7 +272,7 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
             names.append((CommandKind.RESUME, "Resume"))
         elif state.promoted_at is None:
             names.append((CommandKind.PAUSE, "Pause"))
-        if state.promoted_at is None and state.step_starts and not is_at_gate:
+        if state.promoted_at is None and state.step_starts and not state.is_at_gate:
             names.append((CommandKind.PROMOTE, "Promote a step"))
         if not state.step_starts:
             names.append((CommandKind.ABORT, "Stop it"))

@@ -4,8 +4,6 @@ from understudy.core.durations import duration_words
 from understudy.core.rollout.state import Phase, RolloutState, WaitingFor
 from understudy.entrypoints.cli.shared.times import moment_words
 
-AT_GATE = (WaitingFor.APPROVAL, WaitingFor.GATE)
-
 
 def waiting_words(state: RolloutState, now: float) -> str:
     """Return whom a rollout waits for and why, in a sentence; empty where it does not wait."""
@@ -13,7 +11,7 @@ def waiting_words(state: RolloutState, now: float) -> str:
         return ""
     whom = "a gate" if state.waiting_for is WaitingFor.GATE else "a person"
     words = f"Waits for {whom}: {state.reason}"
-    if state.gate is None or state.waiting_for not in AT_GATE:
+    if state.gate is None or not state.is_at_gate:
         return words
     waited = duration_words(max(0.0, now - state.gate.since))
     return f"{words}; at the gate since {moment_words(state.gate.since)} UTC ({waited})"
