@@ -28,6 +28,7 @@ from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.gate_asks import GateAsks
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
 
@@ -112,7 +113,7 @@ class PastRollout:
         self.store = PastStore(self._url, float(self._first))
         self.starts_anew()
 
-    def starts_anew(self) -> None:
+    def starts_anew(self, gates: GateAsks | None = None) -> None:
         """Let another monitor lead, which remembers nothing."""
         self.entities = EntityCheck(self.store, PostgresPredictionHistory(self._url, timeout_seconds=5))
         metrics = PostgresMetricStore(self._url, timeout_seconds=5)
@@ -128,6 +129,7 @@ class PastRollout:
             entities=self.entities,
             drifts=self.drifts,
             slices=self.slices,
+            gates=gates,
             scores=self.scores,
             environment="test",
         )

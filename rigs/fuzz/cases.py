@@ -134,7 +134,7 @@ def control_cases() -> SearchStrategy[Case]:
     """Draw calls of the control plane: every route, with bodies and queries that mean nothing or almost something."""
     names = st.sampled_from([PAWN, "nobody", "a%2Fb", "%00", "%ff", "..", "x" * 300, "%25"])
     numbers = st.sampled_from(["0", "1", "-1", "999999999999999999999", "x", "1.5", "%31"])
-    orders = st.sampled_from(["", ":pause", ":resume", ":promote", ":abort", ":explode"])
+    orders = st.sampled_from(["", ":pause", ":resume", ":promote", ":approve", ":abort", ":explode"])
     writes = st.one_of(
         names.map("/v1/models/{}/rollouts".format),
         names.map("/v1/models/{}/rollouts?dry_run=true".format),

@@ -15,7 +15,7 @@ from understudy.core.connection_urls import http_problem, postgres_problem, redi
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
-from understudy.core.upstream.receivers import parse_receivers
+from understudy.core.upstream.receivers import parse_receivers, signing_key
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
@@ -272,6 +272,11 @@ class Settings(BaseModel):
     receivers: SecretStr | None = Field(default=None, min_length=1)
     """Receivers of notifications: ``name=https://host/path``, separated by spaces or lines. Subscriptions name them;
     secret, since an address may carry a token."""
+    gates: SecretStr | None = Field(default=None, min_length=1)
+    """Gates of rollouts over HTTP: ``name=https://host/path``, separated by spaces or lines. Plans name them; secret,
+    since an address may carry a token."""
+    gate_secret: SecretStr | None = Field(default=None, min_length=1, validate_default=True)
+    """What questions to gates are signed with, as Standard Webhooks has it: ``whsec_`` and 24 to 64 bytes in base64."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
@@ -373,6 +378,21 @@ class Settings(BaseModel):
     @classmethod
     def _check_receivers(cls, text: SecretStr | None) -> SecretStr | None:
         parse_receivers("" if text is None else text.get_secret_value())
+        return text
+
+    @field_validator("gates", mode="after")
+    @classmethod
+    def _check_gates(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_receivers("" if text is None else text.get_secret_value(), noun="gate")
+        return text
+
+    @field_validator("gate_secret", mode="after")
+    @classmethod
+    def _check_gate_secret(cls, text: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if text is not None:
+            signing_key(text.get_secret_value())
+        elif info.data.get("gates") is not None:
+            raise ValueError("UNDERSTUDY_GATES needs it, too: no question to a gate is sent without a signature")
         return text
 
     @field_validator("endpoint_allow", mode="after")

@@ -67,8 +67,8 @@ def test_what_a_rollout_waits_for_is_a_reason_that_the_metrics_page_explains(wai
     assert f"`{waits}`" in row_of("`reason` of `rollout_transitions_total`")
 
 
-def test_whatever_a_rollout_waits_for_but_a_persons_pause_is_told_to_on_call():
-    assert WAITING_ALERTS.keys() == set(WaitingFor) - {WaitingFor.PAUSE}
+def test_whatever_a_rollout_waits_for_but_a_persons_pause_and_a_service_with_time_left_is_told_to_on_call():
+    assert WAITING_ALERTS.keys() == set(WaitingFor) - {WaitingFor.PAUSE, WaitingFor.GATE}
 
 
 def test_a_guards_and_a_drifts_modes_have_words_and_are_on_their_pages():

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,8 +11,9 @@ import asyncpg
 import pytest
 from console_world import RunningConsole, closed_port, running_console, texts_of
 from contract.servers import TcpRelay
-from rollout_world import TWINS, WORSE, PastRollout
+from rollout_world import PLAN, TWINS, WORSE, PastRollout
 
+from understudy.core.rollout.plan import Approver, Gate, GatePlace
 from understudy.entrypoints.console import login_tries, visitors
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
@@ -202,6 +204,29 @@ async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout
     assert len(actors) == 1
 
 
+async def test_a_step_is_approved_as_it_was_seen_with_a_reason_and_its_gate_is_shown(console, database, database_url):
+    past = PastRollout(database, database_url, TWINS, 600)
+    await past.begin(replace(PLAN, gates={GatePlace.BEFORE_START: Gate(Approver.ANOTHER)}))
+    await past.go_on(1)
+    path = f"{CHURN}/acts/approve?rollout={past.id}"
+    async with console.visit("operate") as visit:
+        page = await visit.get(f"{CHURN}/rollouts/{past.id}")
+        fields = await visit.form(path)
+        refused = [await visit.post(path, {**fields, **wrong}) for wrong in ({}, {"reason": "ok", "revision": ""})]
+        approved = await visit.post(path, {**await visit.form(path), "reason": "looked at it"})
+        late = await visit.post(path, {**fields, "nonce": "another", "reason": "me too"})
+    await past.go_on(1)
+
+    shown = texts_of(page.text)
+    assert any(text.startswith("Waits for a person: version 7 goes from 0 to 10 % once another") for text in shown)
+    assert {"Approve", "Stop it"} <= set(shown)
+    assert "Resume" not in shown
+    assert [one.status_code for one in refused] == [422, 422]
+    assert approved.status_code == 303
+    assert late.status_code == 412
+    assert (await past.store.view(past.id)).record.state.weight_percent == 10
+
+
 async def test_a_form_of_another_session_or_site_changes_nothing(console, rollout, database):
     path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
     async with console.visit("operate") as visit, console.visit("operate") as other:
@@ -221,7 +246,7 @@ async def test_a_form_of_another_session_or_site_changes_nothing(console, rollou
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
-ACTS = ("rollback", "pause", "resume", "promote", "abort")
+ACTS = ("rollback", "pause", "resume", "promote", "approve", "abort")
 
 
 async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
@@ -246,7 +271,7 @@ async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
 
     assert looks == [200, 403, 200]
     assert "(operate)" in page
-    assert (asks, posts) == ([403] * 5, [403] * 5)
+    assert (asks, posts) == ([403] * 6, [403] * 6)
     assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
     assert "/acts/rollback" in page
     assert entered.status_code == 401

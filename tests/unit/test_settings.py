@@ -27,6 +27,7 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
 SCHEMES = {"database": "postgresql", "redis": "redis"}
 NO_PASSWORD = {"proxy_url", "archive_url", "runbooks_url"}
 """URLs that are refused with an account in them."""
+SIGNING = f"whsec_{'c2VjcmV0' * 4}"
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
 
 
@@ -40,6 +41,8 @@ def test_every_url_that_may_hold_a_password_is_a_secret():
         "_otlp_headers",
         "_traces_headers",
         "receivers",
+        "gates",
+        "gate_secret",
         "_logins",
     )
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
@@ -82,15 +85,34 @@ def test_an_error_of_the_receivers_never_holds_an_address():
     assert "Xy7z" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"gates": "quality=https://gate.example/Xy7z"}, "UNDERSTUDY_GATES needs it, too"),
+        ({"gates": "quality=ftp://gate.example/Xy7z", "gate_secret": SIGNING}, "the gate quality: "),
+        ({"gate_secret": "Xy7z"}, "expected whsec_"),
+    ],
+)
+def test_gates_are_not_asked_without_a_signature_and_an_error_holds_no_address_and_no_secret(given, why):
+    with pytest.raises(ValidationError, match=why) as refusal:
+        Settings.model_validate(given)
+
+    assert "Xy7z" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
     path = tmp_path / "secret"
     scheme = SCHEMES.get(name.removesuffix("_url").rpartition("_")[2], "https")
     text = {
         "receivers": "ops=https://hooks.example/pa-ss",
+        "gates": "quality=https://gate.example/pa-ss",
+        "gate_secret": SIGNING,
         "oci_logins": '{"auths": {"a:1": {"auth": "YTpi"}}}',
     }.get(name, f"{scheme}://proxy:pa ss@db/understudy")
     path.write_text(f"{text}\n")
+    if name == "gates":
+        monkeypatch.setenv("UNDERSTUDY_GATE_SECRET", SIGNING)
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
 
     value = getattr(Settings(), name)

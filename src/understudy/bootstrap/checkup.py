@@ -11,6 +11,7 @@ from understudy.adapters.postgres.connections.checkup import (
     PostgresCheckup,
     examine_archive,
     examine_erasures,
+    examine_gates,
     examine_guards,
     examine_monitor,
     examine_postgres,
@@ -40,6 +41,7 @@ from understudy.lifecycle.server_findings import (
     judge_config,
     judge_erasure,
     judge_failing_share,
+    judge_gate,
     judge_guard,
     judge_monitor,
     judge_partitions,
@@ -82,6 +84,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
+    findings += await _examine_gates(settings)
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
     findings += [*await _examine_loading(settings), *await _examine_files(settings)]
     return [*findings, *await _examine_policies(settings, checkup)]
@@ -139,6 +142,16 @@ async def _examine_guards(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("guards", State.WARNING, problem.detail, problem.next_step)]
     return [judge_guard(one.model_name, one.guard, one.failure, is_watched=one.is_watched) for one in found]
+
+
+async def _examine_gates(settings: Settings) -> list[Finding]:
+    try:
+        found = await examine_gates(
+            settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+        )
+    except RegistryUnavailable as problem:
+        return [Finding("gates", State.WARNING, problem.detail, problem.next_step)]
+    return [judge_gate(*one) for one in found]
 
 
 async def _examine_shares(settings: Settings) -> list[Finding]:

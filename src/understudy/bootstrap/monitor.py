@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
+from understudy.adapters.http.gates import HttpGates
 from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
 from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
@@ -43,6 +44,7 @@ from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.outcome_check import OutcomeCheck
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
+from understudy.rollout.gate_asks import GateAsks
 from understudy.rollout.metrics import begin_counts
 from understudy.settings import Settings
 
@@ -75,6 +77,8 @@ ALERT_SEND_SECONDS = 5.0
 
 NOTIFICATION_SEND_SECONDS = 10.0
 """Longest send of a notification: beside the jobs, so it delays no rollback and no alert."""
+GATE_ASK_SECONDS = 10.0
+"""Longest attempt to ask a gate of a rollout: beside the ticks, so it delays no rollback."""
 NOTIFICATION_FINISH_SECONDS = 0.8
 """The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less
 than the margin of a lease that was lost, or the next leader would lead while these go on."""
@@ -97,14 +101,20 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         lease = PostgresLease(settings.database_url.get_secret_value())
         stack.push_async_callback(lease.close)
         notifications = _open_notifications(settings, telemetry, stack)
+        gates = _open_gates(settings, telemetry, stack)
         jobs = [
-            *_open_rollouts(settings, telemetry, stack),
+            *_open_rollouts(settings, telemetry, stack, gates),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
             *_placement_jobs(settings, telemetry, stack),
         ]
-        worker = make_worker(settings, lease, jobs, telemetry, notifications.stop)
+
+        async def stand_down() -> None:
+            await gates.stop()
+            await notifications.stop()
+
+        worker = make_worker(settings, lease, jobs, telemetry, stand_down)
         yield MonitorParts(worker, telemetry)
 
 
@@ -128,7 +138,20 @@ def make_worker(
     )
 
 
-def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> list[Job]:
+def _open_gates(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> GateAsks:
+    text, secret = (
+        "" if value is None else value.get_secret_value() for value in (settings.gates, settings.gate_secret)
+    )
+    gates = HttpGates(parse_receivers(text, noun="gate"), secret, timeout_seconds=GATE_ASK_SECONDS)
+    stack.push_async_callback(gates.close)
+    asks = GateAsks(gates, telemetry, settings.environment)
+    stack.push_async_callback(asks.stop)
+    return asks
+
+
+def _open_rollouts(
+    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack, gates: GateAsks
+) -> list[Job]:
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
     stack.push_async_callback(policies.close)
@@ -152,6 +175,7 @@ def _open_rollouts(settings: Settings, telemetry: PrometheusTelemetry, stack: As
         entities=entities,
         drifts=drifts,
         slices=slices,
+        gates=gates,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,

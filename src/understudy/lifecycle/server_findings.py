@@ -226,6 +226,21 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
     return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
 
 
+def judge_gate(model: str, waiting_for: str, reason: str, waited_seconds: float) -> Finding:
+    """Judge a rollout that waits at a gate: a person has to decide, or a service still has time to answer.
+
+    Args:
+        model: Its model.
+        waiting_for: ``approval``, or ``gate``.
+        reason: What waits, and for whom.
+        waited_seconds: Since it came to the gate.
+    """
+    what = f"{reason}; for {duration_words(waited_seconds)} now"
+    advice = f'understudy rollout show {quote(model)}, then: understudy rollout approve {quote(model)} --reason "…"'
+    state = State.WARNING if waiting_for == "approval" else State.GOOD
+    return Finding(f"gate {model}", state, what, advice if state is State.WARNING else "")
+
+
 def judge_failing_share(
     model: str, version: str, errors: int, calls: int, *, has_fallback: bool, hours: int = 1
 ) -> Finding:

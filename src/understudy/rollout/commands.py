@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import NamedTuple
 
-from understudy.core.rollout.actions import WarmUp
+from understudy.core.rollout.actions import Beside
 from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Command, CommandKind, Observation, Phase, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
@@ -23,16 +23,20 @@ class CommandResult(NamedTuple):
     changed: bool
     event: str
 
-    def is_refused(self, kind: CommandKind) -> bool:
+    def is_refused(self, command: Command) -> bool:
         """Whether the rollout is not what the command was to make of it; one that is so already refuses nothing."""
-        phase = self.view.record.state.phase
+        state = self.view.record.state
+        phase, step = state.phase, state.next_step
+        is_approved = step is not None and not phase.is_final and state.approved_step == len(state.step_starts)
+        is_meant = step is not None and command.to_percent in (None, step.weight_percent)
         wanted = {
             CommandKind.PAUSE: phase is Phase.WAITING,
             CommandKind.RESUME: phase in (Phase.PROGRESSING, Phase.PROMOTING),
             CommandKind.ABORT: phase is Phase.FAILED,
             CommandKind.PROMOTE: False,
+            CommandKind.APPROVE: is_approved and is_meant,
         }
-        return not self.changed and not wanted[kind]
+        return not self.changed and not wanted[command.kind]
 
 
 async def run_command(
@@ -76,8 +80,8 @@ async def apply_command(
             raise GenerationMoved(f"rollout {rollout_id} has moved on since the command was asked for")
         observation = _observation(view, command)
         transition = next_step(view.record.state, observation)
-        # Only the monitor makes a warm-up, whatever the command.
-        acts = any(not isinstance(action, WarmUp) for action in transition.actions)
+        # Only the monitor makes a warm-up or asks a gate, whatever the command.
+        acts = any(not isinstance(action, Beside) for action in transition.actions)
         if transition.state == at_seen_generation(view.record.state, view.policy) and not acts:
             return transition
         # A rollback that was decided and not carried out is what an abort asks for.

@@ -10,7 +10,7 @@ import structlog
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.evidence.check_input import Outcomes
 from understudy.core.canary.scores.constant_scores import constant_words
-from understudy.core.rollout.actions import WarmUp
+from understudy.core.rollout.actions import AskGate, Beside, WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
 from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Observation, Transition, WarmUpResult
@@ -31,6 +31,7 @@ from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.moved_scores import MovedScores, moved_event
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.end_announcement import EndAnnouncement
+from understudy.rollout.gate_asks import GateAsks
 from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, RolloutMetrics
 from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
@@ -83,6 +84,7 @@ class RolloutExecutor:
         entities: Counts the calls of single entities; ``None`` names none.
         drifts: Compares the hours of challenger and champion; ``None`` compares none.
         slices: Adds up what windows have of categories and values of features; ``None`` names none.
+        gates: Asks the services that a plan names before a step; ``None`` asks none, and none of them lets a step pass.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
@@ -101,6 +103,7 @@ class RolloutExecutor:
         entities: EntityCheck | None = None,
         drifts: DriftCheck | None = None,
         slices: SliceCheck | None = None,
+        gates: GateAsks | None = None,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -111,6 +114,7 @@ class RolloutExecutor:
         self._scores = scores
         self._entities = entities
         self._slices = slices
+        self._gates = gates
         self._shared_errors = SharedErrors(store)
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
@@ -156,6 +160,8 @@ class RolloutExecutor:
         self._moved.forget_others(rollout_ids)
         self._shared_errors.forget_others(rollout_ids)
         self._metrics.forget_others(rollout_ids)
+        if self._gates is not None:
+            self._gates.forget_others(rollout_ids)
         self._left_at = {known: self._left_at[known] for known in rollout_ids if known in self._left_at}
         failures: list[Exception] = []
         cold: list[tuple[RolloutView, Observation]] = []
@@ -186,7 +192,8 @@ class RolloutExecutor:
         view, seen = looked
         if seen.decision is None or seen.decision.verdict is not Verdict.ROLL_BACK:  # callers wait for a rollback
             seen = await self._with_scores(view, seen)
-        observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds)
+        answers = {} if self._gates is None else self._gates.answers(view.record.state)
+        observation = replace(_observation(view, seen), guard_seconds=self._guard_seconds, gate_answers=answers)
         transition = next_step(view.record.state, observation)
         if any(isinstance(action, WarmUp) for action in transition.actions):
             return view, observation
@@ -256,6 +263,9 @@ class RolloutExecutor:
         return found
 
     async def _carry_out(self, view: RolloutView, transition: Transition, seen: Analysis, epoch: Epoch) -> None:
+        asks = [action for action in transition.actions if isinstance(action, AskGate)]
+        if self._gates is not None and asks:
+            self._gates.ask(transition.state, asks)
         if transition.state != at_seen_generation(view.record.state, view.policy) or _is_to_be_done(transition):
             await self._apply(view, transition, seen, epoch)
 
@@ -344,4 +354,4 @@ def _refused_scores(seen: Analysis) -> str:
 
 
 def _is_to_be_done(transition: Transition) -> bool:
-    return any(not isinstance(action, WarmUp) for action in transition.actions)
+    return any(not isinstance(action, Beside) for action in transition.actions)

@@ -80,6 +80,9 @@ class RolloutMetrics:
         gauges: dict[_Labels, float] = {}
         if view.record.guard_id is None:  # of several versions no single share is the model's
             gauges["rollout_stage_ratio", state.model_name] = state.weight_percent / 100
+        if state.gate is not None and state.is_at_gate:
+            waited_seconds = max(0.0, view.read_at - state.gate.since)
+            gauges["rollout_gate_waiting_seconds", state.model_name, str(state.waiting_for)] = waited_seconds
         for row in () if decision is None else decision.evidence:
             gauges |= _gauges_of(row, (state.model_name, state.challenger, row.check.name))
         for (name, *labels), value in gauges.items():

@@ -142,6 +142,29 @@ async def test_a_rollout_is_started_shown_paused_resumed_and_aborted(served, dat
     assert tuple(signed) == ("ops", "http", "retrain")
 
 
+async def test_an_approval_has_a_reason_and_its_moment_and_is_not_the_starters_where_the_plan_says_so(
+    served,
+):
+    plan = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
+    begun = await served.post(f"{VISITS}/rollouts", json={**START, "plan": plan})
+    approve = f"{begun.headers['location']}:approve"
+
+    bare = await served.post(approve, json={})
+    unseen = await served.post(approve, json={"reason": "looked at it"}, headers=EYE)
+    early = await served.post(approve, json={"reason": "looked at it"})
+    another = await served.post(approve, json={"reason": "looked at it", "ahead": True, "to_percent": 50})
+    own = await served.post(approve, json={"reason": "looked at it", "ahead": True, "to_percent": 5})
+
+    assert begun.json()["rollout"]["plan"]["gates"] == plan["gates"]
+    assert (bare.status_code, pointers_of(bare)) == (422, ["/reason"])
+    assert unseen.status_code == 403
+    assert (early.status_code, early.json()["changed"]) == (200, False)
+    assert early.json()["event"].startswith("not at a gate")
+    assert another.json()["event"].startswith("not approved: version 2 goes from 0 to 5 % next")
+    assert (own.status_code, own.json()["code"]) == (409, "E203")
+    assert "was started by ops" in own.json()["detail"]
+
+
 async def test_different_scores_are_expected_from_the_start_on_or_by_a_resume_and_by_no_other_command(
     served, database_url
 ):
@@ -519,7 +542,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 8
+    assert len(MOVES) == 9
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
@@ -787,8 +810,11 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
     await a_finished_test(World(database))
     found: dict[str, dict[str, str]] = defaultdict(dict)
     await sql(database_url, UNSERVED)
-    place = (await served.post(f"{VISITS}/rollouts", json=START)).headers["location"]
-    commands = [Asked(f"{kind}Rollout", "POST", f"{place}:{kind}") for kind in CommandKind]
+    gated = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
+    place = (await served.post(f"{VISITS}/rollouts", json={**START, "plan": gated})).headers["location"]
+    bodies = {CommandKind.APPROVE: {"reason": "looked at it"}}
+    commands = [Asked(f"{kind}Rollout", "POST", f"{place}:{kind}", bodies.get(kind)) for kind in CommandKind]
+    own = Asked("approveRollout", "POST", f"{place}:approve", {"reason": "looked at it", "ahead": True})
     calls = [
         Asked("startRollout", "POST", f"{VISITS}/rollouts", START),
         Asked("listRollouts", "GET", f"{VISITS}/rollouts"),
@@ -821,6 +847,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
             yield b"{"
             await asyncio.sleep(0.6)
 
+        await ask(own)
         for call in calls:
             await ask(call)
             await ask(call, proxy=down)

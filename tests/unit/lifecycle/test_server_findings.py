@@ -9,6 +9,7 @@ from understudy.lifecycle.server_findings import (
     judge_clock,
     judge_config,
     judge_failing_share,
+    judge_gate,
     judge_guard,
     judge_monitor,
     judge_partitions,
@@ -159,6 +160,15 @@ def test_a_guard_that_failed_is_a_problem_and_a_split_that_nothing_watches_a_war
     assert unwatched.state is unopened.state is State.WARNING
     assert "guard is off" in unwatched.what
     assert "no guard is open" in unopened.what
+
+
+def test_a_rollout_at_a_gate_is_a_warning_once_a_person_has_to_decide():
+    waits = judge_gate("churn", "gate", "version 7 becomes champion once quality lets it pass", 20.0)
+    stands = judge_gate("churn", "approval", "quality refuses that version 7 becomes champion", 7_200.0)
+
+    assert (waits.state, stands.state) == (State.GOOD, State.WARNING)
+    assert stands.what == "quality refuses that version 7 becomes champion; for 2 h now"
+    assert "understudy rollout approve churn" in stands.next_step
 
 
 def test_a_version_that_fails_calls_says_how_many_and_who_answers_them():

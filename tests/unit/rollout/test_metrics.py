@@ -14,7 +14,15 @@ from understudy.core.canary.outcomes.outcome_check import OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen, RollBack
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Kind, Phase, RolloutState, Transition, WaitingFor, new_rollout_state
+from understudy.core.rollout.state import (
+    GateRecord,
+    Kind,
+    Phase,
+    RolloutState,
+    Transition,
+    WaitingFor,
+    new_rollout_state,
+)
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.metrics import SCORES, STATES, RolloutMetrics, Trigger
 
@@ -59,6 +67,17 @@ def test_an_open_rollout_has_its_step_and_each_check_beside_its_limit(metrics, t
         ("canary_check_limit", *LABELS): 1.0,
         ("canary_check_state", *LABELS): 3.0,
     }
+
+
+def test_a_rollout_at_a_gate_has_how_long_it_waits_there_until_it_goes_on(metrics, telemetry):
+    waits = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(80.0))
+
+    metrics.show(a_view(waits), None)
+    shown = telemetry.gauges["rollout_gate_waiting_seconds", "churn", "approval"]
+    metrics.show(a_view(), None)
+
+    assert shown == 120.0
+    assert not [labels for labels in telemetry.gauges if labels[0] == "rollout_gate_waiting_seconds"]
 
 
 def test_a_check_that_waits_for_a_cold_server_is_worse_than_unproven_and_has_not_failed():

@@ -13,7 +13,8 @@ from understudy.core.alerts.alerts import Delivery, Outcome
 
 _DETAIL_BYTES = 500
 _DRAIN_BYTES = 1_024
-_DRAIN_SECONDS = 0.5
+_BODY_SECONDS = 0.5
+"""How long the beginning of a body may take: its status has said what the answer is."""
 _MIN_SECRET = 6
 """Characters: a shorter part of an address is no token, and redacting it would make errors unreadable."""
 
@@ -22,12 +23,11 @@ async def delivery_of(response: httpx2.Response, secrets: Sequence[str]) -> Deli
     """Return a receiver's answer, of whose body no more is read than is kept.
 
     Of a 2xx a little is read and dropped: only a body that was read to its end leaves a connection to be used again.
+    The status counts, whatever becomes of the body.
     """
     delivery = Delivery(response.status_code, retry_after_seconds=_retry_after_seconds(response))
     if delivery.outcome is Outcome.DELIVERED:
-        with suppress(TimeoutError, httpx2.HTTPError):  # it took the event, whatever becomes of its body
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                await _beginning(response, _DRAIN_BYTES)
+        await _beginning(response, _DRAIN_BYTES)
         return delivery
     said = await _beginning(response, _DETAIL_BYTES + max(map(len, secrets), default=0))
     return delivery._replace(detail=without_secrets(said, secrets)[:_DETAIL_BYTES])
@@ -59,12 +59,14 @@ def secret_parts(secret: str) -> tuple[str, ...]:
 
 
 async def _beginning(response: httpx2.Response, most_bytes: int) -> str:
-    """Return the beginning of the receiver's answer, however long that is."""
+    """Return the beginning of the receiver's answer, however long that is, or as much of it as comes in time."""
     found = b""
-    async for part in response.aiter_raw():
-        found += part
-        if len(found) > most_bytes:
-            break
+    with suppress(TimeoutError, httpx2.HTTPError):
+        async with asyncio.timeout(_BODY_SECONDS):
+            async for part in response.aiter_raw():
+                found += part
+                if len(found) > most_bytes:
+                    break
     return found[:most_bytes].decode(errors="replace")
 
 

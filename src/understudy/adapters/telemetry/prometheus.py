@@ -74,6 +74,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "unusable_rows_total": ("Rows of proxies that the monitor read and left out: no proxy wrote them so.", ("table",)),
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
+    "gate_answers_total": ("Attempts to ask a gate of a rollout, by what it answered.", ("gate", "answer")),
     "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -99,6 +100,7 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "connections_limit": ("Connections of callers that the process takes.", ()),
     "overload_active": ("1 while a trigger has new connections refused, or idle ones closed.", ("trigger",)),
     "rollout_stage_ratio": ("Share that an open rollout's step gives the challenger.", ("model",)),
+    "rollout_gate_waiting_seconds": ("How long an open rollout has waited at a gate.", ("model", "waiting_for")),
     "canary_check_value": ("Change of the challenger against the champion.", _CHECK),
     "canary_check_limit": ("Change that is tolerated.", _CHECK),
     "canary_check_state": (

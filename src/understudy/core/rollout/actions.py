@@ -7,6 +7,7 @@ in the same transaction applies each action once. One that dies between two of t
 from typing import NamedTuple
 
 from understudy.core.alerts.alerts import AlertAction, AlertKind
+from understudy.core.rollout.plan import GatePlace
 
 
 class PolicySeen(NamedTuple):
@@ -103,6 +104,13 @@ class WarmUp(NamedTuple):
     version: str
 
 
+class AskGate(NamedTuple):
+    """Ask a plan's gate over HTTP whether the next step may be taken; a later observation has its answer."""
+
+    place: GatePlace
+    name: str
+
+
 class Alert(NamedTuple):
     """Alert the operators on call, or tell them that it is over."""
 
@@ -111,4 +119,6 @@ class Alert(NamedTuple):
     summary: str
 
 
-Action = PolicyAction | RetireOld | WarmUp | Alert
+Beside = WarmUp | AskGate
+"""What the monitor does beside its transactions, and nothing else does."""
+Action = PolicyAction | RetireOld | Beside | Alert

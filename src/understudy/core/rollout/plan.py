@@ -17,6 +17,7 @@ FAST_FACTOR = 90.0
 
 WHOLE_PERCENT = 100
 _EXPECTED = "expect_different_scores"
+_GATES = "gates"
 
 
 class Risk(StrEnum):
@@ -37,6 +38,40 @@ class Strategy(StrEnum):
     """Step by step; each step needs its dwell time, its requests and the analysis' word."""
     BLUE_GREEN = "blue_green"
     """At once, after the warm-up."""
+
+
+class GatePlace(StrEnum):
+    """Before what a rollout waits for an approval."""
+
+    BEFORE_START = "before_start"
+    """Its first share."""
+    BEFORE_STEP = "before_step"
+    """Each later step below 100 %."""
+    BEFORE_PROMOTION = "before_promotion"
+    """The step that makes the challenger the champion."""
+
+
+class Approver(StrEnum):
+    """Which person may approve."""
+
+    ANYONE = "anyone"
+    """Every person who may command rollouts."""
+    ANOTHER = "another"
+    """Not the one who started the rollout."""
+
+
+class Gate(NamedTuple):
+    """What has to open one place of a plan: a person, or a service over HTTP in whose place a person may."""
+
+    approval: Approver | None = None
+    """Which person may; of a gate without a service ``None`` is not read."""
+    http: str | None = None
+    """The service's name in the monitors' setting ``UNDERSTUDY_GATES``; ``None``: only a person opens it."""
+
+    @property
+    def approver(self) -> Approver:
+        """Return which person may open it."""
+        return self.approval or Approver.ANYONE
 
 
 class Grade(NamedTuple):
@@ -86,6 +121,8 @@ class RolloutPlan:
     """Times of the calendar in which it takes no step forward."""
     expect_different_scores: bool = False
     """Whether scores that differ from the champion's at the warm-up let it go on."""
+    gates: Mapping[GatePlace, Gate] = field(default_factory=dict)
+    """Where it waits for a person or a service to let it take the next step."""
 
 
 LADDER = (
@@ -194,8 +231,13 @@ def plan_to_json(plan: RolloutPlan) -> dict[str, Any]:
     document |= {"steps": [step._asdict() for step in plan.steps], "canary_limits": dict(plan.canary_limits)}
     later: dict[str, Any] = {"freezes": [window.text for window in plan.freezes]} if plan.freezes else {}
     later |= {_EXPECTED: True} if plan.expect_different_scores else {}
+    later |= {_GATES: {place.value: _gate_to_json(gate) for place, gate in plan.gates.items()}} if plan.gates else {}
     # A release before these fields refuses a plan that names them, so it is shown none that says nothing.
-    return {name: value for name, value in document.items() if name not in ("freezes", _EXPECTED)} | later
+    return {name: value for name, value in document.items() if name not in ("freezes", _EXPECTED, _GATES)} | later
+
+
+def _gate_to_json(gate: Gate) -> dict[str, str]:
+    return {name: str(value) for name, value in gate._asdict().items() if value is not None}
 
 
 def usual_step(weight_percent: int, strategy: Strategy) -> Step:

@@ -4,11 +4,13 @@ As JSON; everything may be left out, and a step may be only its weight::
 
     {"strategy": "canary", "steps": [2, 5, {"weight_percent": 50, "dwell_seconds": 7200, "min_requests": 10000}, 100],
      "maximum_seconds": 86400, "keep_warm_seconds": 1800, "canary_policy": "default", "canary_limits": {}, "salt": null,
-     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false}
+     "freezes": ["Fri 18:00 - Mon 08:00 Europe/Berlin"], "expect_different_scores": false,
+     "gates": {"before_step": {"http": "quality"}, "before_promotion": {"approval": "another"}}}
 
 As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weights: ``2,5,10,50,100``.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import pairwise
@@ -20,6 +22,9 @@ from understudy.core.rollout.plan import (
     NAMED_PLANS,
     USUAL_STEPS,
     WHOLE_PERCENT,
+    Approver,
+    Gate,
+    GatePlace,
     RolloutPlan,
     Step,
     Strategy,
@@ -36,6 +41,9 @@ MAX_WARM_SECONDS = 7 * 86_400.0
 _MAX_REQUESTS = 1_000_000_000
 _MAX_CHARACTERS = 255
 _MAX_DIGITS = 9
+_SERVICE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_GATE = 'expected {"approval": "anyone"} or "another", or {"http": "a name in UNDERSTUDY_GATES"}, or both'
+_NEVER_REACHED = "expected steps between the first one and 100 %: before that one before_promotion is asked"
 _TWO_WEEKS = (0.0, 14 * 86_400.0)
 """Any two weeks: what leaves no time in them leaves none in any, unless it names dates."""
 
@@ -104,6 +112,7 @@ class _Reader:
             salt=self._text(document, "salt", None),
             freezes=self._freezes(document.get("freezes", ())),
             expect_different_scores=self._yes_or_no(document, "expect_different_scores"),
+            gates=self._gates(document.get("gates", {}), steps),
         )
 
     def _steps(self, value: Any, strategy: Strategy) -> tuple[Step, ...]:
@@ -206,6 +215,28 @@ class _Reader:
         if read and not unfrozen_seconds(read, *_TWO_WEEKS):
             self._refuse("/freezes", "expected windows that leave a time for steps")
         return tuple(read)
+
+    def _gates(self, value: Any, steps: Sequence[Step]) -> Mapping[GatePlace, Gate]:
+        if not isinstance(value, Mapping):
+            self._refuse("/gates", "expected an object")
+            return {}
+        self._known(value, "/gates", list(GatePlace))
+        if GatePlace.BEFORE_STEP in value and steps and all(step.weight_percent == WHOLE_PERCENT for step in steps[1:]):
+            self._refuse("/gates/before_step", _NEVER_REACHED)
+        return {place: self._gate(f"/gates/{place}", value[place]) for place in GatePlace if place in value}
+
+    def _gate(self, pointer: str, value: Any) -> Gate:
+        if not isinstance(value, Mapping):
+            self._refuse(pointer, _GATE)
+            return Gate()
+        self._known(value, pointer, Gate._fields)
+        approval, http = value.get("approval"), value.get("http")
+        is_person = approval in tuple(Approver) if isinstance(approval, str) else approval is None
+        is_service = http is None or (isinstance(http, str) and _SERVICE.fullmatch(http) is not None)
+        if not (is_person and is_service) or (approval is None and http is None):
+            self._refuse(pointer, _GATE)
+            return Gate()
+        return Gate(None if approval is None else Approver(approval), http)
 
     def _known(self, document: Mapping[str, Any], pointer: str, names: Sequence[str]) -> None:
         for name in document:

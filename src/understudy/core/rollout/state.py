@@ -1,7 +1,7 @@
 """What a rollout remembers, and what a tick of it sees: the values of ``core.rollout``."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from understudy.core.alerts.alerts import AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, PolicySeen
-from understudy.core.rollout.plan import RolloutPlan, Step
+from understudy.core.rollout.plan import GatePlace, RolloutPlan, Step
 
 
 class Kind(StrEnum):
@@ -69,6 +69,10 @@ class WaitingFor(StrEnum):
     """The traffic is not split as the policy says, so that nothing can be compared."""
     WARM_UP = "warm_up"
     """The challenger does not answer the warm-up, or not with scores as expected."""
+    APPROVAL = "approval"
+    """The plan asks for a person's approval of the next step, or its gate over HTTP refuses, or does not answer."""
+    GATE = "gate"
+    """The plan's gate over HTTP has been asked about the next step, and has time to answer: no operator is needed."""
 
 
 WAITING_ALERTS = {
@@ -76,8 +80,9 @@ WAITING_ALERTS = {
     WaitingFor.TIME: AlertKind.ROLLOUT_STALLED,
     WaitingFor.SPLIT: AlertKind.SAMPLE_RATIO_MISMATCH,
     WaitingFor.WARM_UP: AlertKind.ROLLOUT_NEEDS_HUMAN,
+    WaitingFor.APPROVAL: AlertKind.ROLLOUT_NEEDS_HUMAN,
 }
-"""None for a pause: the operator who gave it knows of it."""
+"""None for a pause: the operator who gave it knows of it; nor for a gate that has time to answer."""
 
 
 class CommandKind(StrEnum):
@@ -88,6 +93,8 @@ class CommandKind(StrEnum):
     PROMOTE = "promote"
     """Go one step on without waiting for its time and its proof; at the last step that makes it the champion."""
     ABORT = "abort"
+    APPROVE = "approve"
+    """Open the gate before the next step, which still needs its time and its proof."""
 
 
 class Command(NamedTuple):
@@ -98,6 +105,10 @@ class Command(NamedTuple):
     reason: str = ""
     expects_different_scores: bool = False
     """Of a resume: scores that differ from the champion's at the warm-up let the rollout go on."""
+    is_ahead: bool = False
+    """Of an approval: it is meant for a step that the rollout has not come to yet."""
+    to_percent: int | None = None
+    """Of an approval: the share of the step that it is for; ``None``: whichever is next."""
 
 
 class WarmUpResult(NamedTuple):
@@ -111,6 +122,28 @@ class WarmUpResult(NamedTuple):
     """Whether they differ so much that an operator has to decide."""
     proxies: tuple[str, ...] = ()
     """The live proxies that made the calls, of a version whose model servers only they reach."""
+
+
+class GateAnswer(NamedTuple):
+    """What a gate over HTTP said of the next step."""
+
+    passes: bool | None
+    """``None``: nothing that counts, so it is asked again; that never opens the gate."""
+    detail: str = ""
+    """Its words, or why there is no answer."""
+
+
+class GateRecord(NamedTuple):
+    """What is remembered of the gates before the next step, until it is entered."""
+
+    since: float
+    """When the rollout came to them."""
+    passed: tuple[GatePlace, ...] = ()
+    """Those whose service let the step pass."""
+    is_refused: bool = False
+    """Whether a service refused the step; then none is asked before an operator has decided."""
+    asks: int = 1
+    """Which time this step is asked about: each time is a question of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +170,8 @@ class Observation:
     refused_scores: str = ""
     """That the challenger gives every call the same score, or that its mean score has moved, in words; empty where it
     does not, or where that is expected."""
+    gate_answers: Mapping[GatePlace, GateAnswer] = field(default_factory=dict)
+    """What services answered that were asked about the next step."""
     command: Command | None = None
     guard: GuardMode = GuardMode.ROLLBACK
     """What a guard may do."""
@@ -169,6 +204,15 @@ class RolloutState:
     split_from: float = 0.0
     """From when on the split of the traffic is judged: when an operator last resumed the rollout despite it."""
     kind: Kind = Kind.ROLLOUT
+    approved_step: int | None = None
+    """Index of the step that a person has approved, until it is entered."""
+    gate: GateRecord | None = None
+    """Of the gates before the next step; ``None`` until the rollout comes to them."""
+
+    @property
+    def is_at_gate(self) -> bool:
+        """Whether it waits at a gate, and so may go on without an operator's resume."""
+        return self.phase is Phase.WAITING and self.waiting_for in (WaitingFor.APPROVAL, WaitingFor.GATE)
 
     @property
     def has_failed_guard(self) -> bool:
@@ -266,12 +310,15 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
         "reason": state.reason,
         "promoted_at": state.promoted_at,
         "split_from": state.split_from,
+        # A release before gates cannot read it, so it is shown none where there is none.
+        **({} if state.approved_step is None else {"approved_step": state.approved_step}),
+        **({} if state.gate is None else {"gate": state.gate._asdict()}),
     }
 
 
 def state_from_json(document: Mapping[str, Any], plan: RolloutPlan, kind: Kind = Kind.ROLLOUT) -> RolloutState:
     """Return the state that :func:`state_to_json` wrote."""
-    waiting_for = document["waiting_for"]
+    waiting_for, gate = document["waiting_for"], document.get("gate")
     return RolloutState(
         **{
             **document,
@@ -281,5 +328,6 @@ def state_from_json(document: Mapping[str, Any], plan: RolloutPlan, kind: Kind =
             "phase": Phase(document["phase"]),
             "step_starts": tuple(document["step_starts"]),
             "waiting_for": None if waiting_for is None else WaitingFor(waiting_for),
+            "gate": None if gate is None else GateRecord(**{**gate, "passed": tuple(map(GatePlace, gate["passed"]))}),
         }
     )

@@ -18,7 +18,9 @@ from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout import guard
 from understudy.core.rollout.actions import Alert, RetireOld, SetWeight, WarmUp
+from understudy.core.rollout.at_gate import answered, asks_again, asks_on, goes_on, is_open, to_gate
 from understudy.core.rollout.freeze import freeze_words, unfrozen_seconds
+from understudy.core.rollout.gates import closed_gate, next_words
 from understudy.core.rollout.plan import Strategy
 from understudy.core.rollout.policy_conflict import are_roles_ours, at_seen_generation, conflict_words, is_new_conflict
 from understudy.core.rollout.proxy_warm_up import through_words
@@ -144,9 +146,32 @@ def _conflicting(state: RolloutState, observation: Observation) -> Transition | 
 
 def _paused(state: RolloutState, observation: Observation) -> Transition | None:
     command = observation.command
-    if command is None or command.kind is not CommandKind.PAUSE or state.phase is Phase.WAITING:
+    if command is None or command.kind is not CommandKind.PAUSE:
+        return None
+    if state.phase is Phase.WAITING and not state.is_at_gate:
         return None
     return waiting(state, WaitingFor.PAUSE, f"paused {_by(observation)}")
+
+
+def _approved(state: RolloutState, observation: Observation) -> Transition | None:
+    """Open the gate before the next step; who may, the database knows, which signs the command."""
+    command, seen = observation.command, observation.policy
+    if command is None or command.kind is not CommandKind.APPROVE or seen is None:
+        return None
+    if not closed_gate(state):
+        return Transition(state, (), "no gate before the next step waits for an approval")
+    step = state.next_step
+    if step is not None and command.to_percent not in (None, step.weight_percent):
+        # Another person approved that step, it was taken, and this one is not what the operator looked at.
+        return Transition(state, (), f"not approved: version {state.challenger} {next_words(state)} next")
+    event = f"version {state.challenger} {next_words(state)}: approved {_by(observation)}"
+    approved = replace(state, approved_step=len(state.step_starts))
+    if not state.is_at_gate:
+        # Of two persons who approve the same step the second one has not looked at the next one.
+        if not command.is_ahead:
+            return Transition(state, (), "not at a gate; an approval beforehand says so: --ahead")
+        return Transition(approved, (), f"{event}, ahead of its proof")
+    return goes_on(approved, seen, observation, event)
 
 
 def _resumed(state: RolloutState, observation: Observation) -> Transition | None:
@@ -156,6 +181,9 @@ def _resumed(state: RolloutState, observation: Observation) -> Transition | None
     if not are_roles_ours(state, seen):
         why = f"cannot go on: {conflict_words(state.policy, seen)}; put the roles back, or abort"
         return Transition(state, (), why)
+    if state.is_at_gate:
+        again = asks_again(state, seen, observation.now, _by(observation))
+        return again or Transition(state, (), f"{closed_gate(state)}; to resume is no approval")
     phase = Phase.PROGRESSING if state.promoted_at is None else Phase.PROMOTING
     event = f"goes on {_by(observation)}" + (
         "; different scores are expected" if command.expects_different_scores else ""
@@ -178,6 +206,9 @@ def _promoted_by_hand(state: RolloutState, observation: Observation) -> Transiti
         return None
     if not state.step_starts or state.next_step is None:
         return None
+    gate = closed_gate(state)
+    if gate:
+        return Transition(state, (), f"{gate}; to promote is no approval")
     return entered(state, seen, observation.now, f"promoted {_by(observation)}")
 
 
@@ -201,7 +232,7 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     if result is not None and result.passed:
         way = f" {through_words(len(result.proxies))}" if result.proxies else ""
         why = "; ".join(filter(None, [f"the warm-up passed{way}", result.scores]))
-        return entered(state, seen, observation.now, why)
+        return to_gate(state, seen, observation.now, why)
     said = f": {result.detail}" if result is not None and result.detail else ""
     # Without a result one more is asked for first, so that the reason says what failed.
     limit_seconds = WARM_UP_SECONDS if result is not None else WARM_UP_SECONDS + UNKNOWN_SECONDS
@@ -255,7 +286,7 @@ def _advanced(state: RolloutState, observation: Observation) -> Transition | Non
     if seen is None or _missing(state, observation):
         return None
     why = observation.decision.reason if observation.decision is not None else "its time is over"
-    return entered(state, seen, observation.now, why)
+    return to_gate(state, seen, observation.now, why)
 
 
 def _out_of_time(state: RolloutState, observation: Observation) -> Transition | None:
@@ -318,8 +349,12 @@ _RULES: tuple[Callable[[RolloutState, Observation], Transition | None], ...] = (
     _repeated,
     _conflicting,
     _paused,
+    _approved,
     _resumed,
     _promoted_by_hand,
+    is_open,
+    answered,
+    asks_on,
     _stays_waiting,
     _warming_up,
     _kept_warm,

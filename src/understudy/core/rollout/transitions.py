@@ -26,6 +26,8 @@ def entered(state: RolloutState, seen: PolicySeen, now: float, why: str) -> Tran
         waiting_for=None,
         reason="",
         promoted_at=now if is_last else None,
+        approved_step=None,
+        gate=None,
         policy=action.result(seen),
     )
     earlier = () if state.step_starts else earlier_resolved(state)

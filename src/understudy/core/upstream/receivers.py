@@ -1,6 +1,7 @@
-"""Receivers of notifications, as a setting names them: a name for each address, which may hold a token."""
+"""Receivers of notifications, and gates, as settings name them: a name for each address, which may hold a token."""
 
 import re
+from base64 import b64decode
 from collections.abc import Mapping
 
 from understudy.core.connection_urls import http_problem
@@ -14,11 +15,34 @@ _PLACE = re.compile(
 )
 
 
-def parse_receivers(text: str) -> Mapping[str, str]:
+_KEY_PREFIX = "whsec_"
+_KEY_BYTES = range(24, 65)
+"""Source: Standard Webhooks 1.0, "Signature scheme": a secret has 24 to 64 bytes."""
+
+
+def signing_key(text: str) -> bytes:
+    """Read the secret that questions to gates are signed with, ``whsec_`` and its bytes in base64.
+
+    Raises:
+        ValueError: It is none; no part of it is repeated.
+    """
+    try:
+        key = b64decode(text.removeprefix(_KEY_PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    if not text.startswith(_KEY_PREFIX) or len(key) not in _KEY_BYTES:
+        raise ValueError(
+            f"expected {_KEY_PREFIX} and {_KEY_BYTES.start} to {_KEY_BYTES.stop - 1} bytes in base64: "
+            "echo whsec_$(openssl rand -base64 32) makes one"
+        )
+    return key
+
+
+def parse_receivers(text: str, *, noun: str = "receiver") -> Mapping[str, str]:
     """Read ``name=https://host/path``, one a line or separated by spaces; lines that begin with ``#`` are comments.
 
     Raises:
-        ValueError: Naming the receiver that is wrong and why, and no part of an address.
+        ValueError: Naming the one that is wrong and why, and no part of an address.
     """
     found: dict[str, str] = {}
     lines = (line.strip() for line in text.splitlines())
@@ -27,13 +51,13 @@ def parse_receivers(text: str) -> Mapping[str, str]:
         if not separator or not _NAME.fullmatch(name):
             raise ValueError(f"entry {number} is not name=https://host/path, with a name such as ops-chat")
         if name in found:
-            raise ValueError(f"the receiver {name} is there twice")
+            raise ValueError(f"the {noun} {name} is there twice")
         problem = http_problem(url) or _literal_problem(url)
         if problem is not None:
-            raise ValueError(f"the receiver {name}: {problem}")
+            raise ValueError(f"the {noun} {name}: {problem}")
         found[name] = url
     if len(found) > MAX_RECEIVERS:
-        raise ValueError(f"there are {len(found)} receivers, and at most {MAX_RECEIVERS}")
+        raise ValueError(f"there are {len(found)} {noun}s, and at most {MAX_RECEIVERS}")
     return found
 
 

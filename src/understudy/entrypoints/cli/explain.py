@@ -1,6 +1,7 @@
 """``understudy explain``: why an entity gets its answer, what changed around a model, or what an error code means."""
 
 import re
+import time
 from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.texts.guard_text import guard_words, newest_guard
+from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 from understudy.lifecycle.loading_findings import missing_words
@@ -125,16 +127,18 @@ def _why(policy: ServingPolicy, found: Assignment) -> str:
 def _explain_changes(model: str, *, as_json: bool) -> None:
     """Say what changed around a model within an hour: where its champion fails, nothing beside it tells why."""
 
-    async def read(session: Session) -> RecentChanges:
+    async def read(session: Session) -> tuple[RecentChanges, str]:
         await session.registry.show_model(model)
-        return await session.changes.recent(model)
+        waits = [waiting_words(one.state, time.time()) for one in await session.rollouts.list(model, 1)]
+        return await session.changes.recent(model), "".join(waits)
 
-    changed = with_session(read)
+    changed, waits = with_session(read)
     head = Text("what changed within an hour around ").append(model, "bold")
     advice = Text(f"→ understudy explain {quote(model)} ENTITY says who answers an entity, and why", "dim")
     changes = [{**change._asdict(), "at": moment_of(change.at)} for change in changed.changes]
     document = {"changed_within_an_hour": {**changed.to_json(), "changes": changes}}
-    show(document, head, facts(changed.lines), advice, as_json=as_json)
+    now = [("rollout", waits)] if waits else []
+    show(document | ({"waits": waits} if waits else {}), head, facts([*now, *changed.lines]), advice, as_json=as_json)
 
 
 def _explain_code(code: str, *, as_json: bool) -> None:

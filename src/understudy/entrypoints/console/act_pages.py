@@ -12,7 +12,13 @@ from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
 from understudy.entrypoints.console.doing import VIA, Done, give_command, roll_back
 from understudy.entrypoints.console.pages import model_of
-from understudy.entrypoints.console.views.acts import ActPage, blind_rollback_page, command_page, rollback_page
+from understudy.entrypoints.console.views.acts import (
+    OF_WHAT_WAS_SEEN,
+    ActPage,
+    blind_rollback_page,
+    command_page,
+    rollback_page,
+)
 from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
 from understudy.errors import (
     ActNotConfirmed,
@@ -80,7 +86,7 @@ async def carry_out(console: Console, request: Request) -> Response:
         _check_confirmed(kind, model, reason, fields)
         command = Command(kind, actor.name, reason)
         revision = _number(fields.get("revision"))
-        if kind is CommandKind.PROMOTE and revision is None:
+        if kind in OF_WHAT_WAS_SEEN and revision is None:
             raise ActNotConfirmed("the form has no revision", hint="Open the page again and send its form.")
         work = partial(give_command, console.opened.acts, model, number, command, revision)
 

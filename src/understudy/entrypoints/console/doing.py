@@ -75,7 +75,7 @@ async def give_command(
         PolicyRefused: The state machine does not do that now.
     """
     result = await run_command(session.rollouts, model_name, rollout_id, command, expected_revision=revision)
-    if result.is_refused(command.kind):
+    if result.is_refused(command):
         raise PolicyRefused(f"{command.kind.value}: {result.event}", hint="Look at the rollout's page: it says why.")
     if not result.changed:
         return Done(f"Nothing changed: {result.event}", changed=False)

@@ -15,6 +15,7 @@ from understudy.core.canary.entities.worst_entities import EntityCount, FailingE
 from understudy.core.canary.slices.failing_slices import FailingSlice, SliceCheck, SliceCount
 from understudy.core.rollout.actions import (
     Alert,
+    AskGate,
     PolicyAction,
     PolicySeen,
     Promote,
@@ -24,10 +25,12 @@ from understudy.core.rollout.actions import (
     WarmUp,
 )
 from understudy.core.rollout.freeze import read_freeze
-from understudy.core.rollout.plan import LADDER, NAMED_PLANS, RolloutPlan, Step, Strategy
+from understudy.core.rollout.plan import LADDER, NAMED_PLANS, Approver, Gate, GatePlace, RolloutPlan, Step, Strategy
 from understudy.core.rollout.state import (
     Command,
     CommandKind,
+    GateAnswer,
+    GateRecord,
     Observation,
     Phase,
     Transition,
@@ -46,6 +49,8 @@ PLAN = RolloutPlan(
     maximum_seconds=1_000,
     keep_warm_seconds=600,
 )
+GATED = replace(PLAN, gates=dict.fromkeys(GatePlace, Gate(Approver.ANYONE)))
+SERVED = replace(PLAN, gates=dict.fromkeys(GatePlace, Gate(http="quality")))
 POLICY_ACTIONS = (SetWeight, Promote, RollBack)
 PASSED = WarmUpResult(passed=True)
 FINE = Decision(Verdict.ADVANCE, "nothing got worse")
@@ -785,9 +790,274 @@ def test_the_old_champion_put_back_by_hand_ends_a_promotion():
     assert world.retired == []
 
 
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+APPROVE = Command(CommandKind.APPROVE, "kim", "looked at the charts")
+
+
+def at_the_gate() -> World:
+    """Return a rollout at 10 % that has all that the next step needs but the approval."""
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=GATED)
+    world.tick(200, decision=FINE)
+    assert world.state.waiting_for is WaitingFor.APPROVAL
+    return world
+
+
+def test_a_rollout_with_gates_waits_before_each_step_for_a_person_and_takes_it_at_the_tick_after():
+    world = World(GATED)
+    seen = []
+
+    while not world.state.phase.is_final:
+        waited = world.tick(400, decision=FINE)
+        seen += kinds_of(waited, AlertAction.TRIGGER)
+        if world.state.waiting_for is WaitingFor.APPROVAL:
+            assert policy_actions(waited) == []
+            approved = world.tick(60, command=APPROVE)
+            assert policy_actions(approved) == []
+            assert kinds_of(approved, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+            world.tick(1, decision=FINE)
+
+    assert seen == [AlertKind.ROLLOUT_NEEDS_HUMAN] * len(GATED.steps)
+    assert [type(action) for action in world.applied] == [SetWeight, SetWeight, SetWeight, Promote]
+    assert world.state.phase is Phase.SUCCEEDED
+
+
+def test_what_waits_at_a_gate_says_for_what_and_for_whom_with_its_proof():
+    world = at_the_gate()
+
+    assert world.state.reason == "version 2 goes from 10 to 50 % once a person approves it: nothing got worse"
+    assert world.tick(10**6, decision=FINE).actions == ()
+
+
+def test_a_version_that_gets_worse_at_a_gate_is_rolled_back_also_once_it_was_approved():
+    waits, approved = at_the_gate(), at_the_gate()
+    approved.tick(60, command=APPROVE)
+
+    for world in (waits, approved):
+        assert [type(action) for action in policy_actions(world.tick(5, decision=BAD))] == [RollBack]
+
+
+def test_an_approved_step_still_needs_its_proof():
+    world = at_the_gate()
+    world.tick(60, command=APPROVE)
+
+    held = world.tick(5, decision=EARLY)
+    taken = world.tick(5, decision=FINE)
+
+    assert (held.state.phase, policy_actions(held)) == (Phase.PROGRESSING, [])
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+
+
+@pytest.mark.parametrize("kind", [CommandKind.RESUME, CommandKind.PROMOTE])
+def test_no_other_command_opens_a_gate(kind):
+    world = at_the_gate()
+
+    refused = world.tick(60, command=Command(kind, "dana"))
+
+    assert (refused.state.waiting_for, refused.actions) == (WaitingFor.APPROVAL, ())
+    assert refused.event.endswith(f"to {kind} is no approval")
+
+
+def test_an_approval_ahead_of_the_proof_lets_two_people_promote_without_it():
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=GATED)
+
+    unmeant = world.tick(5, command=APPROVE, decision=EARLY)
+    ahead = world.tick(5, command=APPROVE._replace(is_ahead=True), decision=EARLY)
+    taken = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
+    again = world.tick(5, command=Command(CommandKind.PROMOTE, "dana"))
+
+    assert unmeant.state.approved_step is None
+    assert unmeant.event.startswith("not at a gate; ")
+    assert ahead.event == "version 2 goes from 10 to 50 %: approved by kim: looked at the charts, ahead of its proof"
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+    assert policy_actions(again) == []
+
+
+def test_an_approval_that_no_gate_waits_for_changes_nothing():
+    world = on_the_way(10)
+
+    said = world.tick(5, command=APPROVE, decision=EARLY)
+
+    assert (said.state.approved_step, said.actions) == (None, ())
+    assert said.event == "no gate before the next step waits for an approval"
+
+
+def test_an_approval_that_names_its_step_opens_no_other_one():
+    world = at_the_gate()
+
+    stale = world.tick(5, command=APPROVE._replace(to_percent=10))
+    meant = world.tick(5, command=APPROVE._replace(to_percent=50))
+
+    assert (stale.state.waiting_for, stale.event) == (
+        WaitingFor.APPROVAL, "not approved: version 2 goes from 10 to 50 % next",
+    )  # fmt: skip
+    assert meant.state.approved_step == len(meant.state.step_starts)
+
+
+def test_an_abort_at_a_gate_takes_the_challenger_back():
+    world = at_the_gate()
+
+    ended = world.tick(5, command=Command(CommandKind.ABORT, "dana"))
+
+    assert [type(action) for action in policy_actions(ended)] == [RollBack]
+    assert kinds_of(ended, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+
+
+# -- gates over HTTP ---------------------------------------------------------------------------------------------------
+
+PASSES, REFUSES, SILENT = GateAnswer(passes=True), GateAnswer(passes=False, detail="recall"), GateAnswer(None, "down")
+
+
+def at_the_service() -> World:
+    """Return a rollout at 10 % that has all that the next step needs, and waits for the service."""
+    world = on_the_way(10)
+    world.state = replace(world.state, plan=SERVED)
+    world.tick(200, decision=FINE)
+    assert world.state.waiting_for is WaitingFor.GATE
+    return world
+
+
+def says(answer: GateAnswer) -> dict[str, Any]:
+    return {"gate_answers": {GatePlace.BEFORE_STEP: answer}, "decision": FINE}
+
+
+def test_a_service_is_asked_without_a_word_to_people_and_the_step_is_taken_at_the_tick_after_it_passes():
+    world = at_the_service()
+
+    asks = world.tick(1, decision=FINE)
+    passed = world.tick(1, **says(PASSES))
+    taken = world.tick(1, decision=FINE)
+
+    assert asks.actions == (AskGate(GatePlace.BEFORE_STEP, "quality"),)
+    assert kinds_of(asks, AlertAction.TRIGGER) == []
+    assert (policy_actions(passed), passed.event) == ([], "version 2 goes from 10 to 50 %: quality lets it pass")
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+    assert world.state.gate is None
+
+
+def test_a_service_that_passed_does_not_replace_the_proof():
+    world = at_the_service()
+    world.tick(1, **says(PASSES))
+
+    assert policy_actions(world.tick(1, decision=EARLY)) == []
+
+
+def test_a_refusal_is_told_asked_no_more_and_a_persons_to_decide():
+    world = at_the_service()
+
+    refused = world.tick(1, **says(REFUSES))
+    later = world.tick(10**5, **says(PASSES))
+
+    assert kinds_of(refused, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert refused.event == "quality refuses that version 2 goes from 10 to 50 %: recall"
+    assert refused.state.reason == (
+        "version 2 goes from 10 to 50 % once a person approves it in the place of quality, which refused: recall"
+    )
+    assert (later.state.waiting_for, later.actions) == (WaitingFor.APPROVAL, ())
+
+
+def test_after_a_refusal_a_person_asks_again_with_a_new_question_or_approves_in_the_services_place():
+    again, instead = at_the_service(), at_the_service()
+    for world in (again, instead):
+        world.tick(1, **says(REFUSES))
+
+    resumed = again.tick(1, command=Command(CommandKind.RESUME, "dana"))
+    again.tick(1, decision=FINE)
+    asks = again.tick(1, decision=FINE)
+    instead.tick(1, command=APPROVE)
+    taken = instead.tick(1, decision=FINE)
+
+    assert resumed.state.gate == GateRecord(again.now - 2, asks=2)
+    assert asks.actions == (AskGate(GatePlace.BEFORE_STEP, "quality"),)
+    assert policy_actions(taken) == [SetWeight(50, 42)]
+
+
+def test_a_service_that_does_not_answer_never_passes_and_a_person_is_told_once_while_it_is_asked_on():
+    world = at_the_service()
+
+    ticks = [world.tick(100, **says(SILENT)) for _ in range(50)]
+
+    assert [kinds_of(tick, AlertAction.TRIGGER) for tick in ticks].count([AlertKind.ROLLOUT_NEEDS_HUMAN]) == 1
+    assert all(AskGate(GatePlace.BEFORE_STEP, "quality") in tick.actions for tick in ticks)
+    assert world.state.reason.endswith("no answer of quality for 5 m: down")
+    assert (world.state.waiting_for, world.policy.weight_percent) == (WaitingFor.APPROVAL, 10)
+    late = world.tick(1, **says(PASSES))
+    assert kinds_of(late, AlertAction.RESOLVE) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert policy_actions(world.tick(1, decision=FINE)) == [SetWeight(50, 42)]
+
+
+def test_a_version_that_gets_worse_while_a_service_is_asked_is_rolled_back_whatever_the_service_says():
+    world = at_the_service()
+
+    assert [type(action) for action in policy_actions(world.tick(5, **says(PASSES) | {"decision": BAD}))] == [RollBack]
+
+
+def test_an_answer_that_comes_while_the_rollout_is_held_for_something_else_is_kept_and_moves_nothing():
+    world = at_the_service()
+    world.by_hand(weight_percent=30)
+    world.tick(1, decision=FINE)
+
+    kept = world.tick(1, **says(PASSES))
+
+    assert (kept.state.waiting_for, policy_actions(kept)) == (WaitingFor.CONFLICT, [])
+    assert kept.state.gate is not None
+    assert kept.state.gate.passed == (GatePlace.BEFORE_STEP,)
+
+
+@pytest.mark.parametrize("at", [at_the_gate, at_the_service])
+def test_a_pause_at_a_gate_holds_whatever_the_gate_comes_to_and_a_resume_comes_back_to_it(at):
+    world = at()
+
+    world.tick(1, command=Command(CommandKind.PAUSE, "dana", "wait for me"))
+    held = world.tick(1, **says(PASSES))
+    waits_for = world.state.waiting_for
+    world.tick(1, command=RESUME)
+    back = world.tick(1, decision=FINE)
+
+    assert (waits_for, held.actions) == (WaitingFor.PAUSE, ())
+    came_in_the_meantime = at is at_the_service
+    assert bool(policy_actions(back)) == came_in_the_meantime
+    assert (back.state.waiting_for is WaitingFor.APPROVAL) == (not came_in_the_meantime)
+
+
+def test_an_approval_beside_the_state_machine_as_by_sql_lets_the_rollout_go_on():
+    world = at_the_gate()
+    world.state = replace(world.state, approved_step=len(world.state.step_starts))
+
+    gone_on = world.tick(1, decision=FINE)
+
+    assert (gone_on.state.phase, policy_actions(gone_on)) == (Phase.PROGRESSING, [])
+    assert policy_actions(world.tick(1, decision=FINE)) == [SetWeight(50, 42)]
+
+
+def test_a_step_with_a_person_and_a_service_waits_for_both_and_asks_meanwhile():
+    plan = replace(
+        NAMED_PLANS["blue_green"],
+        gates={GatePlace.BEFORE_START: Gate(http="quality"), GatePlace.BEFORE_PROMOTION: Gate(Approver.ANOTHER)},
+    )
+    world = World(plan)
+
+    waits = world.tick()
+    asks = world.tick(1)
+    passed = world.tick(1, gate_answers={GatePlace.BEFORE_START: PASSES})
+
+    assert kinds_of(waits, AlertAction.TRIGGER) == [AlertKind.ROLLOUT_NEEDS_HUMAN]
+    assert asks.actions == (AskGate(GatePlace.BEFORE_START, "quality"),)
+    assert (passed.state.waiting_for, policy_actions(passed)) == (WaitingFor.APPROVAL, [])
+
+
+def test_what_gates_came_to_is_stored_and_read_again():
+    world = at_the_service()
+    state = replace(world.state, gate=GateRecord(5.0, (GatePlace.BEFORE_STEP,), is_refused=True, asks=3))
+
+    assert state_from_json(orjson.loads(orjson.dumps(state_to_json(state))), state.plan) == state
+
+
 # -- laws --------------------------------------------------------------------------------------------------------------
 
-COMMANDS = [Command(kind, "dana") for kind in CommandKind]
+COMMANDS = [*(Command(kind, "dana") for kind in CommandKind), Command(CommandKind.APPROVE, "kim", is_ahead=True)]
 RESUME = Command(CommandKind.RESUME, "dana")
 # Mostly calm: of 1,000 random lives of 25 ticks 278 promote the challenger, 436 meet a conflict, 759 end in a rollback.
 CHOICES: dict[str, list[Any]] = {
@@ -799,6 +1069,7 @@ CHOICES: dict[str, list[Any]] = {
     "proxies": [*[6] * 12, 0],
     "warm_up": [*[PASSED] * 4, None, WarmUpResult(passed=False)],
     "command": [*[None] * 20, *[RESUME] * 10, *COMMANDS],
+    "gate_answers": [*[{}] * 4, *[dict.fromkeys(GatePlace, one) for one in (PASSES, PASSES, REFUSES, SILENT)]],
     "dies": [*[""] * 30, "after storing", "after storing", "before storing"],
     "hand": [
         *[None] * 80,
@@ -822,7 +1093,7 @@ def a_tick(number: int) -> tuple[dict[str, Any], dict[str, Any] | None]:
 
 
 histories = st.lists(st.integers(0, prod(map(len, CHOICES.values())) - 1).map(a_tick), max_size=25)
-worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"]])
+worlds = st.sampled_from([PLAN, replace(PLAN, strategy=Strategy.ROLLING), NAMED_PLANS["blue_green"], GATED, SERVED])
 
 
 def lived(plan: RolloutPlan, history: list[tuple[dict[str, Any], dict[str, Any] | None]]) -> list[tuple[Any, ...]]:
@@ -874,6 +1145,22 @@ def test_without_a_persons_word_each_step_has_its_time_its_requests_and_its_verd
         assert seen.decision is not None
         assert seen.decision.verdict is Verdict.ADVANCE
         assert seen.proxies_on_generation == seen.proxies > 0
+
+
+@given(histories)
+def test_no_gate_is_passed_without_an_approval_of_that_step(history):
+    for state, _, _, (after, _, _) in lived(GATED, history):
+        if len(after.step_starts) > len(state.step_starts):
+            assert state.approved_step == len(state.step_starts)
+            assert after.approved_step is None
+
+
+@given(histories)
+def test_no_gate_over_http_is_passed_without_its_answer_or_a_persons_approval(history):
+    for state, _, _, (after, _, _) in lived(SERVED, history):
+        if len(after.step_starts) > len(state.step_starts):
+            assert state.approved_step == len(state.step_starts) or (state.gate is not None and state.gate.passed)
+            assert after.gate is None
 
 
 @given(worlds, histories)

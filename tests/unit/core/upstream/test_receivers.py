@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.core.upstream.receivers import MAX_RECEIVERS, parse_receivers, receiver_target
+from understudy.core.upstream.receivers import MAX_RECEIVERS, parse_receivers, receiver_target, signing_key
 
 
 def test_receivers_are_named_by_lines_or_spaces_and_comments_are_none():
@@ -49,3 +49,11 @@ def test_what_is_wrong_is_said_by_name_and_without_the_address(text, why):
 )
 def test_an_address_leads_to_a_host_and_a_port(url, host, port):
     assert receiver_target(url) == (host, port)
+
+
+@pytest.mark.parametrize("text", ["", "s3cr3t", "whsec_", "whsec_s3cr3t", f"whsec_{'A' * 92}", f"whsec_{'A' * 31}!"])
+def test_a_secret_that_is_none_is_refused_without_a_part_of_it(text):
+    with pytest.raises(ValueError, match="expected whsec_ and 24 to 64 bytes") as said:
+        signing_key(text)
+
+    assert "s3cr3t" not in str(said.value)

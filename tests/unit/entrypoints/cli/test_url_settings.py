@@ -72,6 +72,7 @@ rollout wait visits
 rollout pause visits --reason why --yes
 rollout resume visits --reason why --yes
 rollout promote visits --reason why --yes
+rollout approve visits --reason why --yes
 rollout abort visits --reason why --yes
 rollback visits --reason why --yes
 predict visits --entity u1

@@ -58,6 +58,12 @@ _GUARDS = """
     ORDER BY policy.model_name
 """
 
+_GATES = """
+    SELECT model_name, state ->> 'waiting_for', state ->> 'reason',
+           greatest(extract(epoch FROM now())::float8 - coalesce((state #>> '{gate,since}')::float8, 0), 0)
+    FROM rollout WHERE phase = 'WAITING' AND state ->> 'waiting_for' IN ('approval', 'gate') ORDER BY model_name, id
+"""
+
 # The challenger and the arms of each model that have a share now. A call that the champion answered in the version's
 # place is an error of the version's own windows. Of the last hour, or else of the last day.
 _FAILING = """
@@ -92,6 +98,16 @@ class GuardSeen(NamedTuple):
     """Whether a guard or a rollout is open."""
     failure: str | None
     """What the newest guard that failed within a day found; ``None``: none did."""
+
+
+class GateSeen(NamedTuple):
+    """A rollout that waits at a gate of its plan."""
+
+    model_name: str
+    waiting_for: str
+    """``approval`` of a person, or ``gate`` while a service has time to answer."""
+    reason: str
+    waited_seconds: float
 
 
 class FailingShare(NamedTuple):
@@ -219,6 +235,16 @@ async def examine_guards(database_url: str, *, timeout_seconds: float = 5.0) -> 
     """
     async with session(database_url, "the guards' checkup", timeout_seconds, "understudy-doctor") as connection:
         return [GuardSeen(*row) for row in await connection.fetch(_GUARDS)]
+
+
+async def examine_gates(database_url: str, *, timeout_seconds: float = 5.0) -> list[GateSeen]:
+    """Ask a database with the newest schema which rollouts wait at a gate.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time, or the login may not read it.
+    """
+    async with session(database_url, "the gates' checkup", timeout_seconds, "understudy-doctor") as connection:
+        return [GateSeen(*row) for row in await connection.fetch(_GATES)]
 
 
 async def examine_shares(

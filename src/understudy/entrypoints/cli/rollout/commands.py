@@ -344,6 +344,24 @@ def promote(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_jso
 
 
 @app.command()
+def approve(
+    *,
+    model: ModelName,
+    to: Annotated[
+        int | None,
+        typer.Option("--to", min=1, max=100, help="Percent of the step that is meant: no other one."),
+    ] = None,
+    ahead: Annotated[bool, typer.Option("--ahead", help="Also before the rollout has come to the gate.")] = False,
+    reason: Reason = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Approve the next step at a gate of the plan; it is taken if its proof still stands."""
+    confirm_traffic_move(model, f"This lets the rollout of {model} take its next step", yes=yes)
+    _command(model, CommandKind.APPROVE, reason, as_json=as_json, is_ahead=ahead, to_percent=to)
+
+
+@app.command()
 def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a rollout with weight 0 and the old champion."""
     confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
@@ -351,9 +369,17 @@ def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json:
 
 
 def _command(
-    model: str, kind: CommandKind, reason: str | None, *, as_json: bool, expects_different_scores: bool = False
+    model: str,
+    kind: CommandKind,
+    reason: str | None,
+    *,
+    as_json: bool,
+    expects_different_scores: bool = False,
+    is_ahead: bool = False,
+    to_percent: int | None = None,
 ) -> None:
-    command = Command(kind, this_person(), required_reason(reason, dry_run=False) or "", expects_different_scores)
+    why = required_reason(reason, dry_run=False) or ""
+    command = Command(kind, this_person(), why, expects_different_scores, is_ahead, to_percent)
 
     result = with_session(lambda session: run_command(session.rollouts, model, None, command))
     mark = "✔" if result.changed else "nothing changed:"
@@ -361,7 +387,7 @@ def _command(
     if kind is CommandKind.ABORT and result.view.stale.count:
         lines.append(f"! {stale_proxies_words(result.view.stale)}")
     show(command_document(result), *lines, f"→ understudy rollout show {quote(model)}", as_json=as_json)
-    if result.is_refused(kind):
+    if result.is_refused(command):
         raise typer.Exit(ExitCode.CONFLICT)
 
 

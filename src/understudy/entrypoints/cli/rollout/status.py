@@ -11,6 +11,7 @@ from rich.text import Text
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.durations import duration_words
+from understudy.core.rollout.gates import closed_gates
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
@@ -18,6 +19,7 @@ from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_ti
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import event_text
+from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
@@ -104,7 +106,7 @@ def sentence_of(status: RolloutStatus) -> str:
     if state.kind is Kind.GUARD:
         return _guard_sentence(status)
     if state.reason:
-        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is not None:
         return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
@@ -114,7 +116,7 @@ def _guard_sentence(status: RolloutStatus) -> str:
     """Return what a guard has found: a step that a rollout would now take is, for a guard, that nothing is worse."""
     state, decision = status.view.record.state, status.decision
     if state.reason:
-        return f"Waits for a person: {state.reason}" if state.phase is Phase.WAITING else state.reason
+        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is None:
         return status.events[-1].reason if status.events else "has not begun"
     found = "nothing is worse" if decision.verdict is Verdict.ADVANCE else "no verdict yet"
@@ -242,7 +244,7 @@ def place_words(view: RolloutView) -> str:
     if state.kind is Kind.GUARD:
         return "guard of a champion" if state.promoted_at is not None else f"guard at {state.weight_percent} %"
     if not state.step_starts:
-        return "warming up" if not state.phase.is_final else "before its first step"
+        return "before its first step" if state.phase.is_final or state.is_at_gate else "warming up"
     return f"step {state.step + 1} of {len(state.plan.steps)}   {share_words(state, view.policy)}"
 
 
@@ -299,6 +301,8 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
             f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
+    if state.is_at_gate:
+        return _gate_commands(state, resume, abort)
     before = {
         WaitingFor.CONFLICT: f"→ who changed it: understudy audit list {model}; put the roles back, then:",
         WaitingFor.TIME: f"→ to take the step without its proof: understudy rollout promote {model}",
@@ -308,3 +312,16 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     first = [before[state.waiting_for]] if state.waiting_for in before else []
     goes_on = "→ to give it that time again" if state.waiting_for is WaitingFor.TIME else "→ to let it go on"
     return [*first, f"{goes_on}: {resume}", f"→ to take it back: {abort}"]
+
+
+def _gate_commands(state: RolloutState, resume: str, abort: str) -> list[str]:
+    model = quote(state.model_name)
+    meant = model if state.next_step is None else f"{model} --to {quote(str(state.next_step.weight_percent))}"
+    in_place = " in the gate's place" if any(gate.http for gate in closed_gates(state).values()) else ""
+    is_refused = state.gate is not None and state.gate.is_refused
+    return [
+        f'→ to approve it{in_place}: understudy rollout approve {meant} --reason "…"',
+        *([f"→ to ask the gate again: {resume}"] if is_refused else []),
+        f"→ its checks with charts, for who approves: understudy rollout show {model} --html rollout.html",
+        f"→ to take it back: {abort}",
+    ]

@@ -45,8 +45,16 @@ _WORDS = {
         "Promote a step", "It takes its next step at once, without the time and the proof that the plan asks for.",
         "Promote a step",
     ),
+    CommandKind.APPROVE: _Words(
+        "Approve the next step", "It takes its next step at the monitor's next tick, if its proof still stands.",
+        "Approve",
+    ),
     CommandKind.ABORT: _Words("Stop the rollout", "It ends, and every call goes to the champion.", "Stop it"),
 }  # fmt: skip
+
+
+OF_WHAT_WAS_SEEN = (CommandKind.PROMOTE, CommandKind.APPROVE)
+"""Commands about the next step, which is another one once the rollout has moved on."""
 
 
 def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
@@ -64,7 +72,7 @@ def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
         command=command,
         button=words.button,
         rollout_id=view.record.id,
-        revision=view.record.revision if kind is CommandKind.PROMOTE else None,
+        revision=view.record.revision if kind in OF_WHAT_WAS_SEEN else None,
         is_possible=not state.phase.is_final,
     )
 
@@ -95,7 +103,7 @@ def blind_rollback_page(model: str, rollout_id: int | None, why: str) -> ActPage
 
 def _changes(kind: CommandKind, state: RolloutState) -> list[tuple[str, str, str]]:
     share = f"{state.challenger} at {state.weight_percent} %"
-    if kind is CommandKind.PROMOTE:
+    if kind in OF_WHAT_WAS_SEEN:
         step = state.next_step
         if step is None:
             return []

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
+from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
 from understudy.rollout.status import RolloutStatus
@@ -19,6 +20,9 @@ def next_words(status: RolloutStatus) -> str:
         return "Nothing more: it is over."
     if state.kind is Kind.GUARD:
         return _guard_next(status)
+    gate = closed_gate(state)
+    if gate and state.is_at_gate:
+        return f"{gate[0].upper()}{gate[1:]}. A challenger that does worse is still taken back."
     if state.phase is Phase.WAITING:
         return (
             f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. "

@@ -263,11 +263,16 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
     names: list[tuple[str, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
-        if state.phase is Phase.WAITING:
+        if state.is_at_gate:
+            names.append((CommandKind.APPROVE, "Approve"))
+            if state.gate is not None and state.gate.is_refused:
+                names.append((CommandKind.RESUME, "Ask the gate again"))
+            names.append((CommandKind.PAUSE, "Pause"))
+        elif state.phase is Phase.WAITING:
             names.append((CommandKind.RESUME, "Resume"))
         elif state.promoted_at is None:
             names.append((CommandKind.PAUSE, "Pause"))
-        if state.promoted_at is None and state.step_starts:
+        if state.promoted_at is None and state.step_starts and not state.is_at_gate:
             names.append((CommandKind.PROMOTE, "Promote a step"))
         if not state.step_starts:
             names.append((CommandKind.ABORT, "Stop it"))

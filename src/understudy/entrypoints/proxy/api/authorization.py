@@ -31,6 +31,7 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:pause"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:resume"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:promote"): Scope.OPERATE,
+    ("POST", "/v1/models/{model}/rollouts/{rollout_id}:approve"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:abort"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/policy"): Scope.READ,
     ("PATCH", "/v1/models/{model}/policy"): Scope.OPERATE,

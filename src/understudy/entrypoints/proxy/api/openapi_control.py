@@ -9,7 +9,7 @@ from pydantic import create_model
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.entrypoints.proxy.api.openapi import answers, problems
-from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, Resumption, RolloutStart
+from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart, command_body
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
 
@@ -93,8 +93,8 @@ def _call(
 
 
 def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
-    body = Resumption if kind is CommandKind.RESUME else Remark
-    return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, _WRITE, body)
+    statuses = (*_WRITE, 409) if kind is CommandKind.APPROVE else _WRITE
+    return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, statuses, command_body(kind))
 
 
 CONTROL: dict[str, dict[str, Any]] = {
@@ -107,6 +107,7 @@ CONTROL: dict[str, dict[str, Any]] = {
     CommandKind.RESUME: _command(CommandKind.RESUME, "Resume a waiting rollout"),
     CommandKind.PROMOTE: _command(CommandKind.PROMOTE, "Take the next step now, without waiting for its evidence"),
     CommandKind.ABORT: _command(CommandKind.ABORT, "End a rollout with weight 0 and the old champion"),
+    CommandKind.APPROVE: _command(CommandKind.APPROVE, "Approve the next step, where the plan asks a person"),
     "roll_back": _call(
         "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
     ),

@@ -8,6 +8,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.rollout.state import CommandKind
 from understudy.core.routing.policy_file import MAX_CATEGORIES, MAX_LABEL, MAX_SALT
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.errors import MAX_VIOLATIONS, BodyInvalid, Violation
@@ -146,6 +147,25 @@ class Resumption(Remark):
     expect_different_scores: bool = Field(
         default=False, description="Scores unlike the champion's at the warm-up let the rollout go on."
     )
+
+
+class Approval(Body):
+    """The body of an approval."""
+
+    model_config = ConfigDict(json_schema_extra=_documented({"reason": "looked at the charts with risk"}))
+
+    reason: Reason = Field(description="Kept in the rollout's events.")
+    ahead: bool = Field(default=False, description="Whether it is for a step that the rollout has not come to yet.")
+    to_percent: int | None = Field(
+        default=None, ge=1, le=100, description="The share of the step that is meant; no other step is approved."
+    )
+
+
+def command_body(kind: CommandKind) -> type[Remark | Approval]:
+    """Return what a command to a rollout takes."""
+    if kind is CommandKind.APPROVE:
+        return Approval
+    return Resumption if kind is CommandKind.RESUME else Remark
 
 
 class PolicyChange(Body):

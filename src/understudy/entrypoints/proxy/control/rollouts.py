@@ -19,7 +19,14 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
     status_document,
 )
-from understudy.entrypoints.proxy.control.bodies import Remark, Resumption, RolloutStart, read_whole_number
+from understudy.entrypoints.proxy.control.bodies import (
+    Approval,
+    Remark,
+    Resumption,
+    RolloutStart,
+    command_body,
+    read_whole_number,
+)
 from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     REPORT_SECONDS,
@@ -122,7 +129,7 @@ async def show_rollout(call: ControlCall, rollout_id: str) -> Reply:
 
 
 async def command_rollout(call: ControlCall, rollout_id: str, kind: CommandKind, body: bytes) -> Reply:
-    """Pause, resume, promote or abort a rollout; the answer says when the command changed nothing.
+    """Pause, resume, promote, approve or abort a rollout; the answer says when the command changed nothing.
 
     Raises:
         MalformedBody, BodyInvalid: The body.
@@ -130,9 +137,11 @@ async def command_rollout(call: ControlCall, rollout_id: str, kind: CommandKind,
         GenerationMoved: The rollout kept changing while the command was applied.
     """
     number = _id_of(rollout_id)
-    asked = (Resumption if kind is CommandKind.RESUME else Remark).read(body)
+    asked = command_body(kind).read(body)
     expects = isinstance(asked, Resumption) and asked.expect_different_scores
     command = Command(kind, call.key_id, asked.reason or "", expects)
+    if isinstance(asked, Approval):
+        command = command._replace(is_ahead=asked.ahead, to_percent=asked.to_percent)
 
     async def give(parts: Session) -> Reply:
         return answer(command_document(await run_command(parts.rollouts, call.model_name, number, command)))

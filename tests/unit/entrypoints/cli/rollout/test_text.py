@@ -22,8 +22,16 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.canary.scores.score_shift import SCORE_SHIFT
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.history import DecisionAt, LeftOut
-from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
+from understudy.core.rollout.plan import Gate, GatePlace, RolloutPlan, Step
+from understudy.core.rollout.state import (
+    GateRecord,
+    GuardMode,
+    Kind,
+    Phase,
+    RolloutState,
+    WaitingFor,
+    new_rollout_state,
+)
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import stratify
 from understudy.core.windows.strata_codec import strata_to_text
@@ -189,6 +197,7 @@ def test_a_rollout_under_way_looks_like_this(width, expected):
         (WaitingFor.TIME, ["rollout promote churn", "rollout resume churn", "rollout abort churn"]),
         (WaitingFor.SPLIT, ["understudy doctor", "rollout resume churn", "rollout abort churn"]),
         (WaitingFor.WARM_UP, ["version show churn 7", "rollout resume churn", "rollout abort churn"]),
+        (WaitingFor.APPROVAL, ["rollout approve churn", "rollout show churn --html", "rollout abort churn"]),
     ],
 )
 def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, commands, width):
@@ -200,6 +209,25 @@ def test_a_rollout_that_waits_says_for_what_and_the_commands(waiting_for, comman
     last = [line for line in text.splitlines() if line.startswith("→")]
     assert [command in line for command, line in zip(commands, last, strict=True)] == [True] * len(commands)
     assert max(map(len, text.splitlines())) <= width
+
+
+def test_a_rollout_at_a_gate_says_for_whom_since_when_and_who_may_stand_in():
+    plan = replace(STATE.plan, gates={GatePlace.BEFORE_PROMOTION: Gate(http="quality")})
+    state = replace(
+        STATE, plan=plan, phase=Phase.WAITING, waiting_for=WaitingFor.GATE, reason="once quality lets it pass",
+        gate=GateRecord(NOW - 120),
+    )  # fmt: skip
+    refused = replace(state, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(NOW - 120, is_refused=True))
+
+    waits, asked_again = (" ".join(screen(status_view(a_status(one), 120), 120).split()) for one in (state, refused))
+    begins = screen(status_view(a_status(replace(state, step_starts=())), 120), 120)
+
+    assert "Waits for a gate: once quality lets it pass; at the gate since" in waits
+    assert "UTC (2 m)" in waits
+    assert "WAITING   before its first step" in begins
+    assert "to approve it in the gate's place: understudy rollout approve churn" in waits
+    assert "to ask the gate again: understudy rollout resume churn" in asked_again
+    assert "rollout resume" not in waits
 
 
 @pytest.mark.parametrize("width", [80, 120])

@@ -12,7 +12,15 @@ from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
-from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor, new_rollout_state
+from understudy.core.rollout.state import (
+    GateRecord,
+    GuardMode,
+    Kind,
+    Phase,
+    RolloutState,
+    WaitingFor,
+    new_rollout_state,
+)
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
@@ -140,6 +148,11 @@ PROMOTED = replace(STATE, phase=Phase.PROMOTING, step_starts=(1.0, 2.0, 3.0), pr
         (WARMING, ["Pause", "Stop it", "Roll back"]),
         (STATE, ["Pause", "Promote a step", "Roll back"]),
         (WAITING, ["Resume", "Promote a step", "Roll back"]),
+        (replace(WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(1.0)), ["Approve", "Pause", "Roll back"]),
+        (
+            replace(WAITING, waiting_for=WaitingFor.APPROVAL, gate=GateRecord(1.0, is_refused=True)),
+            ["Approve", "Ask the gate again", "Pause", "Roll back"],
+        ),
         (PROMOTED, ["Roll back"]),
         (FAILED, ["Roll back"]),
         (replace(STATE, kind=Kind.GUARD), ["Roll back"]),

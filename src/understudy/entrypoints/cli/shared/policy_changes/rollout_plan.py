@@ -13,6 +13,7 @@ from rich.text import Text
 
 from understudy.core.durations import duration_words
 from understudy.core.rollout.forecast import StepForecast
+from understudy.core.rollout.gates import gate_words
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
@@ -105,9 +106,10 @@ def prepared_rollout_texts(
         begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
     because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
+    gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
     # A warning says why it would never end.
     expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
-    return [head, because, *warnings, *expected, *frozen, "", a_table(columns, rows), "", *begun]
+    return [head, because, *warnings, *expected, *frozen, *gates, "", a_table(columns, rows), "", *begun]
 
 
 def _effect_words(step: StepForecast | None) -> str:
