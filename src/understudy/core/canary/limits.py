@@ -216,6 +216,8 @@ class Rules(IntEnum):
     """A plan may name several outcomes, and steps wait until those that hold them are within their margins (ADR 86)."""
     SHARED_ERRORS = 7
     """Errors that the champion had as well take nothing back: an operator is asked (ADR 92)."""
+    INTERVALS = 8
+    """An incident of two minutes does not make the interval of the errors look worse either (ADR 116)."""
 
 
 NEWEST_RULES = max(Rules)

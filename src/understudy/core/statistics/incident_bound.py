@@ -8,10 +8,18 @@ many before those each look worse by themselves: no incident of two minutes reac
 The gains are only ever cut, by what was seen before, so they stay evidence of the same kind (a supermartingale).
 """
 
+from math import exp, inf, log
+
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.statistics.sequential_evidence import FloatArray, log_mean_exp
+from understudy.core.statistics.sequential_evidence import (
+    FloatArray,
+    Rates,
+    log_mean_exp,
+    log_rate_evidence,
+    rate_gains,
+)
 
 RUN_WINDOWS = 9
 """What an incident of two minutes touches, wherever in a window it begins."""
@@ -22,6 +30,10 @@ LIFTING_EVIDENCE = 3.0
 """Natural logarithm of the evidence, not cut, that each half needs by itself: twenty."""
 BOUND_PART, LIFTED_PART = 1 / 4, 1 / 2
 """Of what a check needs, the most that one window adds, while the bound holds and where it is lifted."""
+LEAST_RATIO = 0.5
+"""That the rate is at least a smaller part of the champion's says nothing."""
+RATIO_STEPS = 5
+"""Halvings of the ratios that a bound may be among; it is at most a few percent below the exact one."""
 
 
 def incident_bounded(gains: FloatArray, log_needed: float) -> FloatArray:
@@ -44,6 +56,35 @@ def incident_bounded(gains: FloatArray, log_needed: float) -> FloatArray:
         run_before = before.cumsum(axis=0).max(axis=0, initial=0.0)
         np.minimum(bounded[window], np.maximum(MAX_RUN_GAIN - run_before, 0.0), out=bounded[window])
     return bounded
+
+
+def bounded_low(rates: Rates, most: float, log_needed: float, alpha: float) -> float:
+    """Return the lower bound of the rate ratio that is left where no short incident counts for more than a little.
+
+    Args:
+        rates: In the order of time.
+        most: The bound that all bad events give, as :func:`ratio_interval` returns it.
+        log_needed: Logarithm of the evidence that the check needs.
+        alpha: Of an interval with two sides: half of it is that of this bound.
+
+    Returns:
+        The largest ratio up to ``most`` that the bounded evidence rejects, at all looks together with a chance of
+        ``1 - alpha / 2``; 0 where it rejects none from :data:`LEAST_RATIO` on.
+    """
+
+    def is_rejected(ratio: float) -> bool:
+        gains = incident_bounded(rate_gains(rates, ratio, inf), log_needed)
+        return log_rate_evidence(gains) >= log(2 / alpha)
+
+    if is_rejected(most):
+        return most
+    low, high = log(LEAST_RATIO), log(most)
+    if not is_rejected(LEAST_RATIO):
+        return 0.0
+    for _ in range(RATIO_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_rejected(exp(middle)) else (low, middle)
+    return exp(low)
 
 
 def lifted_windows(gains: FloatArray) -> NDArray[np.bool_]:

@@ -11,20 +11,31 @@ from understudy.core.statistics.incident_bound import (
     LIFTED_PART,
     MAX_RUN_GAIN,
     RUN_WINDOWS,
+    bounded_low,
     incident_bounded,
     lifted_windows,
 )
-from understudy.core.statistics.sequential_evidence import FloatArray, Rates, log_rate_evidence, rate_gains
+from understudy.core.statistics.sequential_evidence import (
+    FloatArray,
+    Rates,
+    log_rate_evidence,
+    rate_gains,
+    ratio_interval,
+)
 
 NEEDED = 5.3
 
 
-def gains_of(bad_challenger: FloatArray | float, windows: int = 200, seed: int = 0) -> FloatArray:
-    """Return the gains of 900 and 100 calls a window, of which 0.5 % and so many fail."""
+def rates_of(bad_challenger: FloatArray | float, windows: int = 200, seed: int = 0) -> Rates:
+    """Return 900 and 100 calls a window, of which 0.5 % and so many fail."""
     rng = np.random.default_rng(seed)
     champion, challenger = np.full(windows, 900.0), np.full(windows, 100.0)
     bad = rng.binomial(100, np.broadcast_to(bad_challenger, windows)).astype(float)
-    return rate_gains(Rates(rng.binomial(900, 0.005, windows).astype(float), champion, bad, challenger), 1.0, inf)
+    return Rates(rng.binomial(900, 0.005, windows).astype(float), champion, bad, challenger)
+
+
+def gains_of(bad_challenger: FloatArray | float, windows: int = 200, seed: int = 0) -> FloatArray:
+    return rate_gains(rates_of(bad_challenger, windows, seed), 1.0, inf)
 
 
 def share_in(windows: int, first: int, count: int, share: float = 1.0) -> FloatArray:
@@ -100,3 +111,34 @@ def test_equal_rates_make_evidence_no_more_often_than_they_should():
         return any(log_rate_evidence(bounded[:end]) >= needed for end in range(20, 400, 20))
 
     assert sum(reached(seed) for seed in range(100)) <= 100 * alpha
+
+
+@pytest.mark.parametrize("first", [20, 100, 180])
+def test_two_minutes_of_failures_leave_no_interval_that_looks_worse(first):
+    rates = rates_of(share_in(200, first, 8, 0.3))
+    low, high = ratio_interval(rates, 0.05)
+
+    assert low > 1
+    bounded = bounded_low(rates, low, NEEDED, 0.05)
+    assert bounded < 1 < high
+
+
+@pytest.mark.parametrize("windows", [200, 1_200])
+def test_the_bound_of_a_challenger_that_is_worse_throughout_stays_as_it_is_or_nearly(windows):
+    rates = rates_of(0.015, windows)
+    low, _ = ratio_interval(rates, 0.05)
+
+    assert low > 1.5
+    assert 0.9 * low < bounded_low(rates, low, NEEDED, 0.05) <= low
+
+
+def test_a_bound_is_the_largest_ratio_that_the_bounded_evidence_rejects():
+    rates = rates_of(share_in(400, 200, 8, 0.3) + 0.003, 400)
+    low, _ = ratio_interval(rates, 0.05)
+
+    found = bounded_low(rates, low, NEEDED, 0.05)
+
+    evidence = [
+        log_rate_evidence(incident_bounded(rate_gains(rates, ratio, inf), NEEDED)) for ratio in (found, 1.05 * found)
+    ]
+    assert evidence[0] >= log(2 / 0.05) > evidence[1]

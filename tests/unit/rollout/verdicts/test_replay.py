@@ -100,6 +100,7 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"rules": 5}, Rules.COLD),
         ({"rules": 6}, Rules.OUTCOMES),
         ({"rules": 7}, Rules.SHARED_ERRORS),
+        ({"rules": 8}, Rules.INTERVALS),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):

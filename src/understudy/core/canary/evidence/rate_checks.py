@@ -15,8 +15,9 @@ from understudy.core.canary.evidence.check_input import (
     evidence_row,
     since_leading_restart,
 )
+from understudy.core.canary.limits import Rules
 from understudy.core.statistics.cluster_test import BucketSums, cluster_z, expected_rates
-from understudy.core.statistics.incident_bound import incident_bounded
+from understudy.core.statistics.incident_bound import bounded_low, incident_bounded
 from understudy.core.statistics.sequential_evidence import (
     FloatArray,
     IntArray,
@@ -77,12 +78,21 @@ def judge_rate(
     def comparison(first: int) -> Comparison:
         rates = compared.rates.cut(first)
         champion, challenger = _standardised(rates)
-        bounds = ratio_interval(rates, INTERVAL_ALPHA) if is_suspected else (None, None)
+        bounds = _interval(inputs, compared, rates, log_needed) if is_suspected else (None, None)
         return Comparison(champion, challenger, _ratio(champion, challenger), *bounds)
 
     whole = comparison(compared.processes.first)
     row = evidence_row(inputs, compared.check, whole, compared.tolerated_ratio, keys, is_enough=is_enough)
     return since_leading_restart(inputs, row, keys, comparison)
+
+
+def _interval(inputs: CheckInput, compared: RateCheck, rates: Rates, log_needed: float) -> tuple[float, float]:
+    """Return the bounds of the rate ratio; that of a rate whose incidents are bounded looks worse by none of them."""
+    low, high = ratio_interval(rates, INTERVAL_ALPHA)
+    is_bounded = compared.is_incident_bounded and inputs.stage.rules >= Rules.INTERVALS
+    if is_bounded and low > compared.tolerated_ratio:
+        low = bounded_low(rates, low, log_needed, INTERVAL_ALPHA)
+    return low, high
 
 
 def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float, suspicion: float) -> Keys:
