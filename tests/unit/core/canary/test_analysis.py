@@ -521,10 +521,9 @@ def test_scores_that_are_all_the_same_and_small_keep_no_check_from_its_verdict(s
 
 
 def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():
-    decision = evaluate(with_a_burst(2), POLICY, STAGE, LATER)
+    decision = evaluate(traffic(error_factor=1.6), POLICY, STAGE, LATER)
 
     errors = row_of(decision, ERROR_RATE)
-    # Two windows may add half of what is needed, however bad they are.
     assert (errors.evidence or 0) < (errors.evidence_needed or 0)
     assert (errors.change_low or 0) > (errors.limit or 0)
     assert errors.state is CheckState.UNPROVEN
@@ -532,8 +531,21 @@ def test_a_check_whose_whole_interval_is_beyond_its_limit_never_passes():
     assert "looks worse; evidence" in decision.reason
 
 
+def test_a_burst_of_errors_that_is_over_holds_a_step_by_the_rules_before_alone():
+    now, before = (
+        evaluate(with_a_burst(2), POLICY, replace(STAGE, rules=rules), LATER)
+        for rules in (Rules.INTERVALS, Rules.SHARED_ERRORS)
+    )
+
+    assert row_of(before, ERROR_RATE).state is CheckState.UNPROVEN
+    assert before.verdict is Verdict.HOLD
+    assert row_of(now, ERROR_RATE).state is CheckState.OK
+    assert now.verdict is Verdict.ADVANCE
+    assert row_of(now, ERROR_RATE).evidence == row_of(before, ERROR_RATE).evidence
+
+
 def test_what_looks_worse_for_one_entity_alone_is_said_and_holds_nothing_up():
-    decision = evaluate([of_one_entity(window) for window in with_a_burst(2)], POLICY, STAGE, LATER)
+    decision = evaluate([of_one_entity(w) for w in traffic(error_factor=1.6)], POLICY, STAGE, LATER)
 
     errors = row_of(decision, ERROR_RATE)
     assert errors.state is CheckState.UNPROVEN
@@ -746,8 +758,9 @@ def test_what_the_champion_answered_takes_the_version_back_whatever_it_failed_be
 
 
 def test_windows_that_do_not_tell_such_calls_and_verdicts_of_rules_before_are_judged_by_all_errors():
-    untold = evaluate(with_failures(traffic(), BAD_CALLS, both=False), POLICY, STAGE, LATER)
-    before = evaluate(with_failures(traffic(), BAD_CALLS), POLICY, replace(STAGE, rules=Rules.COLD), LATER)
+    windows, told = with_failures(traffic(), BAD_CALLS, both=False), with_failures(traffic(), BAD_CALLS)
+    untold = evaluate(windows, POLICY, replace(STAGE, rules=Rules.SHARED_ERRORS), LATER)
+    before = evaluate(told, POLICY, replace(STAGE, rules=Rules.COLD), LATER)
 
     assert untold.verdict is before.verdict is Verdict.ROLL_BACK
     assert untold.reason == before.reason
