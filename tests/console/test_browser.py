@@ -122,6 +122,19 @@ async def test_a_version_is_taken_back_by_keyboard_alone_with_script_and_without
     assert (via, await database.fetchval("SELECT challenger_weight FROM ServingPolicy")) == ("console", 0)
 
 
+async def test_on_a_phone_the_changes_of_the_policy_are_folded_away(browser, rollout, database_url):
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 390, "height": 800}) as page,
+    ):
+        await page.goto(f"{console.origin}/models/churn")
+        changes = page.locator("details.on-small")
+        await expect(changes.get_by_role("listitem").first).to_be_hidden()
+        await changes.locator("summary").click()
+        await expect(changes.get_by_role("listitem").first).to_be_visible()
+        await expect(page.locator(".on-wide")).to_be_hidden()
+
+
 async def test_a_page_says_since_when_it_is_not_live(browser, rollout, database_url):
     async with running_console(database_url) as console, signed_in(browser, console) as page:
         await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlsplit
@@ -106,6 +107,17 @@ async def test_few_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_the
     assert "E600" in late.text
 
 
+async def test_idle_connections_give_way_to_a_browser_that_has_a_key(database_url):
+    async with AsyncExitStack() as idle, running_console(database_url, max_connections=8) as console:
+        for _ in range(16):
+            _, writer = await asyncio.open_connection("127.0.0.1", console.port)
+            idle.callback(writer.close)
+        async with console.visit("read") as visit:
+            page = await visit.get("/")
+
+    assert (page.status_code, "Models" in texts_of(page.text)) == (200, True)
+
+
 async def test_over_https_the_cookie_is_sent_over_nothing_else(database_url):
     async with running_console(database_url, console_https=True) as console, console.visit() as visit:
         cookie = (await visit.sign_in(await console.key("read"))).headers["set-cookie"]
@@ -141,7 +153,7 @@ async def test_a_rollout_page_says_what_the_command_line_says(console, rollout):
     shown = texts_of(page.text)
     assert led.headers["location"] == path
     assert carried.headers["location"] == f"{path}?did=n%201"
-    assert any(text.startswith("HOLD: ") for text in shown)
+    assert any(text.startswith("HOLD, then 7 gets 50 %: ") for text in shown)
     assert {"error rate", "Checks", "What happens next", "What would take it back"} <= set(shown)
     assert "dana@laptop" in shown
     assert "You may look; a key with scope operate is needed to act." in shown
@@ -196,6 +208,7 @@ async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout
     assert (moved.status_code, "E409" in moved.text) == (412, True)
     assert (resumed.status_code, promoted.status_code) == (303, 303)
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 50
+    assert (await audited(database))[0][1] == "console"
     actors = await database.fetch(
         "SELECT DISTINCT actor FROM RolloutEvent WHERE actor NOT IN ('monitor', 'dana@laptop')"
     )

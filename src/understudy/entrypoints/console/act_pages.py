@@ -10,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
-from understudy.entrypoints.console.doing import VIA, Done, give_command, roll_back
+from understudy.entrypoints.console.doing import Done, give_command, roll_back
 from understudy.entrypoints.console.pages import model_of
 from understudy.entrypoints.console.views.acts import ActPage, blind_rollback_page, command_page, rollback_page
 from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
@@ -24,6 +24,7 @@ from understudy.errors import (
     UnknownRoute,
 )
 from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 from understudy.rollout.status import view_of
 
 NONCE_BYTES, MAX_NONCE = 12, 64
@@ -72,7 +73,7 @@ async def carry_out(console: Console, request: Request) -> Response:
         raise ActNotConfirmed("the form has no nonce", hint="Open the page again and send its form.")
     if len(reason) > MAX_REASON:
         raise ActNotConfirmed(f"a reason has at most {MAX_REASON:,} characters")
-    actor = Actor(visitor.session.key_id, VIA, reason or None)
+    actor = Actor(visitor.session.key_id, VIA_CONSOLE, reason or None)
     if act == ROLL_BACK:
         work = partial(roll_back, console.opened.acts, model, actor)
     else:
@@ -109,7 +110,7 @@ async def _rollback_page(console: Console, model: str, number: int | None) -> Ac
         policy = (await console.opened.acts.registry.show_model(model)).policy
         if policy is None:
             raise PolicyRefused(f"{model} has no policy: there is nothing to take back")
-        tried = await console.opened.acts.rollouts.roll_back(model, Actor("console", VIA), dry_run=True)
+        tried = await console.opened.acts.rollouts.roll_back(model, Actor("console", VIA_CONSOLE), dry_run=True)
     except RegistryUnavailable as problem:
         return blind_rollback_page(model, number, problem.title)
     return rollback_page(model, policy, tried, number)

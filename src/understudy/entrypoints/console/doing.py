@@ -11,10 +11,10 @@ from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command
 from understudy.errors import PolicyRefused, RegistryError
 from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import wait_for_propagation
 
-VIA = "console"
 CONFIRM_SECONDS = 2.0
 """Longest time that a rollback waits for the proxies."""
 KEPT_SECONDS = 600.0
@@ -74,7 +74,9 @@ async def give_command(
         NotRegistered: There is no such rollout of the model.
         PolicyRefused: The state machine does not do that now.
     """
-    result = await run_command(session.rollouts, model_name, rollout_id, command, expected_revision=revision)
+    result = await run_command(
+        session.rollouts, model_name, rollout_id, command, expected_revision=revision, via=VIA_CONSOLE
+    )
     if result.is_refused(command.kind):
         raise PolicyRefused(f"{command.kind.value}: {result.event}", hint="Look at the rollout's page: it says why.")
     if not result.changed:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, hidden_rollback
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.rollout import RolloutSeen
@@ -18,8 +19,9 @@ from understudy.rollout.status import StatusReader
 NEWEST_ROLLOUTS = 500
 """Rollouts that are read to find each model's newest; one from longer ago that is open is read by itself."""
 MAX_OPEN = 50
-"""Open rollouts whose last event the Models page reads."""
-AUDIT_ENTRIES = 15
+"""Rollouts that are open, or began of late, of which the Models page reads more."""
+AUDIT_ENTRIES = 40
+"""Changes of a policy that are read: a rollback that a newer rollout hides is among them."""
 RECENT = 8
 """Rollouts of the model that a rollout's page links to."""
 MAX_READERS = 32
@@ -61,7 +63,8 @@ class Reads:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
             events = await self._last_events(newest)
         now = time.time()
-        return ModelsSeen(models, newest, events, await self._alerts(), now, await self._changes(models, newest, now))
+        changes, hidden = await self._changes(models, newest, now), await self._hidden(newest, now)
+        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -133,6 +136,20 @@ class Reads:
         for name in overtaken[:MAX_OPEN]:
             for entry in await self.session.registry.list_audit(name, 1, AuditSubject.POLICY):
                 found[name] = entry
+        return found
+
+    async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:
+        """Return the models that were taken back before a rollout or guard that began of late, in words."""
+        begun = sorted(
+            ((one.state.started_at, name) for name, one in newest.items() if now - one.state.started_at < NEWS_SECONDS),
+            reverse=True,
+        )
+        found = {}
+        for began_at, name in begun[:MAX_OPEN]:
+            audit = await self.session.registry.list_audit(name, AUDIT_ENTRIES, AuditSubject.POLICY)
+            words = hidden_rollback(audit, began_at, now)
+            if words:
+                found[name] = words
         return found
 
     async def _alerts(self) -> Mapping[str, set[AlertKind]]:
