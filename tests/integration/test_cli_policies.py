@@ -82,3 +82,33 @@ async def test_a_part_of_a_category_that_routes_to_the_challenger_is_held_out(un
     assert refused.code != 0
     assert "--category-holdout 10" in refused.said
     assert "50 % of the challenger's stay with the champion" in " ".join(shown.out.split())
+
+
+async def test_an_older_policy_is_restored_as_a_new_change(understudy: CommandLine, database):
+    await two_versions(database)
+
+    async def change(*options: str) -> int:
+        done = await understudy.beside("model", "set", "churn", *options, "--reason", "go", "--yes", "--json")
+        return int(done.document["policy"]["generation"])
+
+    wanted = await change("--challenger", "7", "--guard", "alert", "--arm", "none")
+    await change("--weight", "30", "--guard", "off")
+    await change("--champion", "7", "--challenger", "none")
+    tried = await understudy.beside("model", "restore", "churn", str(wanted), "--dry-run")
+    unknown = await understudy.beside("model", "restore", "churn", "99", "--reason", "back", "--yes")
+    done = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes", "--json")
+    again = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes")
+    by_sql = await understudy.beside("audit", "list", "churn", "--via", "sql", "--since", "1h", "--json")
+    by_this = await understudy.beside("audit", "list", "churn", "--via", "cli", "--subject", "policy", "--json")
+
+    assert "champion 7 → 6" in " ".join(tried.said.split())
+    assert "nothing was changed" in tried.said
+    assert "has no generation 99" in unknown.said
+    policy = done.document["policy"]
+    assert (policy["champion"], policy["challenger"], policy["challenger_weight"], policy["guard"]) == (
+        "6", "7", 0, "alert"
+    )  # fmt: skip
+    assert policy["generation"] == wanted + 3
+    assert "is like that already" in again.said
+    assert {row["via"] for row in by_sql.document["audit"]} <= {"sql"}
+    assert [row["reason"] for row in by_this.document["audit"]] == ["back", "go", "go", "go"]
