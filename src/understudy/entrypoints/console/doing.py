@@ -27,6 +27,8 @@ class Done(NamedTuple):
 
     sentence: str
     changed: bool
+    href: str = ""
+    """Of the page that shows it, where that is not the one that the act began at."""
 
 
 class Once:
@@ -99,10 +101,15 @@ async def roll_back(session: Session, model_name: str, actor: Actor) -> Done:
         raise
     if not record.changed:
         return Done(f"Nothing to roll back{record.did.removeprefix('nothing')}.", changed=False)
-    reach = "how many proxies act on it is not known"
+    reach = await reach_words(session, model_name, record.generation)
+    return Done(f"Rolled back: {record.did}, generation {record.generation}; {reach}.", changed=True)
+
+
+async def reach_words(session: Session, model_name: str, generation: int) -> str:
+    """Return how many live proxies act on a generation, soon after it was made."""
     with suppress(RegistryError, TimeoutError):
         async with asyncio.timeout(CONFIRM_SECONDS + 1):
-            confirmed, _ = await wait_for_propagation(session.rollouts, model_name, record.generation, CONFIRM_SECONDS)
+            confirmed, _ = await wait_for_propagation(session.rollouts, model_name, generation, CONFIRM_SECONDS)
         count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies act on it"
-        reach = count if confirmed.seconds is None else f"{count} after {confirmed.seconds:.1f} s"
-    return Done(f"Rolled back: {record.did}, generation {record.generation}; {reach}.", changed=True)
+        return count if confirmed.seconds is None else f"{count} after {confirmed.seconds:.1f} s"
+    return "how many proxies act on it is not known"

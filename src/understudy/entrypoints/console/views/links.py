@@ -19,3 +19,18 @@ def act_path(model_name: str, act: str, rollout_id: int | None) -> str:
     """Return the address of the page that asks before an act, and that carries it out."""
     behind = "" if rollout_id is None else f"?rollout={rollout_id}"
     return f"{model_path(model_name)}/acts/{act}{behind}"
+
+
+def policy_path(model_name: str) -> str:
+    """Return the address of the page of a model's policy."""
+    return f"{model_path(model_name)}/policy"
+
+
+def start_path(model_name: str) -> str:
+    """Return the address of the page that starts a rollout."""
+    return f"{model_path(model_name)}/start"
+
+
+def audit_path(model_name: str) -> str:
+    """Return the address of the page of who changed a model's policy."""
+    return f"{model_path(model_name)}/audit"
