@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.cli.shared.newcomers import newcomers_of
+from understudy.entrypoints.cli.shared.policy_changes.newcomers import newcomers_of
 from understudy.entrypoints.console.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done, reach_words

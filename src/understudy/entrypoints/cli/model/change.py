@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
-from understudy.entrypoints.cli.shared.policy_text import (
+from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
+from understudy.entrypoints.cli.shared.rendering import advise, facts, show
+from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.texts.policy_text import (
     difference_pairs,
     rollout_warning,
     same_words,
     traffic_words,
     would_change_words,
 )
-from understudy.entrypoints.cli.shared.rendering import advise, facts, show
-from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.documents.policies import policy_document
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.asked_change import NONE, AskedChange, settled

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import NamedTuple
 
-from understudy.entrypoints.cli.shared.newcomers import Newcomer
-from understudy.entrypoints.cli.shared.policy_text import (
+from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer
+from understudy.entrypoints.cli.shared.texts.policy_text import (
     difference_text,
     moves_text,
     rollout_warning,

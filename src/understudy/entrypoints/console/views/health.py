@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy.entrypoints.cli.shared.findings_text import findings_verdict
+from understudy.entrypoints.cli.shared.texts.findings_text import findings_verdict
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import Finding, State
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import live_proxies_words
-from understudy.entrypoints.cli.shared.guard_text import MEANINGS, ON_DRIFT
+from understudy.entrypoints.cli.shared.texts.guard_text import MEANINGS, ON_DRIFT
 from understudy.errors import NotRegistered, UnderstudyError
 from understudy.lifecycle.asked_change import NONE, AskedChange, arm_weights_of
 from understudy.lifecycle.policy_files import named_field

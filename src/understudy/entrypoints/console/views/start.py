@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.entrypoints.cli.shared.rollout_plan import (
+from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     PLAN_COLUMNS,
     REFUSED_WORDS,
     first_share_words,

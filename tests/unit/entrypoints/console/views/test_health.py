@@ -1,6 +1,6 @@
 """The Health page: the words of ``understudy doctor``, trouble first, and no colour of what is well for it."""
 
-from understudy.entrypoints.cli.shared.findings_text import findings_verdict
+from understudy.entrypoints.cli.shared.texts.findings_text import findings_verdict
 from understudy.entrypoints.console.views.health import health_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import Finding, State
