@@ -112,3 +112,14 @@ async def test_an_older_policy_is_restored_as_a_new_change(understudy: CommandLi
     assert "is like that already" in again.said
     assert {row["via"] for row in by_sql.document["audit"]} <= {"sql"}
     assert [row["reason"] for row in by_this.document["audit"]] == ["back", "go", "go", "go"]
+
+
+async def test_only_a_rollout_and_no_guard_is_said_to_move_the_split_itself(understudy: CommandLine, database):
+    await two_versions(database)
+    share = ("model", "set", "churn", "--challenger", "7", "--weight")
+    watched = await understudy.beside(*share, "10", "--reason", "by hand", "--yes")
+    under_guard = await understudy.beside(*share, "20", "--dry-run")
+
+    assert await database.fetchval("SELECT kind FROM Rollout JOIN ServingPolicy ON rollout_id = Rollout.id") == "guard"
+    assert (watched.code, under_guard.code) == (0, 0)
+    assert "moves this split itself" not in under_guard.said

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show
-from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.texts.policy_text import (
     difference_pairs,
     rollout_warning,
@@ -24,8 +25,9 @@ from understudy.lifecycle.asked_change import NONE, AskedChange, settled
 from understudy.lifecycle.asked_change import arm_weights_of as asked_arm_weights
 from understudy.lifecycle.asked_change import make_change as make_policy_change
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic
+from understudy.lifecycle.policy_files import open_rollout_of
 from understudy.lifecycle.policy_restore import restored_change
-from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord, Registry
+from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord
 
 
 class Asked(NamedTuple):
@@ -43,16 +45,25 @@ class Asked(NamedTuple):
     """The generation whose policy is to be there again, in the place of ``changes`` and ``weights``."""
 
 
+class _Made(NamedTuple):
+    """A change that was made, or tried."""
+
+    changed: ChangedPolicy
+    newcomers: Sequence[Newcomer]
+    open_rollout: int | None
+    """The rollout that moved the split before; a guard moves none."""
+
+    @property
+    def warnings(self) -> list[Text]:
+        of_inputs = (line for newcomer in self.newcomers for line in newcomer.warnings)
+        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs]
+
+
 def make_change(wanted: Asked, *, as_json: bool) -> None:
     """Change a policy, or say what a dry run would, and show it."""
-    changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
-    warnings = [*_rollout_warning(changed), *(line for newcomer in newcomers for line in newcomer.warnings)]
-    document = _document(changed, newcomers, dry_run=wanted.dry_run)
-    show(document, *_verdict(*changed, dry_run=wanted.dry_run), *warnings, as_json=as_json)
-
-
-def _rollout_warning(changed: ChangedPolicy) -> list[Text]:
-    return rollout_warning(changed, changed.before.rollout_id if changed.before is not None else None)
+    made = with_session(lambda session: _change(session, wanted))
+    document = _document(made.changed, made.newcomers, dry_run=wanted.dry_run)
+    show(document, *_verdict(*made.changed, dry_run=wanted.dry_run), *made.warnings, as_json=as_json)
 
 
 def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run: bool) -> dict[str, Any]:
@@ -66,31 +77,28 @@ def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run:
     }
 
 
-async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list[Newcomer]]:
+async def _change(session: Session, asked: Asked) -> _Made:
     """Make the change, after the database's verdict on it and the question whether to make it."""
+    registry = session.registry
     if asked.restored is None:
         wanted = AskedChange(asked.model, asked.changes, asked.weights, asked.expect_generation)
         wanted = await settled(registry, wanted)
     else:
         wanted = await restored_change(registry, asked.model, asked.restored)
     proposed = await make_policy_change(registry, wanted, asked.actor, dry_run=True)
-    newcomers = await newcomers_of(registry, *proposed)
     before, after = proposed
+    open_rollout = None if before is None else await open_rollout_of(session.rollouts, before)
+    tried = _Made(proposed, await newcomers_of(registry, *proposed), open_rollout)
     if asked.dry_run:
-        return proposed, newcomers
+        return tried
     if before is not None and moves_traffic(before, after):
-        _confirm(before, after, newcomers, yes=asked.yes)
+        if not asked.yes:
+            advise(*(line.plain for line in tried.warnings))
+        confirm_traffic_move(after.model_name, traffic_words(before, after), yes=asked.yes)
         # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
         if not asked.yes and wanted.expected_generation is None:
             wanted = wanted._replace(expected_generation=before.generation)
-    return await make_policy_change(registry, wanted, asked.actor), newcomers
-
-
-def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[Newcomer], *, yes: bool) -> None:
-    if not yes:
-        advise(*(line.plain for line in _rollout_warning(ChangedPolicy(before, after))))
-        advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
-    confirm_traffic_move(after.model_name, traffic_words(before, after), yes=yes)
+    return tried._replace(changed=await make_policy_change(registry, wanted, asked.actor))
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
