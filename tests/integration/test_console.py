@@ -1,10 +1,13 @@
 """The console over HTTP with a real Postgres: sign-in, scopes, forms, pages of a rollout, acts and their audit."""
 
 import asyncio
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from html import unescape
 from html.parser import HTMLParser
+from importlib.abc import MetaPathFinder
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,10 +15,12 @@ import asyncpg
 import pytest
 from console_world import RunningConsole, closed_port, running_console, texts_of
 from contract.servers import TcpRelay
+from pydantic import SecretStr
 from rollout_world import TWINS, WORSE, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
 from understudy.entrypoints.console import login_tries, visitors
+from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
 SHOWN = HOSTILE.replace("\u202e", "\ufffd")
@@ -349,6 +354,30 @@ async def test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models(co
     assert {"postgres", "monitor", "none leads"} <= {text.lstrip("✔ ") for text in shown}
     assert any(text.startswith("Next: understudy serve monitor runs one.") for text in shown)
     assert (refused.status_code, same.status_code, away.status_code) == (403, 204, 403)
+
+
+class Imports(MetaPathFinder):
+    """Notes in which thread one module is imported."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.threads: list[threading.Thread] = []
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == self._name:
+            self.threads.append(threading.current_thread())
+
+
+async def test_what_health_needs_is_imported_beside_the_event_loop(monkeypatch):
+    imports = Imports("understudy.bootstrap.checkup")
+    monkeypatch.delitem(sys.modules, "understudy.bootstrap.checkup", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [imports, *sys.meta_path])
+    away = SecretStr(f"postgresql://understudy@127.0.0.1:{closed_port()}/none")
+    async with parts.open_console(Settings(database_url=away)) as opened:
+        findings = await opened.examine()
+
+    assert [thread is threading.main_thread() for thread in imports.threads] == [False]
+    assert "postgres" in [one.name for one in findings]
 
 
 async def answers(_probe: object, _model: str, _version: str) -> None:

@@ -1,5 +1,6 @@
 """What the operator console works with: the stores of its questions and acts, and the look-up of keys."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -35,6 +36,16 @@ class ConsoleParts(NamedTuple):
     """Finds what ``understudy doctor`` finds."""
 
 
+def _load_servers() -> None:
+    """Import what asks model servers: half a second, in which the event loop answers others."""
+    import understudy.bootstrap.backends  # noqa: F401, PLC0415 - gRPC
+
+
+def _load_checkup() -> None:
+    """Import what examines everything, likewise."""
+    import understudy.bootstrap.checkup  # noqa: F401, PLC0415 - Redis, gRPC
+
+
 @asynccontextmanager
 async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     """Open a console's parts for one event loop; no connection is made before the first question.
@@ -50,13 +61,15 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     ):
 
         async def ready(model_name: str, version: str) -> None:
-            from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - loaded by now
 
             proxies = proxy_warm_up(settings, acts.warm_ups)
             await require_ready(warm_up_probe(settings, acts.policies, proxies), model_name, version)
 
         async def find() -> Sequence[Finding]:
-            from understudy.bootstrap.checkup import examine  # noqa: PLC0415 - Redis, gRPC, for who looks
+            await asyncio.to_thread(_load_checkup)
+            from understudy.bootstrap.checkup import examine  # noqa: PLC0415 - loaded by now
 
             return await examine(settings.model_copy(update={"database_url": SecretStr(settings.control_url)}))
 
