@@ -1,6 +1,7 @@
 """The console over HTTP with a real Postgres: sign-in, scopes, forms, pages of a rollout, acts and their audit."""
 
 import asyncio
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator
@@ -354,6 +355,22 @@ async def test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models(co
     assert {"postgres", "monitor", "none leads"} <= {text.lstrip("✔ ") for text in shown}
     assert any(text.startswith("Next: understudy serve monitor runs one.") for text in shown)
     assert (refused.status_code, same.status_code, away.status_code) == (403, 204, 403)
+
+
+async def test_the_pages_of_the_audit_have_every_change_also_those_of_one_transaction(console, database):
+    await two_versions(database)
+    async with database.transaction():
+        for percent in range(1, 61):
+            await database.execute("UPDATE ServingPolicy SET input_sample_percent = $1", percent)
+    generations, path = [], f"{CHURN}/audit"
+    async with console.visit("read") as visit:
+        while path:
+            page = await visit.get(path)
+            generations += re.findall(r"policy, generation ([0-9]+)", " ".join(texts_of(page.text)))
+            older = re.search(r'href="([^"]*)">Older changes', page.text)
+            path = unescape(older[1]) if older else ""
+
+    assert [int(one) for one in generations] == list(range(61, 0, -1))
 
 
 class Imports(MetaPathFinder):

@@ -187,16 +187,25 @@ class AuditEntry(NamedTuple):
     """The label of the version that changed, or whose endpoint did."""
 
 
+class AuditPlace(NamedTuple):
+    """Where a page of the audit ended, by ids: of changes in one transaction the time is the same."""
+
+    policy: int | None = None
+    """The oldest change of a policy that was shown; ``None``: none was."""
+    other: int | None = None
+    """The same of everything else."""
+
+
 class AuditFilter(NamedTuple):
     """Which changes of the audit are asked for; ``None``: whatever it is."""
 
     actor: str | None = None
     via: str | None = None
     since: datetime | None = None
-    until: datetime | None = None
-    """A change at this very moment is not among them."""
     generation: int | None = None
     """Of a policy."""
+    after: AuditPlace = AuditPlace()
+    """Only what follows this place: older changes."""
 
 
 EVERY_CHANGE = AuditFilter()

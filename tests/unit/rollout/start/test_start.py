@@ -19,9 +19,12 @@ class OneModel:
         return ModelRecord(model_name, POLICY, 2)
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
-        schemas: tuple[Any, ...] = ({"tenure": {"type": "float"}}, {})
-        facts = ("staging", "/m", "sha256:0", None, None, "sklearn", "rest", ("m:1",))
-        return VersionRecord(int(version), model_name, version, *facts, *schemas, None, {}, True, 0, 0, AT, None)
+        return VersionRecord(
+            id=int(version), model_name=model_name, version=version, status="staging", artifact_path="",
+            artifact_digest=None, base_model=None, family=None, framework="onnx", protocol="oip", endpoints=(),
+            input_schema={}, output_schema={}, metrics=None, backend={}, deterministic=True, cache_ttl_seconds=0,
+            timeout_ms=500, created_at=AT, deployed_at=None,
+        )  # fmt: skip
 
     async def of_versions(self, _ids: Sequence[int], _since: float, _until: float) -> Sequence[Any]:
         return ()

@@ -18,7 +18,7 @@ _POLICIES = """
     SELECT id, model_name, generation, changed_at, actor, via, reason, action, before, after FROM policyaudit
     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
         AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
-        AND ($6::timestamptz IS NULL OR changed_at < $6) AND ($7::bigint IS NULL OR generation = $7)
+        AND ($6::bigint IS NULL OR id < $6) AND ($7::bigint IS NULL OR generation = $7)
     ORDER BY id DESC LIMIT $2
 """
 _OTHERS = """
@@ -26,14 +26,14 @@ _OTHERS = """
      FROM registryaudit
      WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
          AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
-         AND ($6::timestamptz IS NULL OR changed_at < $6) AND ($7::text IS NULL OR subject = $7)
+         AND ($6::bigint IS NULL OR id < $6) AND ($7::text IS NULL OR subject = $7)
      ORDER BY id DESC LIMIT $2)
     UNION ALL
     (SELECT id, model_name, changed_at, actor, via, reason, action, before, after, 'subscription', name, NULL
      FROM subscriptionaudit
      WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
          AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
-         AND ($6::timestamptz IS NULL OR changed_at < $6) AND coalesce($7, 'subscription') = 'subscription'
+         AND ($6::bigint IS NULL OR id < $6) AND coalesce($7, 'subscription') = 'subscription'
      ORDER BY id DESC LIMIT $2)
     ORDER BY id DESC LIMIT $2
 """
@@ -54,13 +54,13 @@ async def newest_changes(
     """Return the newest changes of a model, or of all, newest first; ``subject``: only those of such things."""
     policies: list[AuditEntry] = []
     others: list[AuditEntry] = []
-    *narrowed, generation = only
-    asked = (model_name, limit, *narrowed)
+    asked, after = (model_name, limit, only.actor, only.via, only.since), only.after
     with named_by_callers():
         if subject in (None, AuditSubject.POLICY):
-            policies = [_of_policy(row) for row in await connection.fetch(_POLICIES, *asked, generation)]
-        if subject is not AuditSubject.POLICY and generation is None:
-            others = [_of_registry(row) for row in await connection.fetch(_OTHERS, *asked, subject)]
+            found = await connection.fetch(_POLICIES, *asked, after.policy, only.generation)
+            policies = [_of_policy(row) for row in found]
+        if subject is not AuditSubject.POLICY and only.generation is None:
+            others = [_of_registry(row) for row in await connection.fetch(_OTHERS, *asked, after.other, subject)]
     # Merged, not sorted: the time is when a transaction began, and each table keeps the order of its ids.
     return list(islice(merge(policies, others, key=lambda entry: entry.changed_at, reverse=True), limit))
 

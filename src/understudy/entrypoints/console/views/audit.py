@@ -1,7 +1,7 @@
 """The page of who changed a model, its versions and its endpoints: filters, what changed, and the way back to it."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from shlex import quote
 from typing import NamedTuple
 from urllib.parse import urlencode
@@ -11,11 +11,12 @@ from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import act_path, audit_path
 from understudy.entrypoints.documents.policies import changes_of
 from understudy.errors import UnknownRoute
-from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditPlace, AuditSubject
 
 SHOWN = 50
 """Changes of a page; older ones are found by the end of its time."""
 RESTORE = "restore"
+_MAX_DIGITS = 18
 _TIMES = (("", "ever"), ("3600", "the last hour"), ("86400", "the last day"), ("604800", "the last week"))
 _VIAS = ("cli", "http", "console", "apply", "rollout", "sql")
 _SUBJECTS = ("", *AuditSubject)
@@ -28,8 +29,8 @@ class AuditAsked(NamedTuple):
     via: str = ""
     since: str = ""
     subject: str = ""
-    before: str = ""
-    """A moment in ISO 8601: only what was changed before it."""
+    after: str = ""
+    """Where the page before ended: by the ids of its oldest change of the policy and of anything else, as ``12.7``."""
 
 
 class AuditSeen(NamedTuple):
@@ -84,13 +85,28 @@ def audit_filter(asked: AuditAsked, now: datetime) -> tuple[AuditFilter, AuditSu
         UnknownRoute: A time is none, or a subject.
     """
     try:
-        since = now - timedelta(seconds=int(asked.since)) if asked.since else None
-        until = datetime.fromisoformat(asked.before) if asked.before else None
+        since = now - timedelta(seconds=_number(asked.since)) if asked.since else None
         subject = AuditSubject(asked.subject) if asked.subject else None
+        after = _place(asked.after)
     except (ValueError, OverflowError):
         raise UnknownRoute("a filter in the address is no time, or names no such thing") from None
-    aware = until if until is None or until.tzinfo is not None else until.replace(tzinfo=UTC)
-    return AuditFilter(asked.who or None, asked.via or None, since, aware), subject
+    return AuditFilter(asked.who or None, asked.via or None, since, after=after), subject
+
+
+def _place(text: str) -> AuditPlace:
+    policy, _, other = text.partition(".")
+    return AuditPlace(_number(policy) if policy else None, _number(other) if other else None)
+
+
+def _number(text: str) -> int:
+    """Return a number of an address.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        raise ValueError(text)
+    return int(text)
 
 
 def audit_page(seen: AuditSeen, asked: AuditAsked) -> AuditPage:
@@ -98,8 +114,7 @@ def audit_page(seen: AuditSeen, asked: AuditAsked) -> AuditPage:
     shown = seen.entries[:SHOWN]
     older = ""
     if len(seen.entries) > SHOWN:
-        older_than = asked._replace(before=shown[-1].changed_at.isoformat())
-        older = _address(seen.model, older_than)
+        older = _address(seen.model, asked._replace(after=_end_of(shown, asked)))
     return AuditPage(
         seen.model,
         _sentence(seen, asked),
@@ -111,6 +126,17 @@ def audit_page(seen: AuditSeen, asked: AuditAsked) -> AuditPage:
         older,
         _command(seen.model, asked),
     )
+
+
+def _end_of(shown: Sequence[AuditEntry], asked: AuditAsked) -> str:
+    """Return where a page ends: after its own changes, and after those of the pages before it."""
+    policy, _, other = asked.after.partition(".")
+    for entry in shown:
+        if entry.subject is AuditSubject.POLICY:
+            policy = str(entry.id)
+        else:
+            other = str(entry.id)
+    return f"{policy}.{other}"
 
 
 def _sentence(seen: AuditSeen, asked: AuditAsked) -> str:

@@ -15,7 +15,7 @@ from understudy.entrypoints.console.views.audit import (
     audit_page,
 )
 from understudy.errors import UnknownRoute
-from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditPlace, AuditSubject
 
 AT = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
 ROW: dict[str, Any] = {"champion_version": 6, "challenger_version": None, "challenger_weight": 0, "arms": []}
@@ -43,7 +43,10 @@ def test_filters_are_the_registrys_and_the_commands():
     assert a_page(asked=asked).command == command
 
 
-@pytest.mark.parametrize("wrong", [{"since": "x"}, {"since": "9" * 30}, {"before": "noon"}, {"subject": "cat"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"since": "x"}, {"since": "9" * 30}, {"since": "1_0"}, {"after": "noon"}, {"after": "1.²"}, {"subject": "cat"}],
+)
 def test_a_filter_that_is_none_is_refused(wrong):
     with pytest.raises(UnknownRoute, match="a filter in the address"):
         audit_filter(audit_asked(wrong), AT)
@@ -70,8 +73,19 @@ def test_the_policy_that_holds_and_what_is_none_are_not_restored(entry):
 
 
 def test_older_changes_are_behind_an_address_that_keeps_the_filters():
-    page = a_page(*[an_entry()] * (SHOWN + 1), asked=AuditAsked(who="dana"))
+    entries = [an_entry(id=number) for number in range(99, 99 - SHOWN - 1, -1)]
+    others = [one._replace(subject=AuditSubject.VERSION, generation=None, version="7") for one in entries]
+
+    page = a_page(*entries, asked=AuditAsked(who="dana"))
+    second = a_page(*others, asked=AuditAsked(who="dana", after="50."))
 
     assert len(page.rows) == SHOWN
-    assert page.older_href == "/models/churn/audit?who=dana&before=2026-11-20T13%3A00%3A00%2B00%3A00"
+    assert page.older_href == "/models/churn/audit?who=dana&after=50."
+    assert second.older_href == "/models/churn/audit?who=dana&after=50.50"
     assert a_page(an_entry()).older_href == ""
+
+
+def test_the_place_in_an_address_is_that_of_policies_and_of_everything_else():
+    assert audit_filter(AuditAsked(after="12.7"), AT)[0].after == AuditPlace(12, 7)
+    assert audit_filter(AuditAsked(after=".7"), AT)[0].after == AuditPlace(None, 7)
+    assert audit_filter(AuditAsked(), AT)[0] == AuditFilter()
