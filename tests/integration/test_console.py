@@ -268,7 +268,13 @@ async def test_a_policy_is_changed_after_its_dry_run_by_who_confirms_it(console,
             "challenger_weight",
             "challenger_weight of churn is a percentage from 0 to 100, not 101.",
         ),
-        ({"challenger_weight": "many"}, "challenger_weight", "challenger_weight is int, not str."),
+        (
+            {"challenger_weight": "5 %"},
+            "challenger_weight",
+            "challenger_weight is a whole percentage from 0 to 100, not '5 %'.",
+        ),
+        ({"shadow_percent": ""}, "shadow_percent", "shadow_percent is a whole percentage from 0 to 100, not ''."),
+        ({"champion": " "}, "champion", "no version ' '"),
         ({"arms": "7=5,7=6"}, "arms", "is no share of a version"),
         ({"arms": "6=5"}, "arms", "further arms cannot have that"),
         ({"shadow": "99"}, "shadow", "no version"),
@@ -544,6 +550,6 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
     shown = texts_of(acted.text)
     assert {"understudy rollback churn --reason '…'", "SELECT understudy_rollback('churn', 'why');"} <= set(shown)
     assert "Try again" in shown
-    assert "look at the rollout before you repeat it" in acted.text
+    assert "look at the model's page before you repeat it" in acted.text
     assert relay.endpoint not in unseen.text
     assert is_sound(unseen.text)

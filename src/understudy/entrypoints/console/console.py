@@ -21,7 +21,7 @@ from understudy.entrypoints.console.looks import StaticFile, Templates, read_sta
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
 from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.views.links import model_path
+from understudy.entrypoints.console.views.links import beginning_of, model_path
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
@@ -214,14 +214,16 @@ class Console:
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
         if problem.retry_after_seconds is not None:
             headers["Retry-After"] = str(problem.retry_after_seconds)
+        is_act = request.method == "POST" and path.startswith("/models/")
+        again = beginning_of(path) if is_act else path
         values = {
             "code": problem.code,
             "title": problem.title,
             "detail": _detail_of(problem),
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
-            "is_act": request.method == "POST" and path.startswith("/models/"),
-            "again": "" if path == "/login" or is_part else path + (f"?{query}" if query else ""),
+            "is_act": is_act,
+            "again": "" if path == "/login" or is_part else again + (f"?{query}" if query else ""),
             "back": model_path(name) if "model" in request.path_params else "",
             "shell_name": shlex.quote(name),
             "sql_name": name.replace("'", "''"),

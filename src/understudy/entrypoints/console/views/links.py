@@ -34,3 +34,10 @@ def start_path(model_name: str) -> str:
 def audit_path(model_name: str) -> str:
     """Return the address of the page of who changed a model's policy."""
     return f"{model_path(model_name)}/audit"
+
+
+def beginning_of(path: str) -> str:
+    """Return where the act of an address begins anew: its own page that asks may need what only its form knows."""
+    model, _, act = path.rpartition("/acts/")
+    page = {"set": "policy", "restore": "audit", "start": "start"}.get(act)
+    return f"{model}/{page}" if page is not None else path

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import live_proxies_words
 from understudy.entrypoints.cli.shared.texts.guard_text import MEANINGS, ON_DRIFT
-from understudy.errors import NotRegistered, UnderstudyError
+from understudy.errors import NotRegistered, PolicyRefused, UnderstudyError
 from understudy.lifecycle.asked_change import NONE, AskedChange, arm_weights_of
 from understudy.lifecycle.policy_files import named_field
 from understudy.ports.registry.registry import RETIRED, PolicyRecord, VersionRecord
@@ -16,6 +16,8 @@ MAX_VERSIONS = 200
 FIELDS = ("champion", "challenger", "challenger_weight", "arms", "shadow", "shadow_percent", "guard", "on_drift")
 _ROLES, _OPTIONAL = ("champion", "challenger", "shadow"), ("challenger", "shadow")
 _NUMBERS = ("challenger_weight", "shadow_percent")
+_TYPED = (*_NUMBERS, "arms")
+_MAX_DIGITS, _SHOWN = 9, 40
 _LABELS = {
     "champion": "Champion",
     "challenger": "Challenger",
@@ -109,10 +111,11 @@ def asked_change(policy: PolicyRecord | None, model: str, asked: Mapping[str, st
     """Return the change that a form asks for: of the fields that it names with another value than they have.
 
     Raises:
-        PolicyRefused: The arms are not what a share is written as.
+        PolicyRefused: The arms are not what a share is written as, or a percentage is no whole number.
     """
     standing = standing_values(policy)
-    changed = {name: asked[name].strip() for name in FIELDS if name in asked and asked[name].strip() != standing[name]}
+    typed_in = {name: asked[name].strip() if name in _TYPED else asked[name] for name in FIELDS if name in asked}
+    changed = {name: text for name, text in typed_in.items() if text != standing[name]}
     weights = None
     if "arms" in changed:
         texts = [text.strip() for text in changed.pop("arms").split(",") if text.strip()]
@@ -145,8 +148,12 @@ def _sentence_of(detail: str) -> str:
 def _value(name: str, text: str) -> Any:
     if name in _OPTIONAL and text == NONE:
         return None
-    # What is no number is refused by the same check that refuses it over HTTP.
-    return int(text) if name in _NUMBERS and text.isascii() and text.isdecimal() and len(text) < 10 else text  # noqa: PLR2004
+    if name not in _NUMBERS:
+        return text
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MAX_DIGITS:
+        hint = "Leave the field as it was, or type a number such as 10."
+        raise PolicyRefused(f"{name} is a whole percentage from 0 to 100, not {text[:_SHOWN]!r}", hint=hint)
+    return int(text)
 
 
 def _field_of(refused: UnderstudyError, values: Mapping[str, str]) -> str:
