@@ -97,6 +97,32 @@ async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_anoth
                 assert (heard.complaints, heard.elsewhere) == ([], [])
 
 
+async def test_a_word_without_end_widens_no_page(browser, database_url, database):
+    version, reason = "v" * 90, "W" * 900
+    await two_versions(database)
+    await database.execute("UPDATE ModelVersion SET version = $1 WHERE version = '7'", version)
+    async with database.transaction():
+        await database.execute("SELECT set_config('understudy.reason', $1, TRUE)", reason)
+        await database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 390, "height": 800}) as page,
+    ):
+        for path in (
+            f"{CHURN}/audit",
+            f"{CHURN}/policy",
+            f"{ACTS}/set?generation=2&challenger={version}&challenger_weight=5",
+            f"{ACTS}/set?generation=2&guard={'x' * 900}",
+            f"{ACTS}/start?version={version}&plan=2,100",
+        ):
+            await page.goto(console.origin + path)
+            widths = await page.evaluate(
+                "[document.documentElement, ...document.querySelectorAll('.scroll')]"
+                ".map((one) => one.scrollWidth - one.clientWidth)"
+            )
+            assert max(widths) <= 0, path
+
+
 async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
     browser, rollout, database_url, database
 ):
