@@ -96,6 +96,7 @@ async def test_an_older_policy_is_restored_as_a_new_change(understudy: CommandLi
     await change("--champion", "7", "--challenger", "none")
     tried = await understudy.beside("model", "restore", "churn", str(wanted), "--dry-run")
     unknown = await understudy.beside("model", "restore", "churn", "99", "--reason", "back", "--yes")
+    beyond = await understudy.beside("model", "restore", "churn", str(2**63), "--reason", "back", "--yes")
     done = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes", "--json")
     again = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes")
     by_sql = await understudy.beside("audit", "list", "churn", "--via", "sql", "--since", "1h", "--json")
@@ -104,6 +105,7 @@ async def test_an_older_policy_is_restored_as_a_new_change(understudy: CommandLi
     assert "champion 7 → 6" in " ".join(tried.said.split())
     assert "nothing was changed" in tried.said
     assert "has no generation 99" in unknown.said
+    assert (unknown.code, beyond.code) == (4, 4)
     policy = done.document["policy"]
     assert (policy["champion"], policy["challenger"], policy["challenger_weight"], policy["guard"]) == (
         "6", "7", 0, "alert"

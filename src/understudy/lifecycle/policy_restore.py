@@ -1,17 +1,19 @@
 """The restore of an older policy: a new change, which the audit has like every other one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from understudy.core.routing.arms import BucketRange
 from understudy.errors import NotRegistered, PolicyRefused
 from understudy.lifecycle.asked_change import AskedChange
 from understudy.lifecycle.registry import POLICY_FIELDS
-from understudy.ports.registry.registry import AuditFilter, AuditSubject, Registry
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
 
 _COLUMNS = {"champion": "champion_version", "challenger": "challenger_version", "shadow": "shadow_version"}
 RESTORED = tuple(field for field in POLICY_FIELDS if field != "rollout_id")
 """Fields that are restored: all but the rollout, which follows the split."""
+MAX_GENERATION = 2**63 - 1
+"""That a BIGINT holds: there is none beyond, and Postgres cannot be asked for one."""
 
 
 async def restored_change(registry: Registry, model_name: str, generation: int) -> AskedChange:
@@ -22,8 +24,10 @@ async def restored_change(registry: Registry, model_name: str, generation: int) 
         PolicyRefused: The policy was deleted then, or names a version that is there no more.
     """
     policy = (await registry.show_model(model_name)).policy
-    only = AuditFilter(generation=generation)
-    found = await registry.list_audit(model_name, 1, AuditSubject.POLICY, only=only)
+    found: Sequence[AuditEntry] = ()
+    if generation <= MAX_GENERATION:
+        only = AuditFilter(generation=generation)
+        found = await registry.list_audit(model_name, 1, AuditSubject.POLICY, only=only)
     if not found:
         raise NotRegistered(
             f"the audit has no generation {generation} of the policy of {model_name}",
