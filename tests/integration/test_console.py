@@ -350,6 +350,19 @@ async def test_an_older_policy_is_restored_from_the_audit(console, database):
     assert (await audited(database))[0][1:] == ("console", "as it was")
 
 
+async def test_the_nonce_of_one_act_does_not_take_another_act_for_done(console, database):
+    await two_versions(database)
+    change, restore = f"{CHANGE}?generation=1&guard=alert", f"{CHURN}/acts/restore?from=1"
+    async with console.visit("operate") as visit:
+        first = {**await visit.form(change), "reason": "calm"}
+        await visit.post(CHANGE, first)
+        other = {**await visit.form(restore), "reason": "as it was", "nonce": first["nonce"]}
+        done = await visit.post(f"{CHURN}/acts/restore", other)
+
+    assert done.status_code == 303
+    assert await database.fetchval("SELECT guard FROM ServingPolicy") == "rollback"
+
+
 async def test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models(console, database):
     async with console.visit("read") as visit, console.visit("read:churn", "operate:churn") as other:
         page, refused = await visit.get("/health"), await other.get("/health")

@@ -1,6 +1,7 @@
 """What every form of an act has to have before anything is done: its session's token, a nonce, a key that may act."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -18,7 +19,7 @@ from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 NONCE_BYTES, MAX_NONCE = 12, 64
 MAX_REASON = 1_000
 """Characters, as the database has it."""
-_MAX_DIGITS = 18
+_MAX_DIGITS, _BOUND = 18, 32
 
 
 class Confirmed(NamedTuple):
@@ -28,6 +29,7 @@ class Confirmed(NamedTuple):
     model: str
     fields: Mapping[str, str]
     nonce: str
+    """The form's, bound to its address: sent to another act it is another form."""
     actor: Actor
     """With the reason, where one was given."""
 
@@ -77,7 +79,8 @@ async def confirmed_of(console: Console, request: Request) -> Confirmed:
         raise ActNotConfirmed("the form has no nonce", hint="Open the page again and send its form.")
     if len(reason) > MAX_REASON:
         raise ActNotConfirmed(f"a reason has at most {MAX_REASON:,} characters")
-    return Confirmed(visitor, model, fields, nonce, Actor(visitor.session.key_id, VIA_CONSOLE, reason or None))
+    bound = sha256(f"{request.scope['path']} {nonce}".encode()).hexdigest()[:_BOUND]
+    return Confirmed(visitor, model, fields, bound, Actor(visitor.session.key_id, VIA_CONSOLE, reason or None))
 
 
 async def done_once(console: Console, form: Confirmed, back: str, work: Callable[[], Awaitable[Done]]) -> Response:
