@@ -1,5 +1,6 @@
 """The console in a real browser: Debian's Chromium, driven by Playwright. ``make test-console`` runs it."""
 
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,9 +10,25 @@ import asyncpg
 import pytest
 from console_world import RunningConsole, running_console
 from playwright.async_api import Browser, Page, async_playwright, expect
-from rollout_world import TWINS, PastRollout
+from rollout_world import TWINS, PastRollout, two_versions
 
-PAGES = ("/", "/models/churn", "/models/churn/acts/rollback", "/models/churn/acts/promote", "/nothing")
+CHURN = "/models/churn"
+ACTS = f"{CHURN}/acts"
+PAGES = (
+    "/",
+    CHURN,
+    f"{ACTS}/rollback",
+    f"{ACTS}/promote",
+    f"{CHURN}/policy",
+    f"{ACTS}/set?generation=3&challenger_weight=60&shadow=99",
+    f"{ACTS}/set?generation=3&challenger_weight=60&guard=alert",
+    f"{CHURN}/start",
+    f"{ACTS}/start?version=7&plan=2,10,100",
+    f"{CHURN}/audit",
+    f"{ACTS}/restore?from=1",
+    "/health",
+    "/nothing",
+)
 WIDTHS = (320, 390, 1_200)
 MOST_KEYS = 12
 """From the top of the rollout page to a rollback, by keyboard alone."""
@@ -80,6 +97,32 @@ async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_anoth
                 assert (heard.complaints, heard.elsewhere) == ([], [])
 
 
+async def test_a_word_without_end_widens_no_page(browser, database_url, database):
+    version, reason = "v" * 90, "W" * 900
+    await two_versions(database)
+    await database.execute("UPDATE ModelVersion SET version = $1 WHERE version = '7'", version)
+    async with database.transaction():
+        await database.execute("SELECT set_config('understudy.reason', $1, TRUE)", reason)
+        await database.execute("UPDATE ServingPolicy SET shadow_percent = 50")
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 390, "height": 800}) as page,
+    ):
+        for path in (
+            f"{CHURN}/audit",
+            f"{CHURN}/policy",
+            f"{ACTS}/set?generation=2&challenger={version}&challenger_weight=5",
+            f"{ACTS}/set?generation=2&guard={'x' * 900}",
+            f"{ACTS}/start?version={version}&plan=2,100",
+        ):
+            await page.goto(console.origin + path)
+            widths = await page.evaluate(
+                "[document.documentElement, ...document.querySelectorAll('.scroll')]"
+                ".map((one) => one.scrollWidth - one.clientWidth)"
+            )
+            assert max(widths) <= 0, path
+
+
 async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
     browser, rollout, database_url, database
 ):
@@ -94,7 +137,7 @@ async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=LIVE_MS)
 
         assert await page.evaluate("window.wasHereBefore")
-        assert await page.locator("details").get_attribute("open") is not None
+        assert await page.locator("details:not(.on-small)").get_attribute("open") is not None
         assert heard.complaints == []
 
 
@@ -120,6 +163,48 @@ async def test_a_version_is_taken_back_by_keyboard_alone_with_script_and_without
         assert keys + 2 <= MOST_KEYS
     via = await database.fetchval("SELECT via FROM PolicyAudit ORDER BY id DESC LIMIT 1")
     assert (via, await database.fetchval("SELECT challenger_weight FROM ServingPolicy")) == ("console", 0)
+
+
+async def test_on_a_phone_the_changes_of_the_policy_are_folded_away(browser, rollout, database_url):
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 390, "height": 800}) as page,
+    ):
+        await page.goto(f"{console.origin}/models/churn")
+        changes = page.locator("details.on-small")
+        await expect(changes.get_by_role("listitem").first).to_be_hidden()
+        await changes.locator("summary").click()
+        await expect(changes.get_by_role("listitem").first).to_be_visible()
+        await expect(page.locator(".on-wide")).to_be_hidden()
+
+
+async def test_a_share_is_given_with_the_guards_without_script_and_a_refusal_is_read_at_its_field(
+    browser, database, database_url
+):
+    await two_versions(database)
+    async with running_console(database_url) as console, signed_in(browser, console, java_script_enabled=False) as page:
+        await page.goto(f"{console.origin}{CHURN}")
+        await page.get_by_role("link", name="Policy").click()
+        await page.get_by_label("Challenger", exact=True).select_option("7")
+        await page.get_by_label("Challenger's share, percent").fill("101")
+        await page.get_by_role("button", name="See what it would change").click()
+        share = page.get_by_label("Challenger's share, percent")
+        await expect(share).to_have_accessible_description(re.compile("is a percentage from 0 to 100, not 101"))
+        await expect(share).to_have_value("101")
+        await share.fill("20")
+        await page.get_by_label("Guard").select_option("alert")
+        await page.get_by_role("button", name="See what it would change").click()
+        await expect(page.get_by_text("Would change churn; nothing was changed.")).to_be_visible()
+        await page.get_by_label("Reason").fill("try it")
+        await page.get_by_label("The model's name, typed: churn").fill("churn")
+        await page.get_by_role("button", name="Change it").click()
+        await expect(page.get_by_text("Done: challenger - → 7, challenger_weight 0 → 20")).to_be_visible()
+        await page.get_by_role("link", name="Audit").click()
+        await page.get_by_role("link", name="Restore the policy of policy, generation 1").click()
+        await expect(page.get_by_text("This moves production traffic: challenger 7 → -")).to_be_visible()
+
+    row = await database.fetchrow("SELECT challenger_weight, guard FROM ServingPolicy")
+    assert tuple(row) == (20, "alert")
 
 
 async def test_a_page_says_since_when_it_is_not_live(browser, rollout, database_url):

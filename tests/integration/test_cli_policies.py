@@ -82,3 +82,46 @@ async def test_a_part_of_a_category_that_routes_to_the_challenger_is_held_out(un
     assert refused.code != 0
     assert "--category-holdout 10" in refused.said
     assert "50 % of the challenger's stay with the champion" in " ".join(shown.out.split())
+
+
+async def test_an_older_policy_is_restored_as_a_new_change(understudy: CommandLine, database):
+    await two_versions(database)
+
+    async def change(*options: str) -> int:
+        done = await understudy.beside("model", "set", "churn", *options, "--reason", "go", "--yes", "--json")
+        return int(done.document["policy"]["generation"])
+
+    wanted = await change("--challenger", "7", "--guard", "alert", "--arm", "none")
+    await change("--weight", "30", "--guard", "off")
+    await change("--champion", "7", "--challenger", "none")
+    tried = await understudy.beside("model", "restore", "churn", str(wanted), "--dry-run")
+    unknown = await understudy.beside("model", "restore", "churn", "99", "--reason", "back", "--yes")
+    beyond = await understudy.beside("model", "restore", "churn", str(2**63), "--reason", "back", "--yes")
+    done = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes", "--json")
+    again = await understudy.beside("model", "restore", "churn", str(wanted), "--reason", "back", "--yes")
+    by_sql = await understudy.beside("audit", "list", "churn", "--via", "sql", "--since", "1h", "--json")
+    by_this = await understudy.beside("audit", "list", "churn", "--via", "cli", "--subject", "policy", "--json")
+
+    assert "champion 7 → 6" in " ".join(tried.said.split())
+    assert "nothing was changed" in tried.said
+    assert "has no generation 99" in unknown.said
+    assert (unknown.code, beyond.code) == (4, 4)
+    policy = done.document["policy"]
+    assert (policy["champion"], policy["challenger"], policy["challenger_weight"], policy["guard"]) == (
+        "6", "7", 0, "alert"
+    )  # fmt: skip
+    assert policy["generation"] == wanted + 3
+    assert "is like that already" in again.said
+    assert {row["via"] for row in by_sql.document["audit"]} <= {"sql"}
+    assert [row["reason"] for row in by_this.document["audit"]] == ["back", "go", "go", "go"]
+
+
+async def test_only_a_rollout_and_no_guard_is_said_to_move_the_split_itself(understudy: CommandLine, database):
+    await two_versions(database)
+    share = ("model", "set", "churn", "--challenger", "7", "--weight")
+    watched = await understudy.beside(*share, "10", "--reason", "by hand", "--yes")
+    under_guard = await understudy.beside(*share, "20", "--dry-run")
+
+    assert await database.fetchval("SELECT kind FROM Rollout JOIN ServingPolicy ON rollout_id = Rollout.id") == "guard"
+    assert (watched.code, under_guard.code) == (0, 0)
+    assert "moves this split itself" not in under_guard.said

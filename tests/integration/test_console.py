@@ -1,9 +1,15 @@
 """The console over HTTP with a real Postgres: sign-in, scopes, forms, pages of a rollout, acts and their audit."""
 
 import asyncio
+import re
+import sys
+import threading
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
+from html import unescape
 from html.parser import HTMLParser
+from importlib.abc import MetaPathFinder
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,10 +17,13 @@ import asyncpg
 import pytest
 from console_world import RunningConsole, closed_port, running_console, texts_of
 from contract.servers import TcpRelay
-from rollout_world import PLAN, TWINS, WORSE, PastRollout
+from pydantic import SecretStr
+from rollout_world import PLAN, TWINS, WORSE, PastRollout, two_versions
 
+from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace
 from understudy.entrypoints.console import login_tries, visitors
+from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
 SHOWN = HOSTILE.replace("\u202e", "\ufffd")
@@ -108,6 +117,17 @@ async def test_few_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_the
     assert "E600" in late.text
 
 
+async def test_idle_connections_give_way_to_a_browser_that_has_a_key(database_url):
+    async with AsyncExitStack() as idle, running_console(database_url, max_connections=8) as console:
+        for _ in range(16):
+            _, writer = await asyncio.open_connection("127.0.0.1", console.port)
+            idle.callback(writer.close)
+        async with console.visit("read") as visit:
+            page = await visit.get("/")
+
+    assert (page.status_code, "Models" in texts_of(page.text)) == (200, True)
+
+
 async def test_over_https_the_cookie_is_sent_over_nothing_else(database_url):
     async with running_console(database_url, console_https=True) as console, console.visit() as visit:
         cookie = (await visit.sign_in(await console.key("read"))).headers["set-cookie"]
@@ -143,7 +163,7 @@ async def test_a_rollout_page_says_what_the_command_line_says(console, rollout):
     shown = texts_of(page.text)
     assert led.headers["location"] == path
     assert carried.headers["location"] == f"{path}?did=n%201"
-    assert any(text.startswith("HOLD: ") for text in shown)
+    assert any(text.startswith("HOLD, then 7 gets 50 %: ") for text in shown)
     assert {"error rate", "Checks", "What happens next", "What would take it back"} <= set(shown)
     assert "dana@laptop" in shown
     assert "You may look; a key with scope operate is needed to act." in shown
@@ -198,6 +218,7 @@ async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout
     assert (moved.status_code, "E409" in moved.text) == (412, True)
     assert (resumed.status_code, promoted.status_code) == (303, 303)
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 50
+    assert (await audited(database))[0][1] == "console"
     actors = await database.fetch(
         "SELECT DISTINCT actor FROM RolloutEvent WHERE actor NOT IN ('monitor', 'dana@laptop')"
     )
@@ -227,6 +248,203 @@ async def test_a_step_is_approved_as_it_was_seen_with_a_reason_and_its_gate_is_s
     assert (await past.store.view(past.id)).record.state.weight_percent == 10
 
 
+CHANGE = "/models/churn/acts/set"
+
+
+async def test_a_policy_is_changed_after_its_dry_run_by_who_confirms_it(console, database):
+    await two_versions(database)
+    async with console.visit("operate") as visit:
+        form = await visit.get(f"{CHURN}/policy")
+        query = f"{CHANGE}?generation=1&challenger=7&challenger_weight=30&guard=alert&arms="
+        asked, fields = await visit.get(query), await visit.form(query)
+        named = {**fields, "reason": HOSTILE, "name": "churn"}
+        refused = [
+            await visit.post(CHANGE, {**named, "reason": ""}),
+            await visit.post(CHANGE, {**named, "name": "chur"}),
+            await visit.post(CHANGE, {**named, "generation": ""}),
+            await visit.post(CHANGE, {**named, "nonce": "other", "generation": "9"}),
+        ]
+        before = await database.fetchval("SELECT generation FROM ServingPolicy")
+        both = await asyncio.gather(*(visit.post(CHANGE, named) for _ in range(2)))
+        after = await visit.get(both[0].headers["location"])
+        stale = await visit.get(query)
+
+    assert is_sound(form.text)
+    shown = texts_of(asked.text)
+    assert {"Would change churn; nothing was changed.", "challenger_weight", "30"} <= set(shown)
+    assert any("This moves production traffic: challenger - → 7, challenger_weight 0 → 30" in text for text in shown)
+    moves = "understudy model set churn --challenger 7 --weight 30 --guard alert --reason '…'"
+    assert moves in shown
+    assert [one.status_code for one in refused] == [422, 422, 422, 412]
+    assert (before, [one.status_code for one in both], stale.status_code) == (1, [303, 303], 412)
+    assert any(text.startswith("Done: challenger - → 7") for text in texts_of(after.text))
+    assert is_sound(after.text)
+    [(actor, via, reason), *_] = await audited(database)
+    assert (len(actor), via, reason) == (12, "console", HOSTILE)
+    policy = await database.fetchrow("SELECT challenger_weight, guard, generation FROM ServingPolicy")
+    assert tuple(policy) == (30, "alert", 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "words"),
+    [
+        (
+            {"challenger_weight": "101"},
+            "challenger_weight",
+            "challenger_weight of churn is a percentage from 0 to 100, not 101.",
+        ),
+        (
+            {"challenger_weight": "5 %"},
+            "challenger_weight",
+            "challenger_weight is a whole percentage from 0 to 100, not '5 %'.",
+        ),
+        ({"shadow_percent": ""}, "shadow_percent", "shadow_percent is a whole percentage from 0 to 100, not ''."),
+        ({"champion": " "}, "champion", "no version ' '"),
+        ({"arms": "7=5,7=6"}, "arms", "is no share of a version"),
+        ({"arms": "6=5"}, "arms", "further arms cannot have that"),
+        ({"shadow": "99"}, "shadow", "no version"),
+        ({"challenger": "6"}, "challenger", "challenger"),
+    ],
+)
+async def test_what_is_refused_is_said_at_its_field_and_kept_as_it_was_typed(console, database, asked, field, words):
+    await two_versions(database)
+    async with console.visit("operate") as visit:
+        page = await visit.client.get(CHANGE, params={"generation": "1", **asked})
+
+    assert page.status_code in {404, 409}
+    told = page.text.partition(f'<p id="{field}-told" class="problem">')[2].partition("</p>")[0]
+    assert words in unescape(told)
+    assert page.text.count('aria-invalid="true"') == 1
+    assert all(f'value="{value}"' in page.text for value in asked.values())
+    assert is_sound(page.text)
+
+
+async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, database, monkeypatch):
+    await two_versions(database)
+    start, query = f"{CHURN}/acts/start", f"{CHURN}/acts/start?version=7&plan=5,100"
+    async with console.visit("operate") as visit:
+        form, shown = await visit.get(f"{CHURN}/start"), await visit.get(query)
+        wrong = await visit.get(f"{start}?version=7&plan=nonsense")
+        fields = {**await visit.form(query), "reason": "retrain"}
+        unready = await visit.post(start, {**fields, "name": "churn"})
+        monkeypatch.setattr(parts, "require_ready", answers)
+        refused = [
+            await visit.post(start, {**fields, "name": "chur"}),
+            await visit.post(start, {**fields, "name": "churn", "nonce": "n", "generation": "7"}),
+        ]
+        begun = await visit.post(start, {**fields, "name": "churn"})
+        page = await visit.get(begun.headers["location"])
+        second = await visit.get(f"{CHURN}/start")
+
+    assert [one.status_code for one in (form, shown, wrong, unready, page, second)] == [200, 200, 409, 409, 200, 200]
+    assert all(is_sound(one.text) for one in (form, shown, wrong, unready, page, second))
+    assert {"This sends 5 % of churn to version 7 first.", "becomes champion"} <= set(texts_of(shown.text))
+    assert '<p id="plan-told" class="problem">the plan cannot be used' in wrong.text
+    assert '<p id="version-told" class="problem">version 7 is not ready' in unready.text
+    assert [one.status_code for one in refused] == [422, 412]
+    number = await database.fetchval("SELECT max(id) FROM Rollout")
+    assert f"Done: rollout {number} has begun: the warm-up comes first." in texts_of(page.text)
+    assert f"Rollout {number} is open, and one at a time is enough: end it before another begins." in texts_of(
+        second.text
+    )
+    [(_, via, reason), *_] = await audited(database)
+    assert (via, reason) == ("console", "retrain")
+
+
+async def test_an_older_policy_is_restored_from_the_audit(console, database):
+    await two_versions(database)
+    await database.execute("UPDATE ServingPolicy SET guard = 'alert'")
+    await database.execute("UPDATE ServingPolicy SET guard = 'off', shadow_percent = 5")
+    restore = f"{CHURN}/acts/restore"
+    async with console.visit("operate") as visit, console.visit("read") as reader:
+        audit, looked = await visit.get(f"{CHURN}/audit"), await reader.get(f"{CHURN}/audit")
+        none, wrong = await visit.get(f"{CHURN}/audit?who=kim"), await visit.get(f"{CHURN}/audit?since=x")
+        asked, fields = await visit.get(f"{restore}?from=2"), await visit.form(f"{restore}?from=2")
+        done = await visit.post(restore, {**fields, "reason": "as it was"})
+        after = await visit.get(done.headers["location"])
+        unknown = await visit.get(f"{restore}?from=99")
+
+    assert all(is_sound(page.text) for page in (audit, none, wrong, asked, after, unknown))
+    assert f"{restore}?from=2" in audit.text
+    assert f"{restore}?from=3" not in audit.text
+    assert restore not in looked.text
+    assert "No change is like that." in texts_of(none.text)
+    assert (wrong.status_code, unknown.status_code) == (404, 404)
+    assert {"Would change churn; nothing was changed.", "guard", "off", "alert"} <= set(texts_of(asked.text))
+    assert any(text.startswith("Done: shadow_percent 5 → 100, guard off → alert.") for text in texts_of(after.text))
+    assert (await audited(database))[0][1:] == ("console", "as it was")
+
+
+async def test_the_nonce_of_one_act_does_not_take_another_act_for_done(console, database):
+    await two_versions(database)
+    change, restore = f"{CHANGE}?generation=1&guard=alert", f"{CHURN}/acts/restore?from=1"
+    async with console.visit("operate") as visit:
+        first = {**await visit.form(change), "reason": "calm"}
+        await visit.post(CHANGE, first)
+        other = {**await visit.form(restore), "reason": "as it was", "nonce": first["nonce"]}
+        done = await visit.post(f"{CHURN}/acts/restore", other)
+
+    assert done.status_code == 303
+    assert await database.fetchval("SELECT guard FROM ServingPolicy") == "rollback"
+
+
+async def test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models(console, database):
+    async with console.visit("read") as visit, console.visit("read:churn", "operate:churn") as other:
+        page, refused = await visit.get("/health"), await other.get("/health")
+        digest = page.text.rpartition('name="seen" id="seen" value="')[2].partition('"')[0]
+        same, away = await visit.get(f"/live/health?seen={digest}"), await other.get("/live/health")
+
+    assert is_sound(page.text)
+    shown = texts_of(page.text)
+    assert {"postgres", "monitor", "none leads"} <= {text.lstrip("✔ ") for text in shown}
+    assert any(text.startswith("Next: understudy serve monitor runs one.") for text in shown)
+    assert (refused.status_code, same.status_code, away.status_code) == (403, 204, 403)
+
+
+async def test_the_pages_of_the_audit_have_every_change_also_those_of_one_transaction(console, database):
+    await two_versions(database)
+    async with database.transaction():
+        for percent in range(1, 61):
+            await database.execute("UPDATE ServingPolicy SET input_sample_percent = $1", percent)
+    generations, path = [], f"{CHURN}/audit"
+    async with console.visit("read") as visit:
+        while path:
+            page = await visit.get(path)
+            generations += re.findall(r"policy, generation ([0-9]+)", " ".join(texts_of(page.text)))
+            older = re.search(r'href="([^"]*)">Older changes', page.text)
+            path = unescape(older[1]) if older else ""
+
+    assert [int(one) for one in generations] == list(range(61, 0, -1))
+
+
+class Imports(MetaPathFinder):
+    """Notes in which thread one module is imported."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.threads: list[threading.Thread] = []
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == self._name:
+            self.threads.append(threading.current_thread())
+
+
+async def test_what_health_needs_is_imported_beside_the_event_loop(monkeypatch):
+    imports = Imports("understudy.bootstrap.checkup")
+    monkeypatch.delitem(sys.modules, "understudy.bootstrap.checkup", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [imports, *sys.meta_path])
+    away = SecretStr(f"postgresql://understudy@127.0.0.1:{closed_port()}/none")
+    async with parts.open_console(Settings(database_url=away)) as opened:
+        findings = await opened.examine()
+
+    assert [thread is threading.main_thread() for thread in imports.threads] == [False]
+    assert "postgres" in [one.name for one in findings]
+
+
+async def answers(_probe: object, _model: str, _version: str) -> None:
+    """Take any version to be ready."""
+
+
 async def test_a_form_of_another_session_or_site_changes_nothing(console, rollout, database):
     path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
     async with console.visit("operate") as visit, console.visit("operate") as other:
@@ -246,7 +464,7 @@ async def test_a_form_of_another_session_or_site_changes_nothing(console, rollou
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 10
 
 
-ACTS = ("rollback", "pause", "resume", "promote", "approve", "abort")
+ACTS = ("rollback", "pause", "resume", "promote", "approve", "abort", "set", "start", "restore")
 
 
 async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
@@ -271,7 +489,7 @@ async def test_scopes_hold_for_pages_and_for_acts(console, rollout, database):
 
     assert looks == [200, 403, 200]
     assert "(operate)" in page
-    assert (asks, posts) == ([403] * 6, [403] * 6)
+    assert (asks, posts) == ([403] * len(ACTS), [403] * len(ACTS))
     assert [("fraud" in one, "churn" in one) for one in models] == [(True, False), (False, True)]
     assert "/acts/rollback" in page
     assert entered.status_code == 401
@@ -309,8 +527,11 @@ async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console,
         href = next(part for part in models.text.split('"') if part.startswith("/models/"))
         page = await visit.get(href)
         asked = await visit.get(f"{href}/acts/rollback")
+        others = [await visit.get(f"{href}{path}") for path in ("/policy", "/start", "/audit", "/audit?who=%3Cb%3E%22")]
+        others.append(await visit.get(f"{href}/acts/set?generation=1&shadow_percent=7"))
+        health = await visit.get("/health")
 
-    for answer in (models, page, asked):
+    for answer in (models, page, asked, *others, health):
         assert answer.status_code == 200
         assert is_sound(answer.text)
         assert "<script>alert" not in answer.text
@@ -367,6 +588,6 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
     shown = texts_of(acted.text)
     assert {"understudy rollback churn --reason '…'", "SELECT understudy_rollback('churn', 'why');"} <= set(shown)
     assert "Try again" in shown
-    assert "look at the rollout before you repeat it" in acted.text
+    assert "look at the model's page before you repeat it" in acted.text
     assert relay.endpoint not in unseen.text
     assert is_sound(unseen.text)

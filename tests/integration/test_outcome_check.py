@@ -173,8 +173,8 @@ async def test_a_step_that_an_outcome_holds_waits_until_it_is_within_its_margin(
     assert len(during.view.record.state.step_starts) == 1
     assert during.decision is not None
     assert during.decision.verdict is Verdict.HOLD
-    assert "outcome converted 0.05 vs 0.05 = 1x (" in during.decision.reason
-    assert "holds the step: not shown yet to be at least 0.9x; an equal version takes about" in during.decision.reason
+    assert "not shown yet to be at least 0.9x: outcome converted 0.05 vs 0.05 = 1x (" in during.decision.reason
+    assert "holds the step; an equal version takes about" in during.decision.reason
     assert "outcome converted" in page
     assert "outcome refunds" in page
     assert (await rollout.store.view(record.id)).record.state.promoted_at is not None

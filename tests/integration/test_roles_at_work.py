@@ -90,7 +90,19 @@ async def test_a_console_under_a_proxys_and_an_engineers_role_shows_and_acts(dat
         path = f"/models/churn/acts/rollback?rollout={past.id}"
         pages = [await visit.get(one) for one in ("/", f"/models/churn/rollouts/{past.id}", path)]
         done = await visit.post(path, await visit.form(path))
+        await database.execute(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema)"
+            " VALUES ('churn', '8', 'file:///m', 'sha256:8', 'sklearn', '{}')"
+        )
+        plan = "/models/churn/acts/start?version=8"
+        others = [await visit.get(one) for one in ("/models/churn/policy", "/models/churn/audit", plan, "/health")]
+        change = f"/models/churn/acts/set?generation={await database.fetchval('SELECT generation FROM ServingPolicy')}"
+        form = {**await visit.form(f"{change}&guard=off"), "reason": "calm"}
+        changed = await visit.post("/models/churn/acts/set", form)
 
+    assert [page.status_code for page in (*others, changed)] == [200, 200, 200, 200, 303], [one.text for one in others]
+    assert "permission denied" not in "".join(page.text for page in others)
+    assert await database.fetchval("SELECT guard FROM ServingPolicy") == "off"
     assert [page.status_code for page in (*pages, done)] == [200, 200, 200, 303], [page.text for page in pages]
     assert await database.fetchval("SELECT via FROM PolicyAudit ORDER BY id DESC LIMIT 1") == "console"
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0

@@ -1,12 +1,17 @@
 """What the operator console works with: the stores of its questions and acts, and the look-up of keys."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
+from pydantic import SecretStr
+
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.bootstrap.session import Session
+from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
+from understudy.rollout.warm_up.warm_up import require_ready
 from understudy.settings import Settings
 
 ANSWER_SECONDS = 10.0
@@ -23,6 +28,22 @@ class ConsoleParts(NamedTuple):
     keys: KeyLookup
     environment: str
     """This installation's name, by which its alerts are found."""
+    budget_ratio: float
+    """The challenger's share of a deadline, where the champion may stand in for it."""
+    require_ready: Callable[[str, str], Awaitable[None]]
+    """Goes on only when the model servers of a model's version answer a warm-up; raises ``VersionNotReady``."""
+    examine: Callable[[], Awaitable[Sequence[Finding]]]
+    """Finds what ``understudy doctor`` finds."""
+
+
+def _load_servers() -> None:
+    """Import what asks model servers: half a second, in which the event loop answers others."""
+    import understudy.bootstrap.backends  # noqa: F401, PLC0415 - gRPC
+
+
+def _load_checkup() -> None:
+    """Import what examines everything, likewise."""
+    import understudy.bootstrap.checkup  # noqa: F401, PLC0415 - Redis, gRPC
 
 
 @asynccontextmanager
@@ -38,4 +59,19 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
         Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS) as session,
         Session(settings.control_url, timeout_seconds=seconds) as acts,
     ):
-        yield ConsoleParts(session, acts, keys, settings.environment)
+
+        async def ready(model_name: str, version: str) -> None:
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - loaded by now
+
+            proxies = proxy_warm_up(settings, acts.warm_ups)
+            await require_ready(warm_up_probe(settings, acts.policies, proxies), model_name, version)
+
+        async def find() -> Sequence[Finding]:
+            await asyncio.to_thread(_load_checkup)
+            from understudy.bootstrap.checkup import examine  # noqa: PLC0415 - loaded by now
+
+            return await examine(settings.model_copy(update={"database_url": SecretStr(settings.control_url)}))
+
+        named = (settings.environment, settings.challenger_budget_ratio)
+        yield ConsoleParts(session, acts, keys, *named, ready, find)

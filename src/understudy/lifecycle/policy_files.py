@@ -188,7 +188,7 @@ async def propose(
         try:
             proposed.append((one, await apply_file(registry, one, actor, dry_run=True)))
         except (PolicyRefused, NotRegistered) as refused:
-            problems.append(one.file.problem(_named_in(refused.detail, one.differences), _refusal_words(refused)))
+            problems.append(one.file.problem(named_field(refused.detail, one.differences), _refusal_words(refused)))
     if problems:
         raise PolicyFileInvalid.naming(problems)
     return proposed
@@ -295,8 +295,8 @@ def _refusal_words(refused: PolicyRefused | NotRegistered) -> str:
     return f"{refused.detail.removesuffix('.')}. {refused.next_step}"
 
 
-def _named_in(detail: str, fields: Iterable[str]) -> str:
-    """Return the field that the database's words are about, by its first word; else the file's model."""
+def named_field(detail: str, fields: Iterable[str]) -> str:
+    """Return the field that the database's words are about, by its first word; else ``model``."""
     longest = sorted(fields, key=len, reverse=True)  # a challenger_weight is no challenger
     named = [field for field in longest if field in detail] or [
         field for field in longest if field.partition("_")[0] in detail

@@ -4,9 +4,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
+from understudy.ports.rollout.rollout_store import VIA_CONSOLE, VIA_ROLLOUT
 
-VIA = "rollout"
-"""What the audit says that a change by a rollout or a guard came by."""
+_BEGINS, _PROMOTED = ("aborted by", "goes on by"), "promoted by"
+"""How a rollout's words for an operator's command begin, and what they have in them: given in the console, the audit
+says that it came by that."""
 WAY_BACK = "rollback to the champion before"
 """How the audit's reason begins where ``understudy_rollback`` gave the model its champion before."""
 _MOVED = {
@@ -46,7 +48,28 @@ def _is_changed(entry: AuditEntry, column: str) -> bool:
 
 
 def _is_move(entry: AuditEntry) -> bool:
-    return entry.before is not None and (entry.via == VIA or (entry.reason or "").startswith(WAY_BACK))
+    if entry.before is None:
+        return False
+    reason = entry.reason or ""
+    is_of_command = entry.via == VIA_CONSOLE and _is_of_command(entry.actor, reason)
+    return entry.via == VIA_ROLLOUT or reason.startswith(WAY_BACK) or is_of_command
+
+
+def _is_of_command(actor: str, reason: str) -> bool:
+    """Whether a rollout made the change because an operator told it to."""
+    return reason.startswith(tuple(f"{word} {actor}" for word in _BEGINS)) or f": {_PROMOTED} {actor}" in reason
+
+
+def took_back(entry: AuditEntry) -> bool:
+    """Whether a change of a policy took calls back: the share to 0, or the champion before in its place again."""
+    before, after = entry.before, entry.after
+    if before is None or after is None:
+        return False
+    if before["champion_version"] != after["champion_version"]:
+        is_way_back = after["champion_version"] == before.get("previous_champion")
+        return bool(is_way_back and before.get("challenger_version") != after["champion_version"])
+    had_share = before["challenger_weight"] or before.get("arms")
+    return bool(had_share) and not after["challenger_weight"] and not after.get("arms")
 
 
 def _is_about_another(

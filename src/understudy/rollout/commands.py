@@ -8,7 +8,7 @@ from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Command, CommandKind, Observation, Phase, Transition, WaitingFor
 from understudy.core.rollout.state_machine import next_step
 from understudy.errors import GenerationMoved
-from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutStore, RolloutView
+from understudy.ports.rollout.rollout_store import VIA_ROLLOUT, NewRolloutEvent, RolloutStore, RolloutView
 from understudy.rollout.status import view_of
 from understudy.rollout.warm_up.warm_up_verdict import EXPECTED
 
@@ -46,8 +46,9 @@ async def run_command(
     command: Command,
     *,
     expected_revision: int | None = None,
+    via: str = VIA_ROLLOUT,
 ) -> CommandResult:
-    """Carry out a command to a rollout of a model, by default its newest one.
+    """Carry out a command to a rollout of a model, by default its newest one; ``via`` is for the audit.
 
     With an ``expected_revision`` only if the rollout is still at it: a step that was taken meanwhile is not taken for
     the one that the operator saw.
@@ -57,13 +58,18 @@ async def run_command(
         NotRegistered: There is no such rollout, or it is another model's.
     """
     before = (await view_of(store, model_name, rollout_id)).record
-    transition = await apply_command(store, before.id, command, expected_revision=expected_revision)
+    transition = await apply_command(store, before.id, command, expected_revision=expected_revision, via=via)
     view = await store.view(before.id)
     return CommandResult(view, view.record.revision != before.revision, transition.event)
 
 
 async def apply_command(
-    store: RolloutStore, rollout_id: int, command: Command, *, expected_revision: int | None = None
+    store: RolloutStore,
+    rollout_id: int,
+    command: Command,
+    *,
+    expected_revision: int | None = None,
+    via: str = VIA_ROLLOUT,
 ) -> Transition:
     """Carry out a command and return the transition; one that changes nothing returns the state as it is.
 
@@ -89,7 +95,7 @@ async def apply_command(
         if not is_effect and command.kind is not CommandKind.ABORT:
             return Transition(view.record.state, (), _left_to_the_monitor(transition))
         inputs = {EXPECTED: True} if command.expects_different_scores else {}
-        if await store.apply(view, transition, NewRolloutEvent(command.actor, inputs=inputs)):
+        if await store.apply(view, transition, NewRolloutEvent(command.actor, inputs=inputs, via=via)):
             return transition
     raise GenerationMoved(f"rollout {rollout_id} moved on while the command was carried out")
 

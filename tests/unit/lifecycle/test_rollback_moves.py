@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from understudy.lifecycle.rollback_moves import moves_undone
+from understudy.lifecycle.rollback_moves import moves_undone, took_back
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 
 AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
 POLICY = PolicyRecord("churn", "6", "7", 0, None, 100, True, None, {}, None, None, 3, AT, "ci", 1, 1)
-ROW = {"champion_version": 6, "challenger_version": 7, "challenger_weight": 0, "arms": "[]", "guard": "rollback"}
+ROW = {"champion_version": 6, "challenger_version": 7, "challenger_weight": 0, "arms": [], "guard": "rollback"}
 
 
 def change(via: str, before: dict[str, Any], after: dict[str, Any], reason: str | None = None) -> AuditEntry:
@@ -18,6 +18,8 @@ def change(via: str, before: dict[str, Any], after: dict[str, Any], reason: str 
     return AuditEntry(9, "churn", 4, AT, "monitor", via, reason, "update", *rows, AuditSubject.POLICY, "churn", None)
 
 
+SHARES = [{"version_id": 9, "first": 0, "last": 4}]
+HALF = {"challenger_weight": 50}
 TAKEN = change("rollout", {"challenger_weight": 50}, {})
 PROMOTED = change("rollout", {"challenger_weight": 100}, {"champion_version": 7, "challenger_version": None})
 TAKEN_BACK = change("cli", {"champion_version": 5}, {}, "rollback to the champion before: latency")
@@ -44,9 +46,40 @@ AFTER_PROMOTION = POLICY._replace(champion="7", challenger=None)
         ({"challenger_weight": 5, "challenger": "8"}, AFTER_PROMOTION, [PROMOTED], []),
         ({"champion": "5"}, POLICY, [TAKEN_BACK], ["champion"]),
         ({"champion": "5"}, POLICY, [GIVEN], []),
-        ({"arms": {"9": 5}}, POLICY, [change("rollout", {"arms": "[9]"}, {})], ["arms"]),
+        ({"arms": {"9": 5}}, POLICY, [change("rollout", {"arms": SHARES}, {})], ["arms"]),
         ({"challenger_weight": 5}, POLICY, [], []),
+        (
+            {"challenger_weight": 5},
+            POLICY,
+            [change("console", HALF, {}, "aborted by monitor: slow")],
+            ["challenger_weight"],
+        ),
+        (
+            {"challenger_weight": 5},
+            POLICY,
+            [change("console", HALF, {}, "version 7 goes from 10 to 50 %: promoted by monitor")],
+            ["challenger_weight"],
+        ),
+        ({"challenger_weight": 5}, POLICY, [change("console", HALF, {}, "too slow")], []),
     ],
 )
 def test_a_file_undoes_what_a_rollout_or_a_rollback_did_last(wanted, policy, changes, undone):
     assert list(moves_undone(wanted, policy, changes)) == undone
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_back"),
+    [
+        (change("rollout", HALF, {}), True),
+        (change("sql", HALF, {"challenger_version": None}), True),
+        (change("cli", HALF | {"arms": []}, HALF | {"arms": SHARES}), False),
+        (change("cli", {"arms": SHARES}, {"arms": []}), True),
+        (change("cli", HALF, {"challenger_weight": 5}), False),
+        (change("rollout", {"arms": []}, HALF), False),
+        (change("rollout", HALF, {"champion_version": 7, "challenger_version": None}), False),
+        (change("cli", {"champion_version": 7, "previous_champion": 6, "challenger_version": None}, {}), True),
+        (change("rollout", {"champion_version": 7, "previous_champion": 6, "challenger_version": 6}, {}), False),
+    ],
+)
+def test_a_change_takes_calls_back_that_ends_every_share_or_brings_the_champion_before(entry, is_back):
+    assert took_back(entry) is is_back

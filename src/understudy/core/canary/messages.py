@@ -1,4 +1,7 @@
-"""What a canary analysis says to people: the reason of a verdict, and the figures it rests on."""
+"""What a canary analysis says to people: the reason of a verdict, and the figures it rests on.
+
+What holds a step is said first as what is missing, then by its figures.
+"""
 
 from collections.abc import Sequence
 from math import exp, isfinite
@@ -82,26 +85,26 @@ def detectable_words(detectable_ratio: float, asked_ratio: float, missing_reques
     """Say which regression could have been seen, which one the policy asks for, and how many requests that takes."""
     seen = f"only ≥ {detectable_ratio:.2g}x" if isfinite(detectable_ratio) else "no regression at all"
     more = f"about {_rounded(missing_requests):,} more requests"
-    return f"could so far have seen {seen}; the policy asks {asked_ratio:.2g}x; {more}"
+    return f"{more} are missing: could so far have seen {seen}; the policy asks {asked_ratio:.2g}x"
 
 
 def few_entities_words(row: Evidence) -> str:
     """Say that a check's evidence comes from too few entities."""
     return (
-        f"{comparison_of(row)}, evidence {_evidence_of(row)} needed, but across entities only "
-        f"{row.evidence_across_entities or 0:.2g} of {row.evidence_across_entities_needed or 0:.2g}"
+        f"proven for too few entities, {row.evidence_across_entities or 0:.2g} of "
+        f"{row.evidence_across_entities_needed or 0:.2g}: {comparison_of(row)}, evidence {_evidence_of(row)} needed"
     )
 
 
 def unproven_words(row: Evidence) -> str:
     """Say that a check looks worse, and how much evidence it lacks."""
-    return f"{comparison_of(row)} looks worse; evidence {_evidence_of(row)} needed"
+    return f"not proven yet, evidence {_evidence_of(row)} needed: {comparison_of(row)} looks worse"
 
 
 def recent_regression_words(check: Check, champion: float, challenger: float) -> str:
     """Say that the last minute looks worse, which is not proven but holds the step."""
     sides = f"{value_words(check, challenger)} vs {value_words(check, champion)}"
-    return f"{check.title} {sides} in the last minute: it goes on when that has passed, or back when it is proven"
+    return f"until the last minute has passed, or back when it is proven: {check.title} {sides} in it"
 
 
 def shared_errors_words(row: Evidence, shared: int, errors: int) -> str:
@@ -115,7 +118,7 @@ def shared_errors_words(row: Evidence, shared: int, errors: int) -> str:
 
 def lone_latency_words(row: Evidence, lone_ratio: float) -> str:
     """Say that the typical latency alone is worse, but not by enough to roll back."""
-    return f"{comparison_of(row)}; below {lone_ratio:g}x that alone does not roll back"
+    return f"below {lone_ratio:g}x, which alone does not roll back: {comparison_of(row)}"
 
 
 def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str:
@@ -127,7 +130,7 @@ def warming_words(rows: Sequence[Evidence], trend: Trend, ends_at: float) -> str
         if trend.z <= -_FALLING_Z
         else "too few calls yet to say that it does not fall"
     )
-    return f"{checks}: warming, as a cold server does ({seen}); held until {clock_words(ends_at)} at the longest"
+    return f"warming, as a cold server does ({seen}), until {clock_words(ends_at)} at the longest: {checks}"
 
 
 def cold_start_words(requests: int, asked: int) -> str:

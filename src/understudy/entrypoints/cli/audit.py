@@ -1,6 +1,7 @@
 """``understudy audit``: which actor changed which policy, version, endpoint, key or subscription."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +11,9 @@ from rich.text import Text
 from understudy.entrypoints.cli.shared.options import AsJson, Limit, Utc
 from understudy.entrypoints.cli.shared.rendering import nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import when_words
+from understudy.entrypoints.cli.shared.times import seconds_of, when_words
 from understudy.entrypoints.documents.policies import audit_document, changes_of
-from understudy.ports.registry.registry import AuditEntry, AuditSubject, Registry
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed what, when and why.", add_completion=False)
 _USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)
@@ -31,15 +32,24 @@ def list_audit(
     *,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's changes.")] = None,
     subject: Annotated[AuditSubject | None, typer.Option(help="Only changes of such things.")] = None,
+    actor: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only changes by this person, key or process.")
+    ] = None,
+    via: Annotated[
+        str | None, typer.Option(metavar="TOOL", help="Only changes by way of cli, http, console, apply, rollout, sql.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only changes since so long ago: 30m, 24h.")] = None,
     limit: Limit = 20,
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List the latest changes of policies, versions, endpoints, keys and subscriptions, those in plain SQL too."""
+    began = None if since is None else datetime.now(UTC) - timedelta(seconds=seconds_of(since, "--since"))
+    only = AuditFilter(actor, via, began)
 
     async def read(registry: Registry) -> tuple[list[AuditEntry], dict[int, str]]:
         labels = {version.id: version.version for version in await registry.list_versions(model)}
-        return list(await registry.list_audit(model, limit, subject)), labels
+        return list(await registry.list_audit(model, limit, subject, only=only)), labels
 
     entries, labels = with_registry(read)
     listing = _listing(entries, labels, utc=utc) if entries else "Nothing of this has changed yet."
@@ -96,11 +106,14 @@ def _registry_text(entry: AuditEntry) -> str:
     if entry.action == "insert":
         scopes = f" with the scopes {', '.join(whole['scopes'])}" if "scopes" in whole else ""
         return f"{named} added{scopes}"
-    changed = ", ".join(f"{name} {_short(old)} → {_short(new)}" for name, (old, new) in changes_of(entry, {}).items())
+    changed = ", ".join(
+        f"{name} {value_shown(old)} → {value_shown(new)}" for name, (old, new) in changes_of(entry, {}).items()
+    )
     return f"{entry.subject}: {changed}"
 
 
-def _short(value: object) -> str:
+def value_shown(value: object) -> str:
+    """Return a value of a change in a line; a document and a long text are cut."""
     if isinstance(value, dict):
         return "{…}"
     text = nothing_as(value)

@@ -1,16 +1,15 @@
 """The page that asks before an act, and the act: two clicks, and no act without the second."""
 
-from collections.abc import Mapping
 from functools import partial
 from secrets import token_urlsafe
-from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from understudy.core.rollout.state import Command, CommandKind
-from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
-from understudy.entrypoints.console.doing import VIA, Done, give_command, roll_back
+from understudy.entrypoints.console.confirming import NONCE_BYTES, confirmed_of, done_once
+from understudy.entrypoints.console.console import Console, require_operate
+from understudy.entrypoints.console.doing import give_command, roll_back
 from understudy.entrypoints.console.pages import model_of
 from understudy.entrypoints.console.views.acts import (
     OF_WHAT_WAS_SEEN,
@@ -21,7 +20,6 @@ from understudy.entrypoints.console.views.acts import (
 )
 from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
 from understudy.errors import (
-    ActNotConfirmed,
     DeadlineExceeded,
     NotRegistered,
     Overloaded,
@@ -30,11 +28,9 @@ from understudy.errors import (
     UnknownRoute,
 )
 from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 from understudy.rollout.status import view_of
 
-NONCE_BYTES, MAX_NONCE = 12, 64
-MAX_REASON = 1_000
-"""Characters, as the database has it."""
 _MAX_DIGITS = 18
 
 
@@ -68,40 +64,20 @@ async def carry_out(console: Console, request: Request) -> Response:
         GenerationMoved, PolicyRefused, NotRegistered, RegistryUnavailable: As the use case.
         DeadlineExceeded: It took too long; whether it was carried out the page shows.
     """
-    # The token first: a form that is not of the session asks the database for nothing.
-    fields = await console.form_of(request, console.require_session(request))
-    visitor, model = await console.visitor_of(request, acts=True), model_of(request)
-    require_operate(visitor, model)
-    act, number = request.path_params["act"], _number(fields.get("rollout"))
-    reason, nonce = fields.get("reason", "").strip(), fields.get("nonce", "")
-    if not 0 < len(nonce) <= MAX_NONCE:
-        raise ActNotConfirmed("the form has no nonce", hint="Open the page again and send its form.")
-    if len(reason) > MAX_REASON:
-        raise ActNotConfirmed(f"a reason has at most {MAX_REASON:,} characters")
-    actor = Actor(visitor.session.key_id, VIA, reason or None)
+    form = await confirmed_of(console, request)
+    act, number = request.path_params["act"], _number(form.fields.get("rollout"))
     if act == ROLL_BACK:
-        work = partial(roll_back, console.opened.acts, model, actor)
+        work = partial(roll_back, console.opened.acts, form.model, form.actor)
     else:
         kind = _kind(act)
-        _check_confirmed(kind, model, reason, fields)
-        command = Command(kind, actor.name, reason)
-        revision = _number(fields.get("revision"))
-        if kind in OF_WHAT_WAS_SEEN and revision is None:
-            raise ActNotConfirmed("the form has no revision", hint="Open the page again and send its form.")
-        work = partial(give_command, console.opened.acts, model, number, command, revision)
-
-    async def bounded() -> Done:
-        return await console.opened.questions.act(work)
-
-    await console.opened.once.do(visitor.session.id, nonce, bounded)
-    return RedirectResponse(f"{_back(model, number)}?did={quote(nonce, safe='')}", SEE_OTHER)
-
-
-def _check_confirmed(kind: CommandKind, model: str, reason: str, fields: Mapping[str, str]) -> None:
-    if kind is not CommandKind.RESUME and not reason:
-        raise ActNotConfirmed("a reason is needed")
-    if kind is CommandKind.PROMOTE and fields.get("name", "") != model:
-        raise ActNotConfirmed("the model's name was not typed as it is")
+        if kind is not CommandKind.RESUME:
+            form.require_reason()
+        if kind is CommandKind.PROMOTE:
+            form.require_name()
+        command = Command(kind, form.actor.name, form.actor.reason or "")
+        revision = form.number("revision") if kind in OF_WHAT_WAS_SEEN else None
+        work = partial(give_command, console.opened.acts, form.model, number, command, revision)
+    return await done_once(console, form, _back(form.model, number), partial(console.opened.questions.act, work))
 
 
 async def _page_of(console: Console, model: str, act: str, number: int | None) -> ActPage:
@@ -115,7 +91,7 @@ async def _rollback_page(console: Console, model: str, number: int | None) -> Ac
         policy = (await console.opened.acts.registry.show_model(model)).policy
         if policy is None:
             raise PolicyRefused(f"{model} has no policy: there is nothing to take back")
-        tried = await console.opened.acts.rollouts.roll_back(model, Actor("console", VIA), dry_run=True)
+        tried = await console.opened.acts.rollouts.roll_back(model, Actor("console", VIA_CONSOLE), dry_run=True)
     except RegistryUnavailable as problem:
         return blind_rollback_page(model, number, problem.title)
     return rollback_page(model, policy, tried, number)

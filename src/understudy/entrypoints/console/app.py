@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,11 +14,23 @@ from starlette.types import ASGIApp
 
 from understudy.bootstrap.console import ConsoleParts, open_console
 from understudy.entrypoints.console.act_pages import ask, carry_out
+from understudy.entrypoints.console.audit_pages import show_audit
+from understudy.entrypoints.console.connections import admitting
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.guard import Guard
+from understudy.entrypoints.console.health_pages import live_health, show_health
 from understudy.entrypoints.console.login import show_login, sign_in, sign_out
 from understudy.entrypoints.console.pages import live_models, live_rollout, show_model, show_models, show_rollout
+from understudy.entrypoints.console.policy_pages import (
+    ask_change,
+    ask_restore,
+    carry_out_change,
+    carry_out_restore,
+    show_policy,
+)
+from understudy.entrypoints.console.start_pages import ask_start, carry_out_start, show_start
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
+from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.settings import Settings, parse_host_names
 
@@ -31,6 +44,17 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/models/{model}", show_model),
     ("GET", "/models/{model}/rollouts/{rollout}", show_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
+    ("GET", "/models/{model}/policy", show_policy),
+    ("GET", "/models/{model}/acts/set", ask_change),
+    ("POST", "/models/{model}/acts/set", carry_out_change),
+    ("GET", "/health", show_health),
+    ("GET", "/live/health", live_health),
+    ("GET", "/models/{model}/audit", show_audit),
+    ("GET", "/models/{model}/start", show_start),
+    ("GET", "/models/{model}/acts/start", ask_start),
+    ("POST", "/models/{model}/acts/start", carry_out_start),
+    ("GET", "/models/{model}/acts/restore", ask_restore),
+    ("POST", "/models/{model}/acts/restore", carry_out_restore),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
     ("GET", "/login", show_login),
@@ -45,10 +69,10 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
     console = Console(settings)
 
     @asynccontextmanager
-    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with opener(settings) as parts:
+    async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, Any]]:
+        async with opener(settings) as parts, admitting(settings) as overload:
             console.open(parts)
-            yield
+            yield {OVERLOAD: overload}
 
     routes = [Route(path, partial(_handled, console, handler), methods=[method]) for method, path, handler in ROUTES]
     routes += [Route("/livez", _livez), Route("/static/{digest}/{name}", partial(_static, console))]

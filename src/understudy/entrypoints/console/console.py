@@ -21,6 +21,7 @@ from understudy.entrypoints.console.looks import StaticFile, Templates, read_sta
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
 from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
+from understudy.entrypoints.console.views.links import beginning_of, model_path
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
@@ -50,6 +51,7 @@ _SHORT = 16
 
 NEXT_STEPS = {
     "E110": "Open the console's own page, and send its form again.",
+    "E409": "Open the page again: it shows what holds now, and asks anew.",
     "E404": "Start at Models: the address is wrong, or of something that is there no more.",
     "E405": "Start at Models: this address is not for that.",
     "E421": "Call the console by a name of its own; UNDERSTUDY_CONSOLE_HOST_NAMES permits further ones.",
@@ -76,6 +78,7 @@ class Open(NamedTuple):
     acts: Session
     """The stores of acts."""
     once: Once
+    parts: ConsoleParts
 
 
 class Console:
@@ -98,7 +101,7 @@ class Console:
 
     def open(self, parts: ConsoleParts) -> None:
         """Take what the process has opened."""
-        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once())
+        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts)
 
     @property
     def opened(self) -> Open:
@@ -211,14 +214,17 @@ class Console:
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
         if problem.retry_after_seconds is not None:
             headers["Retry-After"] = str(problem.retry_after_seconds)
+        is_act = request.method == "POST" and path.startswith("/models/")
+        again = beginning_of(path) if is_act else path
         values = {
             "code": problem.code,
             "title": problem.title,
             "detail": _detail_of(problem),
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
-            "is_act": request.method == "POST" and path.startswith("/models/"),
-            "again": "" if path == "/login" or is_part else path + (f"?{query}" if query else ""),
+            "is_act": is_act,
+            "again": "" if path == "/login" or is_part else again + (f"?{query}" if query else ""),
+            "back": model_path(name) if "model" in request.path_params else "",
             "shell_name": shlex.quote(name),
             "sql_name": name.replace("'", "''"),
         }

@@ -11,10 +11,10 @@ from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command
 from understudy.errors import PolicyRefused, RegistryError
 from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 from understudy.rollout.commands import run_command
 from understudy.rollout.propagation import wait_for_propagation
 
-VIA = "console"
 CONFIRM_SECONDS = 2.0
 """Longest time that a rollback waits for the proxies."""
 KEPT_SECONDS = 600.0
@@ -27,6 +27,8 @@ class Done(NamedTuple):
 
     sentence: str
     changed: bool
+    href: str = ""
+    """Of the page that shows it, where that is not the one that the act began at."""
 
 
 class Once:
@@ -74,7 +76,9 @@ async def give_command(
         NotRegistered: There is no such rollout of the model.
         PolicyRefused: The state machine does not do that now.
     """
-    result = await run_command(session.rollouts, model_name, rollout_id, command, expected_revision=revision)
+    result = await run_command(
+        session.rollouts, model_name, rollout_id, command, expected_revision=revision, via=VIA_CONSOLE
+    )
     if result.is_refused(command):
         raise PolicyRefused(f"{command.kind.value}: {result.event}", hint="Look at the rollout's page: it says why.")
     if not result.changed:
@@ -97,10 +101,15 @@ async def roll_back(session: Session, model_name: str, actor: Actor) -> Done:
         raise
     if not record.changed:
         return Done(f"Nothing to roll back{record.did.removeprefix('nothing')}.", changed=False)
-    reach = "how many proxies act on it is not known"
+    reach = await reach_words(session, model_name, record.generation)
+    return Done(f"Rolled back: {record.did}, generation {record.generation}; {reach}.", changed=True)
+
+
+async def reach_words(session: Session, model_name: str, generation: int) -> str:
+    """Return how many live proxies act on a generation, soon after it was made."""
     with suppress(RegistryError, TimeoutError):
         async with asyncio.timeout(CONFIRM_SECONDS + 1):
-            confirmed, _ = await wait_for_propagation(session.rollouts, model_name, record.generation, CONFIRM_SECONDS)
+            confirmed, _ = await wait_for_propagation(session.rollouts, model_name, generation, CONFIRM_SECONDS)
         count = f"{confirmed.proxies_on_generation} of {confirmed.proxies} live proxies act on it"
-        reach = count if confirmed.seconds is None else f"{count} after {confirmed.seconds:.1f} s"
-    return Done(f"Rolled back: {record.did}, generation {record.generation}; {reach}.", changed=True)
+        return count if confirmed.seconds is None else f"{count} after {confirmed.seconds:.1f} s"
+    return "how many proxies act on it is not known"

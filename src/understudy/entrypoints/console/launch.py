@@ -12,8 +12,6 @@ from understudy.entrypoints.proxy.server.admission import Admission
 from understudy.settings import Settings
 
 _log = structlog.get_logger(__name__)
-MAX_CONNECTIONS = 200
-"""Of browsers at a time; further ones are answered 503 by uvicorn itself."""
 KEEP_ALIVE_SECONDS = 5
 """A browser that polls asks again within it; one that is idle holds no place for long."""
 GRACE_SECONDS = 3
@@ -49,7 +47,6 @@ def server_config(settings: Settings) -> uvicorn.Config:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

@@ -8,6 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from understudy.entrypoints.cli.shared.rendering import with_marks
+from understudy.entrypoints.console.views.links import model_path
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
@@ -45,6 +46,7 @@ class Templates:
             lstrip_blocks=True,
             auto_reload=False,
         )
+        self._environment.globals["model_path"] = model_path
         self._environment.globals["static"] = {name: file.address for name, file in files.items()}
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:

@@ -33,12 +33,12 @@ async def show_models(console: Console, request: Request) -> Response:
 async def live_models(console: Console, request: Request) -> Response:
     """Return the live part of the Models page, if it is another one."""
     visitor = await console.visitor_of(request)
-    return _if_new(request, *await _models(console, visitor))
+    return if_new(request, *await _models(console, visitor))
 
 
 async def show_model(console: Console, request: Request) -> Response:
     """Lead to a model's newest rollout, or return the page of a model that has none."""
-    visitor, name = await _reader_of(console, request)
+    visitor, name = await reader_of(console, request)
     find = partial(console.opened.reads.newest_rollout, name)
     newest = (await console.opened.questions.shared(("newest", name), find, ROLLOUT_SECONDS)).value
     if newest is not None:
@@ -49,27 +49,27 @@ async def show_model(console: Console, request: Request) -> Response:
         "model": name,
         "view": model_page(answer.value),
         "answer": answer,
-        **_age(answer, ROLLOUT_SECONDS),
+        **age_of(answer, ROLLOUT_SECONDS),
     }
     return console.page(
-        "model.html", visitor, may_operate=visitor.may_operate(name), done=_done(console, request, visitor), **values
+        "model.html", visitor, may_operate=visitor.may_operate(name), done=done_of(console, request, visitor), **values
     )
 
 
 async def show_rollout(console: Console, request: Request) -> Response:
     """Return a rollout's page."""
-    visitor, name = await _reader_of(console, request)
+    visitor, name = await reader_of(console, request)
     number = rollout_id_of(request)
     live = await _rollout(console, visitor, name, number)
     address = f"/live{rollout_path(name, number)}"
     values: dict[str, Any] = {"model": name, "number": number, "address": address, "period": ROLLOUT_SECONDS}
-    return console.page("rollout.html", visitor, live=live, done=_done(console, request, visitor), **values)
+    return console.page("rollout.html", visitor, live=live, done=done_of(console, request, visitor), **values)
 
 
 async def live_rollout(console: Console, request: Request) -> Response:
     """Return the live part of a rollout's page, if it is another one."""
-    visitor, name = await _reader_of(console, request)
-    return _if_new(request, *await _rollout(console, visitor, name, rollout_id_of(request)))
+    visitor, name = await reader_of(console, request)
+    return if_new(request, *await _rollout(console, visitor, name, rollout_id_of(request)))
 
 
 def model_of(request: Request) -> str:
@@ -96,7 +96,12 @@ def rollout_id_of(request: Request) -> int:
     return int(text)
 
 
-async def _reader_of(console: Console, request: Request) -> tuple[Visitor, str]:
+async def reader_of(console: Console, request: Request) -> tuple[Visitor, str]:
+    """Return who looks at a page of a model, and the model.
+
+    Raises:
+        Unauthenticated, ScopeMissing: The visitor may not.
+    """
     visitor, name = await console.visitor_of(request), model_of(request)
     require_read(visitor, name)
     return visitor, name
@@ -105,23 +110,24 @@ async def _reader_of(console: Console, request: Request) -> tuple[Visitor, str]:
 async def _models(console: Console, visitor: Visitor) -> Live:
     answer = await console.opened.questions.shared("models", console.opened.reads.models, MODELS_SECONDS)
     view = models_page(answer.value, visitor.models)
-    return console.live("_models.html", visitor, answer, view=view, **_age(answer, MODELS_SECONDS))
+    return console.live("_models.html", visitor, answer, view=view, **age_of(answer, MODELS_SECONDS))
 
 
 async def _rollout(console: Console, visitor: Visitor, name: str, number: int) -> Live:
     work = partial(console.opened.reads.rollout, name, number)
     answer = await console.opened.questions.shared(("rollout", name, number), work, ROLLOUT_SECONDS)
-    values: dict[str, Any] = {"view": rollout_page(answer.value), **_age(answer, ROLLOUT_SECONDS)}
+    values: dict[str, Any] = {"view": rollout_page(answer.value), **age_of(answer, ROLLOUT_SECONDS)}
     return console.live("_rollout.html", visitor, answer, may_operate=visitor.may_operate(name), **values)
 
 
-def _age(answer: Answer, period_seconds: float) -> dict[str, Any]:
+def age_of(answer: Answer, period_seconds: float) -> dict[str, Any]:
     """Return what a page says of its figures' age; nothing while they are fresh."""
     is_stale = answer.problem is not None or answer.is_late or answer.age_seconds > STALE_FACTOR * period_seconds
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 
-def _if_new(request: Request, html: str, digest: str) -> Response:
+def if_new(request: Request, html: str, digest: str) -> Response:
+    """Return a live part, or 204 where the page has it already."""
     if request.query_params.get("seen") == digest:
         return Response(status_code=NO_CONTENT)
     return HTMLResponse(_with_digest(html, digest))
@@ -137,6 +143,7 @@ def _did(request: Request) -> str:
     return f"?did={quote(nonce, safe='')}" if nonce else ""
 
 
-def _done(console: Console, request: Request, visitor: Visitor) -> Any:
+def done_of(console: Console, request: Request, visitor: Visitor) -> Any:
+    """Return what the act did that led to a page; ``None`` where none did."""
     nonce = request.query_params.get("did", "")
     return console.opened.once.result(visitor.session.id, nonce)

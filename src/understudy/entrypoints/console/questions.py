@@ -16,6 +16,10 @@ ACT_SECONDS = 10.0
 PLACES, ACT_PLACES, ASK_PLACES, LOGIN_PLACES = 4, 4, 4, 4
 """Pages that are read at a time, acts that are carried out, pages that ask before one, and keys that are tried at the
 login: none of them waits for another kind."""
+LOOK_PLACES, CHANGE_PLACES, START_PLACES = 4, 4, 2
+"""The same of pages without a live part and dry runs, of changes of policies, and of rollouts that are started."""
+START_SECONDS = 45.0
+"""The warm-up alone may take most of it."""
 WAIT_SECONDS = 2.0
 """Longest time that a question waits for a place."""
 ASK_SECONDS, ASK_WAIT_SECONDS = 2.0, 1.0
@@ -67,9 +71,17 @@ class Questions:
         self._reading = asyncio.Semaphore(PLACES)
         self._acting = asyncio.Semaphore(ACT_PLACES)
         self._asking = asyncio.Semaphore(ASK_PLACES)
+        self._looking, self._starting = asyncio.Semaphore(LOOK_PLACES), asyncio.Semaphore(START_PLACES)
+        self._changing = asyncio.Semaphore(CHANGE_PLACES)
         self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
-    async def shared(self, name: object, work: Callable[[], Awaitable[Any]], period_seconds: float) -> Answer:
+    async def shared(
+        self,
+        name: object,
+        work: Callable[[], Awaitable[Any]],
+        period_seconds: float,
+        longest_seconds: float = READ_SECONDS,
+    ) -> Answer:
         """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
 
         Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`.
@@ -82,7 +94,7 @@ class Questions:
         self._forget(topic)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= period_seconds:
             topic.tried_monotonic = self._monotonic()
-            topic.task = asyncio.create_task(self._renew(topic, work))
+            topic.task = asyncio.create_task(self._renew(topic, work, longest_seconds))
         if topic.task is not None:
             # Waiting ends no question: others wait for it, too.
             patience = PATIENCE_SECONDS - (self._monotonic() - topic.tried_monotonic)
@@ -100,6 +112,33 @@ class Questions:
             Overloaded: Too many are asked.
         """
         return await within(self._asking, work, ASK_SECONDS, ASK_WAIT_SECONDS)
+
+    async def look(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Return what a page shows that is not shared: it has no part that renews itself.
+
+        Raises:
+            DeadlineExceeded: It took longer.
+            Overloaded: Too many are read.
+        """
+        return await within(self._looking, work, READ_SECONDS)
+
+    async def change(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Change a policy, or restore one: no rollback waits for a place of these.
+
+        Raises:
+            DeadlineExceeded: It took longer; what it changed until then stays.
+            Overloaded: Too many are under way.
+        """
+        return await within(self._changing, work, ACT_SECONDS)
+
+    async def start(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Start a rollout, which takes as long as the warm-up of its version.
+
+        Raises:
+            DeadlineExceeded: It took longer; what it changed until then stays.
+            Overloaded: Too many are started.
+        """
+        return await within(self._starting, work, START_SECONDS)
 
     async def enter(self, work: Callable[[], Awaitable[T]]) -> T:
         """Try a key at the login.
@@ -126,9 +165,9 @@ class Questions:
         for name in idle[: max(0, spare)]:
             del self._topics[name]
 
-    async def _renew(self, topic: _Topic, work: Callable[[], Awaitable[Any]]) -> None:
+    async def _renew(self, topic: _Topic, work: Callable[[], Awaitable[Any]], longest_seconds: float) -> None:
         try:
-            topic.value = await within(self._reading, work, READ_SECONDS)
+            topic.value = await within(self._reading, work, longest_seconds)
         except _UNREADABLE as problem:
             topic.problem = problem.as_value()
         except UnderstudyError as problem:  # there is no such thing any more: an earlier answer would be wrong

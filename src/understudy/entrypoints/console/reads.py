@@ -3,14 +3,19 @@
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
+from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, hidden_rollback
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
+from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.console.views.rollout import RolloutSeen
-from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord
+from understudy.lifecycle.policy_files import open_rollout_of
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, ModelRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.status import StatusReader
@@ -19,7 +24,10 @@ NEWEST_ROLLOUTS = 500
 """Rollouts that are read to find each model's newest; one from longer ago that is open is read by itself."""
 MAX_OPEN = 50
 """Open rollouts whose last event the Models page reads."""
-AUDIT_ENTRIES = 15
+AUDIT_ENTRIES = 40
+"""Changes of a policy that are read: a rollback that a newer rollout hides is among them."""
+NEWS = 300
+"""Changes of the last day, of all models, among which the Models page looks for rollbacks that newer rollouts hide."""
 RECENT = 8
 """Rollouts of the model that a rollout's page links to."""
 MAX_READERS = 32
@@ -61,7 +69,8 @@ class Reads:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
             events = await self._last_events(newest)
         now = time.time()
-        return ModelsSeen(models, newest, events, await self._alerts(), now, await self._changes(models, newest, now))
+        changes, hidden = await self._changes(models, newest, now), await self._hidden(newest, now)
+        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -90,6 +99,32 @@ class Reads:
         audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
         return ModelSeen(record, audit, labels)
+
+    async def policy(self, model_name: str) -> PolicySeen:
+        """Return what the page of a model's policy shows.
+
+        Raises:
+            NotRegistered: There is no such model.
+            RegistryUnavailable, MigrationNeeded: As the stores.
+        """
+        registry = self.session.registry
+        policy = (await registry.show_model(model_name)).policy
+        versions = await registry.list_versions(model_name)
+        open_rollout = None if policy is None else await open_rollout_of(self.session.rollouts, policy)
+        return PolicySeen(model_name, policy, versions, open_rollout)
+
+    async def audit(self, model_name: str, subject: AuditSubject | None, only: AuditFilter) -> AuditSeen:
+        """Return the newest changes of a model that are like a filter says.
+
+        Raises:
+            NotRegistered: There is no such model.
+            RegistryUnavailable, MigrationNeeded: As the stores.
+        """
+        registry = self.session.registry
+        policy = (await registry.show_model(model_name)).policy
+        entries = await registry.list_audit(model_name, SHOWN + 1, subject, only=only)
+        labels = {version.id: version.version for version in await registry.list_versions(model_name)}
+        return AuditSeen(model_name, entries, labels, 0 if policy is None else policy.generation)
 
     async def newest_rollout(self, model_name: str) -> int | None:
         """Return a model's newest rollout; ``None`` where it has none.
@@ -134,6 +169,18 @@ class Reads:
             for entry in await self.session.registry.list_audit(name, 1, AuditSubject.POLICY):
                 found[name] = entry
         return found
+
+    async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:
+        """Return the models that were taken back before a rollout or guard that began of late, in words."""
+        began = {name: one.state.started_at for name, one in newest.items()}
+        if not any(now - at < NEWS_SECONDS for at in began.values()):
+            return {}
+        of_late = AuditFilter(since=datetime.fromtimestamp(now - NEWS_SECONDS, UTC))
+        changes: dict[str, list[AuditEntry]] = {}
+        for entry in await self.session.registry.list_audit(None, NEWS, AuditSubject.POLICY, only=of_late):
+            changes.setdefault(entry.model_name or "", []).append(entry)
+        told = {name: hidden_rollback(audit, began[name], now) for name, audit in changes.items() if name in began}
+        return {name: words for name, words in told.items() if words}
 
     async def _alerts(self) -> Mapping[str, set[AlertKind]]:
         found: dict[str, set[AlertKind]] = {}

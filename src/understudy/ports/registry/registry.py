@@ -187,6 +187,30 @@ class AuditEntry(NamedTuple):
     """The label of the version that changed, or whose endpoint did."""
 
 
+class AuditPlace(NamedTuple):
+    """Where a page of the audit ended, by ids: of changes in one transaction the time is the same."""
+
+    policy: int | None = None
+    """The oldest change of a policy that was shown; ``None``: none was."""
+    other: int | None = None
+    """The same of everything else."""
+
+
+class AuditFilter(NamedTuple):
+    """Which changes of the audit are asked for; ``None``: whatever it is."""
+
+    actor: str | None = None
+    via: str | None = None
+    since: datetime | None = None
+    generation: int | None = None
+    """Of a policy."""
+    after: AuditPlace = AuditPlace()
+    """Only what follows this place: older changes."""
+
+
+EVERY_CHANGE = AuditFilter()
+
+
 class KeyRecord(NamedTuple):
     """A caller's key, without its secret, which is not stored."""
 
@@ -333,7 +357,12 @@ class Registry(Protocol):
         """Return the file that a model's policy was last applied from, or that of each; without one there is none."""
 
     async def list_audit(
-        self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None
+        self,
+        model_name: str | None = None,
+        limit: int = 50,
+        subject: AuditSubject | None = None,
+        *,
+        only: AuditFilter = EVERY_CHANGE,
     ) -> Sequence[AuditEntry]:
         """Return the latest changes of a model, or of all models and of keys, latest first.
 

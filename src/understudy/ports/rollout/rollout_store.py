@@ -14,6 +14,11 @@ from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
 
+VIA_ROLLOUT = "rollout"
+"""What the audit says that a change by a rollout or a guard came by."""
+VIA_CONSOLE = "console"
+"""The same of what a person did in the console: a command to a rollout, too."""
+
 
 class NewRollout(NamedTuple):
     """A rollout to be started. ``salt`` is what the policy hashes meanwhile, ``None`` for the model's name."""
@@ -96,6 +101,8 @@ class NewRolloutEvent(NamedTuple):
     evidence: Sequence[Mapping[str, Any]] = ()
     inputs: Mapping[str, Any] = {}
     thresholds: Mapping[str, Any] = {}
+    via: str = VIA_ROLLOUT
+    """What the audit says that the change of the policy came by."""
 
 
 class RolloutEventRecord(NamedTuple):

@@ -111,7 +111,8 @@ async def prepare(
     seen = await windows.of_versions([champion.id, challenger.id], now - TRAFFIC_SECONDS, now)
     traffic = _traffic_of(seen, champion.id, now)._replace(entities=await _entities(entities, champion.id, now))
     needs = await _with_outcomes(_needs_of(plan), outcome_before, champion, now)
-    outlook = forecast(plan, traffic, needs)
+    # In a thread: a long ladder over many entities takes seconds, and others are answered by this event loop.
+    outlook = await asyncio.to_thread(forecast, plan, traffic, needs)
     slow_us = champion_p95_us(seen, champion.id)
     inputs = input_differences(champion.input_schema, challenger.input_schema)
     has_stand_in = policy.fallback

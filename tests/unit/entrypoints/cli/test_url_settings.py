@@ -55,6 +55,7 @@ version restore visits 2 --reason why
 model list
 model show visits
 model set visits --weight 0 --reason why --yes
+model restore visits 1 --reason why --yes
 examples register --endpoint visits=127.0.0.1:9000
 ab plan visits
 ab report visits --metric converted

@@ -187,3 +187,20 @@ async def test_topics_are_bounded_and_the_oldest_is_forgotten_first(monkeypatch)
         await world.questions.shared(number, Source(), 2.0)
 
     assert (await world.ask()).value == 2
+
+
+async def test_a_rollback_waits_for_no_dry_run_change_or_start():
+    found, gate = Questions(), asyncio.Event()
+    kinds = (found.look, found.change, found.start)
+    busy = [asyncio.create_task(kind(gate.wait)) for kind in kinds for _ in range(9)]
+    await asyncio.sleep(0)
+
+    asked, acted = await asyncio.gather(found.ask(answer), found.act(answer))
+    gate.set()
+    await asyncio.gather(*busy)
+
+    assert (asked, acted) == ("done", "done")
+
+
+async def answer() -> str:
+    return "done"

@@ -7,7 +7,8 @@ from typing import Any
 
 import asyncpg
 
-from understudy.ports.registry.registry import Actor, AuditEntry, AuditSubject
+from understudy.adapters.postgres.connections.connection import named_by_callers
+from understudy.ports.registry.registry import Actor, AuditEntry, AuditFilter, AuditSubject
 
 _SIGN = """
     SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE),
@@ -15,16 +16,24 @@ _SIGN = """
 """
 _POLICIES = """
     SELECT id, model_name, generation, changed_at, actor, via, reason, action, before, after FROM policyaudit
-    WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2
+    WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
+        AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
+        AND ($6::bigint IS NULL OR id < $6) AND ($7::bigint IS NULL OR generation = $7)
+    ORDER BY id DESC LIMIT $2
 """
 _OTHERS = """
     (SELECT id, model_name, changed_at, actor, via, reason, action, before, after, subject, subject_id, version
      FROM registryaudit
-     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR subject = $3) ORDER BY id DESC LIMIT $2)
+     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
+         AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
+         AND ($6::bigint IS NULL OR id < $6) AND ($7::text IS NULL OR subject = $7)
+     ORDER BY id DESC LIMIT $2)
     UNION ALL
     (SELECT id, model_name, changed_at, actor, via, reason, action, before, after, 'subscription', name, NULL
      FROM subscriptionaudit
-     WHERE ($1::text IS NULL OR model_name = $1) AND coalesce($3, 'subscription') = 'subscription'
+     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
+         AND ($4::text IS NULL OR via = $4) AND ($5::timestamptz IS NULL OR changed_at >= $5)
+         AND ($6::bigint IS NULL OR id < $6) AND coalesce($7, 'subscription') = 'subscription'
      ORDER BY id DESC LIMIT $2)
     ORDER BY id DESC LIMIT $2
 """
@@ -36,15 +45,22 @@ async def sign(connection: asyncpg.Connection, actor: Actor) -> None:
 
 
 async def newest_changes(
-    connection: asyncpg.Connection, model_name: str | None, subject: AuditSubject | None, limit: int
+    connection: asyncpg.Connection,
+    model_name: str | None,
+    subject: AuditSubject | None,
+    limit: int,
+    only: AuditFilter,
 ) -> list[AuditEntry]:
     """Return the newest changes of a model, or of all, newest first; ``subject``: only those of such things."""
     policies: list[AuditEntry] = []
     others: list[AuditEntry] = []
-    if subject in (None, AuditSubject.POLICY):
-        policies = [_of_policy(row) for row in await connection.fetch(_POLICIES, model_name, limit)]
-    if subject is not AuditSubject.POLICY:
-        others = [_of_registry(row) for row in await connection.fetch(_OTHERS, model_name, limit, subject)]
+    asked, after = (model_name, limit, only.actor, only.via, only.since), only.after
+    with named_by_callers():
+        if subject in (None, AuditSubject.POLICY):
+            found = await connection.fetch(_POLICIES, *asked, after.policy, only.generation)
+            policies = [_of_policy(row) for row in found]
+        if subject is not AuditSubject.POLICY and only.generation is None:
+            others = [_of_registry(row) for row in await connection.fetch(_OTHERS, *asked, after.other, subject)]
     # Merged, not sorted: the time is when a transaction began, and each table keeps the order of its ids.
     return list(islice(merge(policies, others, key=lambda entry: entry.changed_at, reverse=True), limit))
 

@@ -22,11 +22,13 @@ from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
+    EVERY_CHANGE,
     RETIRED,
     STAGING,
     Actor,
     AppliedFile,
     AuditEntry,
+    AuditFilter,
     AuditSubject,
     ChangedPolicy,
     FileWords,
@@ -196,10 +198,15 @@ class PostgresRegistry:
             return [rows.applied_file(row) for row in await connection.fetch(rows.APPLIED_FILES, model_name)]
 
     async def list_audit(
-        self, model_name: str | None = None, limit: int = 50, subject: AuditSubject | None = None
+        self,
+        model_name: str | None = None,
+        limit: int = 50,
+        subject: AuditSubject | None = None,
+        *,
+        only: AuditFilter = EVERY_CHANGE,
     ) -> Sequence[AuditEntry]:
         async with self._transaction() as connection:
-            return await newest_changes(connection, model_name, subject, limit)
+            return await newest_changes(connection, model_name, subject, limit, only)
 
     async def add_key(
         self,

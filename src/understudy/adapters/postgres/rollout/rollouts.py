@@ -282,7 +282,7 @@ class PostgresRolloutStore(SessionPerCall):
         async with self._connection() as connection, _refusals(state.model_name), fenced(connection, epoch):
             if not await _is_current(connection, view.record):
                 return False
-            await _sign(connection, Actor(event.actor, "rollout", transition.event))
+            await _sign(connection, Actor(event.actor, event.via, transition.event))
             changes = await _changes(connection, view, transition)
             if changes is None:
                 return False

@@ -120,17 +120,18 @@ def _words(row: Evidence, limit: OutcomeLimit, difference: Difference | None) ->
     """Say which outcome holds the step, its figures, and what is missing."""
     until = f"entities count {duration_words(limit.within_seconds)} after their first call"
     if difference is None:
-        return f"{row.title} holds the step: none of it is counted yet, {until}"
+        return f"none of the {row.title} is counted yet, which holds the step: {until}"
     if not is_countable(difference):
         counted = min(difference.effective_a, difference.effective_b)
-        return f"{row.title} holds the step: {counted:,.0f} of {MIN_ENTITIES} entities of each version, {until}"
+        entities = f"{counted:,.0f} of {MIN_ENTITIES} entities of each version"
+        return f"{entities} for the {row.title}, which holds the step: {until}"
     if row.change_low is None:
         return (
-            f"{comparison_of(row)} holds the step: the champion's mean is not surely above or below 0 yet, and a share "
-            "of 0 means nothing"
+            "the champion's mean is not surely above or below 0 yet, and a share of 0 means nothing: "
+            f"{comparison_of(row)} holds the step"
         )
     bound = bound_words(row.limit or 0.0)
-    return f"{comparison_of(row)} holds the step: not shown yet to be {bound}; {_more(limit, difference)}"
+    return f"not shown yet to be {bound}: {comparison_of(row)} holds the step; {_more(limit, difference)}"
 
 
 def _more(limit: OutcomeLimit, difference: Difference) -> str:

@@ -1,25 +1,33 @@
 """A change of a model's policy: what was asked for, what it would move, and whether it is made."""
 
-import re
 from collections.abc import Sequence
-from functools import partial
 from shlex import quote
 from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show
-from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.texts.policy_text import difference_text, moves_text, rollout_warning, value_text
+from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.policy_text import (
+    difference_pairs,
+    rollout_warning,
+    same_words,
+    traffic_words,
+    would_change_words,
+)
 from understudy.entrypoints.documents.policies import policy_document
-from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
-from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord, Registry
-
-NONE = "none"
+from understudy.errors import PolicyRefused
+from understudy.lifecycle.asked_change import NONE, AskedChange, settled
+from understudy.lifecycle.asked_change import arm_weights_of as asked_arm_weights
+from understudy.lifecycle.asked_change import make_change as make_policy_change
+from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic
+from understudy.lifecycle.policy_files import open_rollout_of
+from understudy.lifecycle.policy_restore import restored_change
+from understudy.ports.registry.registry import Actor, ChangedPolicy, PolicyRecord
 
 
 class Asked(NamedTuple):
@@ -33,18 +41,29 @@ class Asked(NamedTuple):
     expect_generation: int | None
     dry_run: bool
     yes: bool
+    restored: int | None = None
+    """The generation whose policy is to be there again, in the place of ``changes`` and ``weights``."""
+
+
+class _Made(NamedTuple):
+    """A change that was made, or tried."""
+
+    changed: ChangedPolicy
+    newcomers: Sequence[Newcomer]
+    open_rollout: int | None
+    """The rollout that moved the split before; a guard moves none."""
+
+    @property
+    def warnings(self) -> list[Text]:
+        of_inputs = (line for newcomer in self.newcomers for line in newcomer.warnings)
+        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs]
 
 
 def make_change(wanted: Asked, *, as_json: bool) -> None:
     """Change a policy, or say what a dry run would, and show it."""
-    changed, newcomers = with_registry(lambda registry: _change(registry, wanted))
-    warnings = [*_rollout_warning(changed), *(line for newcomer in newcomers for line in newcomer.warnings)]
-    document = _document(changed, newcomers, dry_run=wanted.dry_run)
-    show(document, *_verdict(*changed, dry_run=wanted.dry_run), *warnings, as_json=as_json)
-
-
-def _rollout_warning(changed: ChangedPolicy) -> list[Text]:
-    return rollout_warning(changed, changed.before.rollout_id if changed.before is not None else None)
+    made = with_session(lambda session: _change(session, wanted))
+    document = _document(made.changed, made.newcomers, dry_run=wanted.dry_run)
+    show(document, *_verdict(*made.changed, dry_run=wanted.dry_run), *made.warnings, as_json=as_json)
 
 
 def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run: bool) -> dict[str, Any]:
@@ -58,34 +77,28 @@ def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run:
     }
 
 
-async def _change(registry: Registry, asked: Asked) -> tuple[ChangedPolicy, list[Newcomer]]:
+async def _change(session: Session, asked: Asked) -> _Made:
     """Make the change, after the database's verdict on it and the question whether to make it."""
-    standing = (await registry.show_model(asked.model)).policy
-    wanted, expected = asked.changes, asked.expect_generation
-    if asked.weights is not None:
-        wanted = with_arms(standing, asked.changes, asked.weights)
-        # Ranges are computed from what was there, so they are for that alone.
-        expected = standing.generation if expected is None and standing is not None else expected
-    make = partial(set_policy, registry, asked.model, wanted, asked.actor)
-    proposed = await make(expected_generation=expected, dry_run=True)
-    newcomers = await newcomers_of(registry, *proposed)
+    registry = session.registry
+    if asked.restored is None:
+        wanted = AskedChange(asked.model, asked.changes, asked.weights, asked.expect_generation)
+        wanted = await settled(registry, wanted)
+    else:
+        wanted = await restored_change(registry, asked.model, asked.restored)
+    proposed = await make_policy_change(registry, wanted, asked.actor, dry_run=True)
     before, after = proposed
+    open_rollout = None if before is None else await open_rollout_of(session.rollouts, before)
+    tried = _Made(proposed, await newcomers_of(registry, *proposed), open_rollout)
     if asked.dry_run:
-        return proposed, newcomers
+        return tried
     if before is not None and moves_traffic(before, after):
-        _confirm(before, after, newcomers, yes=asked.yes)
+        if not asked.yes:
+            advise(*(line.plain for line in tried.warnings))
+        confirm_traffic_move(after.model_name, traffic_words(before, after), yes=asked.yes)
         # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
-        expected = expected if asked.yes or expected is not None else before.generation
-    return await make(expected_generation=expected), newcomers
-
-
-def _confirm(before: PolicyRecord, after: PolicyRecord, newcomers: list[Newcomer], *, yes: bool) -> None:
-    moves = moves_text(before, after)
-    what = f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
-    if not yes:
-        advise(*(line.plain for line in _rollout_warning(ChangedPolicy(before, after))))
-        advise(*(line.plain for newcomer in newcomers for line in newcomer.warnings))
-    confirm_traffic_move(after.model_name, what, yes=yes)
+        if not asked.yes and wanted.expected_generation is None:
+            wanted = wanted._replace(expected_generation=before.generation)
+    return tried._replace(changed=await make_policy_change(registry, wanted, asked.actor))
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:
@@ -103,33 +116,18 @@ def arm_weights_of(asked: Sequence[str]) -> dict[str, int] | None:
     Raises:
         CommandRefused: It is not ``VERSION=PERCENT``, or a version is named twice.
     """
-    if not asked:
-        return None
-    if list(asked) == [NONE]:
-        return {}
-    weights: dict[str, int] = {}
-    for text in asked:
-        version, _, percent = text.rpartition("=")
-        if not version or version in weights or not re.fullmatch(r"\d{1,3}", percent):
-            raise CommandRefused(
-                ExitCode.USAGE, f"--arm: {text!r} is no share of a version", "For example --arm 9=10, or --arm none."
-            )
-        weights[version] = int(percent)
-    return weights
+    try:
+        return asked_arm_weights(asked) if asked else None
+    except PolicyRefused as problem:
+        raise CommandRefused(ExitCode.USAGE, f"--{problem.detail}", "For example --arm 9=10, or --arm none.") from None
 
 
 def _verdict(before: PolicyRecord | None, after: PolicyRecord, *, dry_run: bool) -> list[Any]:
     if before is not None and not differences(before, after):
-        return [f"{after.model_name} is like that already (generation {before.generation}); nothing was changed."]
-    pairs = [
-        (name, f"{value_text(old)} → {value_text(new)}" if before is not None else value_text(new))
-        for name, (old, new) in differences(before, after).items()
-    ]
-    moves = moves_text(before, after)
-    if moves:
-        pairs.append(("moves", moves))
+        return [same_words(before)]
+    pairs = difference_pairs(before, after)
     if dry_run:
-        return [Text(f"Would change {after.model_name}; nothing was changed.", "bold"), facts(pairs)]
+        return [Text(would_change_words(after), "bold"), facts(pairs)]
     head = Text("✔ ", "green").append(f"{after.model_name} is at generation {after.generation}", "bold")
     undo = f"→ understudy model show {quote(after.model_name)} says when every proxy acts on it"
     return [head, facts(pairs), undo]

@@ -113,6 +113,23 @@ def set_model(
     make_change(wanted, as_json=as_json)
 
 
+@app.command("restore")
+def restore_model(
+    *,
+    model: ModelName,
+    generation: Annotated[int, typer.Argument(metavar="GENERATION", min=1, help="As understudy audit list names it.")],
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a model's policy what it was at an older generation, as a new change."""
+    from understudy.entrypoints.cli.model.change import Asked, make_change
+
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
+    make_change(Asked(model, {}, None, actor, None, dry_run, yes, restored=generation), as_json=as_json)
+
+
 def _row_of(model: ModelRecord, *, utc: bool) -> tuple[str, ...]:
     policy = model.policy
     if policy is None:

@@ -46,6 +46,7 @@ from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     Freezes,
     PlanSource,
     VersionName,
+    first_share_words,
     plan_source_of,
     prepared_rollout_texts,
 )
@@ -138,11 +139,10 @@ def start(
 
         proxies = proxy_warm_up(settings, session.warm_ups)
         await require_ready(warm_up_probe(settings, session.policies, proxies), model, version)
-        first = prepared.plan.steps[0].weight_percent
         if not yes:
             for words in (*prepared.forecast.warnings, *prepared.deadline_warnings):
                 typer.echo(f"! {words}", err=True)
-        confirm_traffic_move(model, f"This sends {first} % of {model} to version {version} first", yes=yes)
+        confirm_traffic_move(model, first_share_words(prepared), yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
         new = prepared.rollout(chosen)
         return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)

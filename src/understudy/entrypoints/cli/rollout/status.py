@@ -108,8 +108,19 @@ def sentence_of(status: RolloutStatus) -> str:
     if state.reason:
         return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is not None:
-        return f"{decision.verdict.replace('_', ' ')}: {decision.reason}"
+        then = (
+            f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""
+        )
+        return f"{decision.verdict.replace('_', ' ')}{then}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
+
+
+def after_step_words(state: RolloutState) -> str:
+    """Return what a rollout does when its step is over."""
+    step = state.next_step
+    if step is None or step is state.plan.steps[-1]:
+        return f"{state.challenger} becomes champion"
+    return f"{state.challenger} gets {step.weight_percent} %"
 
 
 def _guard_sentence(status: RolloutStatus) -> str:

@@ -1,11 +1,15 @@
 """Changes of a policy: who, with what, and why."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from understudy.entrypoints.cli.audit import change_text
+from understudy.lifecycle.rollback_moves import took_back
 from understudy.ports.registry.registry import AuditEntry
+
+NEWS_SECONDS = 86_400.0
+"""How long a rollback is told to who looks at the model."""
 
 
 class ChangeRow(NamedTuple):
@@ -28,6 +32,20 @@ def newest_words(entry: AuditEntry) -> str:
     """Return who made a change, with what, when and why."""
     when = moment(entry.changed_at.timestamp())
     return f"by {entry.actor}, {entry.via}, {when} UTC: {entry.reason or 'no reason was given'}"
+
+
+def hidden_rollback(audit: Sequence[AuditEntry], began_at: float, now: float) -> str:
+    """Return that calls were taken back before a rollout began which hides that; empty where it is not, or long ago.
+
+    Args:
+        audit: The newest changes of the model's policy, newest first.
+        began_at: When its newest rollout or guard began.
+        now: When this was read; both in seconds since the epoch.
+    """
+    found = next((one for one in audit if one.changed_at.timestamp() < began_at and took_back(one)), None)
+    if found is None or now - found.changed_at.timestamp() >= NEWS_SECONDS:
+        return ""
+    return f"Before it calls were taken back {newest_words(found)}"
 
 
 def moment(seconds: float) -> str:

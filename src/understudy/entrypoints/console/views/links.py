@@ -19,3 +19,25 @@ def act_path(model_name: str, act: str, rollout_id: int | None) -> str:
     """Return the address of the page that asks before an act, and that carries it out."""
     behind = "" if rollout_id is None else f"?rollout={rollout_id}"
     return f"{model_path(model_name)}/acts/{act}{behind}"
+
+
+def policy_path(model_name: str) -> str:
+    """Return the address of the page of a model's policy."""
+    return f"{model_path(model_name)}/policy"
+
+
+def start_path(model_name: str) -> str:
+    """Return the address of the page that starts a rollout."""
+    return f"{model_path(model_name)}/start"
+
+
+def audit_path(model_name: str) -> str:
+    """Return the address of the page of who changed a model's policy."""
+    return f"{model_path(model_name)}/audit"
+
+
+def beginning_of(path: str) -> str:
+    """Return where the act of an address begins anew: its own page that asks may need what only its form knows."""
+    model, _, act = path.rpartition("/acts/")
+    page = {"set": "policy", "restore": "audit", "start": "start"}.get(act)
+    return f"{model}/{page}" if page is not None else path

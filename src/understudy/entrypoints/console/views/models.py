@@ -8,15 +8,13 @@ from understudy.core.alerts.alerts import AlertKind
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
-from understudy.entrypoints.console.views.changes import newest_words
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
 from understudy.ports.registry.registry import AuditEntry, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
 
 MAX_ROWS = 200
-NEWS_SECONDS = 86_400.0
-"""How long a model counts as rolled back for a person to look at."""
 _SERVING = ("serving", Tone.CALM)
 _ORDER = (Tone.BAD, Tone.WAIT, Tone.CALM, Tone.GOOD)
 
@@ -35,6 +33,8 @@ class ModelsSeen(NamedTuple):
     """Seconds since the epoch."""
     changes: Mapping[str, AuditEntry] = {}
     """The newest change of each model whose champion is not what its newest rollout left."""
+    hidden: Mapping[str, str] = {}
+    """That a model was taken back before its newest rollout began, in words."""
 
 
 class ModelRow(NamedTuple):
@@ -49,6 +49,8 @@ class ModelRow(NamedTuple):
     """With its share; empty where there is none."""
     challenger_percent: int
     reason: str
+    hidden: str
+    """That it was taken back of late, where a newer rollout hides it; else empty."""
     guard: str
     decision: str
     alerts: tuple[str, ...]
@@ -94,7 +96,9 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
     if policy is None:
         state = "not served"
         reason = "It has no policy: no version is its champion."
-        return ModelRow(name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, NOTHING, "", alerts, "never")
+        return ModelRow(
+            name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, "", NOTHING, "", alerts, "never"
+        )
     record = seen.rollouts.get(name)
     state, tone = _state(record, policy, seen.read_at)
     event = None if record is None else seen.events.get(record.id)
@@ -107,6 +111,7 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         _challenger(policy),
         policy.challenger_weight,
         _reason(record, event, seen.changes.get(name)),
+        seen.hidden.get(name, ""),
         _guard(policy, record),
         _decision(event),
         alerts,

@@ -6,8 +6,9 @@ from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
-from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
+from understudy.core.rollout.state import GuardMode, Kind, Phase
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
+from understudy.entrypoints.cli.rollout.status import after_step_words
 from understudy.rollout.status import RolloutStatus
 
 _NAMED = 3
@@ -44,9 +45,11 @@ def _next_step(status: RolloutStatus) -> str:
     if verdict is Verdict.ROLL_BACK:
         return f"At the monitor's next tick every call goes back to {state.champion}."
     if verdict is Verdict.ADVANCE:
-        return f"At the monitor's next tick {_then(state)}."
+        return f"At the monitor's next tick {after_step_words(state)}."
     share = state.weight_percent
-    return f"It stays at {share} % until its time, its calls and its evidence are there; then {_then(state)}."
+    return (
+        f"It stays at {share} % until its time, its calls and its evidence are there; then {after_step_words(state)}."
+    )
 
 
 def _guard_next(status: RolloutStatus) -> str:
@@ -56,13 +59,6 @@ def _guard_next(status: RolloutStatus) -> str:
     if mode is GuardMode.ROLLBACK:
         return f"Nothing while nothing is worse; when a check fails, {state.champion} answers every call again."
     return "Nothing by itself: when a check fails the monitor alerts, and changes nothing."
-
-
-def _then(state: RolloutState) -> str:
-    step = state.next_step
-    if step is None or step is state.plan.steps[-1]:
-        return f"{state.challenger} becomes champion"
-    return f"{state.challenger} gets {step.weight_percent} %"
 
 
 def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> str:

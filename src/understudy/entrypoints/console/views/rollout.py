@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
-from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment, newest_words
+from understudy.entrypoints.console.views.changes import ChangeRow, change_row, hidden_rollback, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
@@ -27,7 +27,7 @@ from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.verdict_event import ACTOR
 
-MAX_EVENTS = 40
+MAX_EVENTS, MAX_CHANGES = 40, 15
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
 _STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
 _STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
@@ -154,7 +154,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         _with_commas(place_words(view)),
         overtaken + sentence_of(status),
         tuple(line.plain for line in about),
-        tuple(_warnings(status)) + tuple(line.plain.strip() for line in by_hand_lines(seen.by_hand)),
+        (*_warnings(status), *_taken_back(seen)),
         next_words(status),
         back_words(status, rows),
         tuple(_share(share) for share in shares_of(status)),
@@ -164,12 +164,19 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(_check(row) for row in rows),
         bool(rows) and status.decision is None,
         tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),
-        tuple(change_row(entry, seen.labels) for entry in seen.audit),
+        tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
         tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
         is_newest,
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
         tuple(_acts(state, view.record.id)) if is_newest else (),
     )
+
+
+def _taken_back(seen: RolloutSeen) -> list[str]:
+    """Return who took the rollout back by hand, and that calls were taken back before it began."""
+    view = seen.status.view
+    hidden = hidden_rollback(seen.audit, view.record.state.started_at, view.read_at)
+    return [*(line.plain.strip() for line in by_hand_lines(seen.by_hand)), *([hidden] if hidden else [])]
 
 
 def _overtaken(seen: RolloutSeen) -> str:

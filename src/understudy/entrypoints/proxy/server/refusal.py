@@ -21,10 +21,10 @@ _ALIVE = (b"GET /livez ", b"HEAD /livez ", b"GET /startupz ")
 _ALIVE_LINES = b"content-type: application/json\r\n"
 _ALIVE_BODY = orjson.dumps({"status": "alive", "version": __version__})
 DETAILS = {
-    "connections": "the proxy holds as many connections as it may, and all have a request",
-    "address": "the proxy holds as many connections of this address as it may, and all have a request",
-    "memory": "the proxy is short of memory and takes no new connection",
-    "lag": "the proxy's event loop lags and takes no new connection",
+    "connections": "the process holds as many connections as it may, and all have a request",
+    "address": "the process holds as many connections of this address as it may, and all have a request",
+    "memory": "the process is short of memory and takes no new connection",
+    "lag": "the process's event loop lags and takes no new connection",
 }
 """What a refused caller is told, by trigger."""
 

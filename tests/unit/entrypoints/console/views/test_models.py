@@ -11,7 +11,8 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
 from understudy.core.routing.arms import bucket_ranges
-from understudy.entrypoints.console.views.models import NEWS_SECONDS, ModelRow, ModelsPage, ModelsSeen, models_page
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS
+from understudy.entrypoints.console.views.models import ModelRow, ModelsPage, ModelsSeen, models_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord
@@ -148,3 +149,9 @@ def test_a_visitor_sees_the_models_of_the_key_alone_and_the_sentence_counts_thos
 
     assert [row.name for row in page.rows] == ["fraud"]
     assert page.sentence == "None of 1 model needs a person."
+
+
+def test_a_rollback_that_a_newer_rollout_hides_is_told_beside_that_rollout():
+    [row] = a_page(a_model("churn", 10), rollouts={"churn": a_record("churn")}, hidden={"churn": "Taken back."}).rows
+
+    assert (row.state, row.hidden) == ("PROGRESSING 10 %", "Taken back.")

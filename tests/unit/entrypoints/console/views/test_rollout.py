@@ -23,6 +23,7 @@ from understudy.core.rollout.state import (
 )
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
@@ -67,7 +68,7 @@ def decided(verdict: Verdict, *rows: Evidence) -> Decision:
 def test_its_sentence_and_its_commands_are_the_command_lines():
     page, status = a_page(), a_status()
 
-    assert page.sentence == sentence_of(status) == f"HOLD: {HOLD.reason}"
+    assert page.sentence == sentence_of(status) == f"HOLD, then 7 gets 50 %: {HOLD.reason}"
     assert [f"→ {command}" for command in page.commands] == commands_of(status)
 
 
@@ -180,6 +181,25 @@ def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_g
     assert back.sentence.startswith("6 answers now (by k1, console, ")
     assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
     assert back.tone is Tone.WAIT
+
+
+def a_rollback(at: float) -> AuditEntry:
+    before = {"champion_version": 6, "challenger_version": 7, "challenger_weight": 10, "arms": []}
+    rows = (before, {**before, "challenger_weight": 0})
+    moment, subject = datetime.fromtimestamp(at, UTC), AuditSubject.POLICY
+    return AuditEntry(1, "churn", 5, moment, "dana", "cli", "slow", "update", *rows, subject, "churn", None)
+
+
+def test_a_rollback_that_a_newer_rollout_hides_is_told():
+    earlier, within = a_rollback(BEGAN - 60), a_rollback(BEGAN + 60)
+    long_ago = a_rollback(NOW - NEWS_SECONDS - 1)
+    pages = [rollout_page(RolloutSeen(a_status(), None, (one,), {}, (1,))) for one in (earlier, within, long_ago)]
+
+    assert [page.warnings for page in pages] == [
+        (f"Before it calls were taken back {newest_words(earlier)}",),
+        (),
+        (),
+    ]
 
 
 def test_a_step_that_was_taken_by_hand_has_no_mark_of_a_pass():

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 import typer
@@ -56,6 +56,70 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     return document
 
 
+PLAN_COLUMNS = ("step", "at least", "requests", "finds from", "at today's traffic")
+REFUSED_WORDS = "A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do"
+
+
+class PlanWords(NamedTuple):
+    """What is said of a rollout that is prepared."""
+
+    title: str
+    because: str
+    warnings: tuple[str, ...]
+    expected: tuple[str, ...]
+    """How long it takes, when it takes no step, and whom it asks before one."""
+    rows: tuple[tuple[str, ...], ...]
+    """Of the steps, by :data:`PLAN_COLUMNS`."""
+
+
+def plan_words(prepared: Prepared) -> PlanWords:
+    """Return a rollout's plan at today's traffic, in words."""
+    model = prepared.champion.model_name
+    steps = {step.weight_percent: step for step in prepared.forecast.steps}
+    rows = tuple(
+        (
+            f"{step.weight_percent} %",
+            duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
+            f"{step.min_requests:,}" if step.min_requests else "-",
+            _effect_words(steps.get(step.weight_percent)),
+            steps[step.weight_percent].words if step.weight_percent in steps else "becomes champion",
+        )
+        for step in prepared.plan.steps
+    )
+    inputs = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    told = [f"! {words}" for words in (*prepared.forecast.warnings, *prepared.deadline_warnings)]
+    warnings = (*(line.plain for line in inputs), *told)
+    # A warning says why it would never end.
+    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
+    frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
+    gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
+    return PlanWords(
+        f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.grade.risk}",
+        f"The risk is {prepared.grade.risk}: {prepared.grade.reason}.",
+        warnings,
+        (*expected, *frozen, *gates),
+        rows,
+    )
+
+
+def start_command(prepared: Prepared, asked_plan: str | None, freezes: Sequence[str], *, expects_scores: bool) -> str:
+    """Return the command that starts a rollout as it is prepared."""
+    start = ["understudy", "rollout", "start", prepared.champion.model_name, prepared.challenger.version]
+    if asked_plan is not None:
+        start += ["--plan", asked_plan]
+    for window in freezes:
+        start += ["--freeze", window]
+    if expects_scores:
+        start += ["--expect-different-scores"]
+    return shlex.join(start)
+
+
+def first_share_words(prepared: Prepared) -> str:
+    """Return what a person is asked to confirm of a start."""
+    first = prepared.plan.steps[0].weight_percent
+    return f"This sends {first} % of {prepared.champion.model_name} to version {prepared.challenger.version} first"
+
+
 def prepared_rollout_texts(
     prepared: Prepared,
     record: RolloutRecord | None = None,
@@ -65,51 +129,27 @@ def prepared_rollout_texts(
     expects_scores: bool = False,
 ) -> list[RenderableType]:
     """Return a rollout's plan at today's traffic and what starts it, or, with ``record``, that it has begun."""
-    model = prepared.champion.model_name
-    title = f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.grade.risk}"
-    columns = [
-        Column("step", right=True),
-        Column("at least"),
-        Column("requests", right=True),
-        Column("finds from"),
-        Column("at today's traffic"),
-    ]
-    steps = {step.weight_percent: step for step in prepared.forecast.steps}
-    rows = [
-        (
-            f"{step.weight_percent} %",
-            duration_words(step.dwell_seconds) if step.dwell_seconds else "-",
-            f"{step.min_requests:,}" if step.min_requests else "-",
-            _effect_words(steps.get(step.weight_percent)),
-            steps[step.weight_percent].words if step.weight_percent in steps else "becomes champion",
-        )
-        for step in prepared.plan.steps
-    ]
-    head = Text(title, "bold")
-    start = ["understudy", "rollout", "start", model, prepared.challenger.version]
-    if asked_plan is not None:
-        start += ["--plan", asked_plan]
-    for window in freezes:
-        start += ["--freeze", window]
-    if expects_scores:
-        start += ["--expect-different-scores"]
-    begun: list[RenderableType] = [Text(f"Nothing was started. → {shlex.join(start)}")]
+    said = plan_words(prepared)
+    step, at_least, requests, *others = PLAN_COLUMNS
+    columns = [Column(step, right=True), Column(at_least), Column(requests, right=True), *map(Column, others)]
+    start = start_command(prepared, asked_plan, freezes, expects_scores=expects_scores)
+    begun: list[RenderableType] = [Text(f"Nothing was started. → {start}")]
     if record is not None:
         begun = [
             Text("✔ ", "green").append(f"rollout {record.id} has begun: the warm-up comes first", "bold"),
-            Text(f"→ understudy rollout watch {quote(model)}"),
+            Text(f"→ understudy rollout watch {quote(prepared.champion.model_name)}"),
         ]
-    warnings = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
-    told = (*prepared.forecast.warnings, *prepared.deadline_warnings)
-    warnings += [Text("! ", "yellow").append(words) for words in told]
-    if prepared.inputs.breaking and record is None:
-        begun = [Text("A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do")]
-    because = f"The risk is {prepared.grade.risk}: {prepared.grade.reason}."
-    frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
-    gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
-    # A warning says why it would never end.
-    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
-    return [head, because, *warnings, *expected, *frozen, *gates, "", a_table(columns, rows), "", *begun]
+    elif prepared.inputs.breaking:
+        begun = [Text(REFUSED_WORDS)]
+    warnings = [_warning_text(line) for line in said.warnings]
+    return [
+        Text(said.title, "bold"), said.because, *warnings, *said.expected, "", a_table(columns, said.rows), "", *begun
+    ]  # fmt: skip
+
+
+def _warning_text(line: str) -> Text:
+    is_first = line.startswith("! ")
+    return Text("! ", "yellow").append(line.removeprefix("! ")) if is_first else Text(line)
 
 
 def _effect_words(step: StepForecast | None) -> str:

@@ -33,6 +33,34 @@ def moves_text(before: PolicyRecord | None, after: PolicyRecord) -> str:
     return f"{percent} % of the entities change their version" if percent else ""
 
 
+def difference_pairs(before: PolicyRecord | None, after: PolicyRecord) -> list[tuple[str, str]]:
+    """Return each field that changes with its value before and after, and how many entities that moves."""
+    from understudy.lifecycle.policy_changes import differences  # noqa: PLC0415 - as above
+
+    pairs = [
+        (name, f"{value_text(old)} → {value_text(new)}" if before is not None else value_text(new))
+        for name, (old, new) in differences(before, after).items()
+    ]
+    moves = moves_text(before, after)
+    return [*pairs, ("moves", moves)] if moves else pairs
+
+
+def would_change_words(after: PolicyRecord) -> str:
+    """Return what a dry run says first."""
+    return f"Would change {after.model_name}; nothing was changed."
+
+
+def same_words(policy: PolicyRecord) -> str:
+    """Return that a policy is as it is asked to be."""
+    return f"{policy.model_name} is like that already (generation {policy.generation}); nothing was changed."
+
+
+def traffic_words(before: PolicyRecord, after: PolicyRecord) -> str:
+    """Return what a person is asked to confirm of a change that moves calls."""
+    moves = moves_text(before, after)
+    return f"This moves production traffic: {difference_text(before, after)}{moves and f'; {moves}'}"
+
+
 def rollout_warning(changed: ChangedPolicy, rollout_id: int | None) -> list[Text]:
     """Say that an open rollout moves this split itself, and what a change beside it leads to."""
     from understudy.lifecycle.policy_changes import moves_traffic  # noqa: PLC0415 - as above

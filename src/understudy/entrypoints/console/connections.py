@@ -1,0 +1,58 @@
+"""Connections of browsers: how many there are at a time, and which of them gives way to a new one."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from understudy.core.routing.policy import ModelVersion
+from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
+from understudy.entrypoints.proxy.server.overload import OverloadManager
+from understudy.entrypoints.proxy.server.pressure import Pressure
+from understudy.settings import Settings
+
+MAX_CONNECTIONS = 200
+"""Of browsers at a time, unless the settings say another number."""
+MAX_REFUSED = 32
+
+
+class Uncounted:
+    """Telemetry of a process without metrics: nothing is counted."""
+
+    def predicted(
+        self, version: ModelVersion, role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
+    ) -> None:
+        """Count no call."""
+
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        """Count nothing."""
+
+    def observe(self, name: str, value: float, *labels: str) -> None:
+        """Add nothing."""
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set nothing."""
+
+    def forget(self, name: str, *labels: str) -> None:
+        """Drop nothing."""
+
+
+def overload_manager(settings: Settings) -> OverloadManager:
+    """Return what admits connections: at its limit one that waits for its browser gives way to a new one.
+
+    One address may have all of them: behind an ingress all browsers have its own.
+    """
+    most = settings.max_connections or MAX_CONNECTIONS
+    limits = ConnectionLimits(most, min(most, settings.max_connections_per_address or most), MAX_REFUSED)
+    pressure = Pressure(max_lag_seconds=0.0, max_memory_bytes=0, resident_bytes=lambda: 0)
+    return OverloadManager(limits, pressure, Uncounted(), asyncio.get_running_loop().time, lambda: None)
+
+
+@asynccontextmanager
+async def admitting(settings: Settings) -> AsyncIterator[OverloadManager]:
+    """Admit connections while the context is open."""
+    overload = overload_manager(settings)
+    watching = asyncio.create_task(overload.run())
+    try:
+        yield overload
+    finally:
+        watching.cancel()
