@@ -23,7 +23,7 @@ from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
-from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, not_retired
+from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
@@ -34,6 +34,7 @@ from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.dialects.catalogue import not_retired
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
 from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
 from understudy.entrypoints.proxy.messages.problems import STATUS

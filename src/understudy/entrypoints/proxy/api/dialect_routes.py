@@ -3,7 +3,6 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeAlias
 from urllib.parse import unquote
 
@@ -15,8 +14,9 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Serving
 from understudy.entrypoints.proxy.api.authorization import methods_of_path
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
+from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
 from understudy.entrypoints.proxy.dialects.dialect import Target
-from understudy.entrypoints.proxy.dialects.handler import DialectHandler, labelled
+from understudy.entrypoints.proxy.dialects.handler import DialectHandler
 from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
 from understudy.entrypoints.proxy.dialects.open_inference import (
     OpenInference,
@@ -26,13 +26,10 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
 )
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import MethodNotAllowed, PolicyNotLoaded, UnderstudyError, UnknownRoute, UnknownVersion
+from understudy.errors import MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.serving.upstream.version_readiness import VersionReadiness
 from understudy.settings import Settings
 
-RETIRED = "retired"
-MAX_INDEXED = 10_000
-"""Versions that the repository index names."""
 _OPEN_INFERENCE_PREFIX = "/v2"
 _NOT_OFFERED = re.compile(
     r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
@@ -183,18 +180,12 @@ class DialectRoutes:
 
     async def repository_index(self, request: Request) -> Reply:
         """Answer ``POST /v2/repository/index``: the versions that a caller may know, and whether they have servers."""
-        snapshot = self._parts.snapshot()
-        if snapshot is None:
-            raise PolicyNotLoaded
         body = await request.call.read_body()
         document = parse(body) if body.strip() else {}
         ready_only = isinstance(document, dict) and document.get("ready") is True
-        options = read_headers(dict(request.call.headers))
-        permitted = self.handler.handler.permitted_models(options, Scope.READ)
-        policies = [one for name, one in snapshot.policies.items() if permitted is None or name in permitted]
-        versions = (policy.versions[label] for policy in policies for label in not_retired(policy))
-        entries = (_index_entry(version) for version in versions if version.endpoints or not ready_only)
-        return json_reply(list(islice(entries, MAX_INDEXED)))
+        permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
+        found = repository_index(self._parts.snapshot(), permitted, ready_only=ready_only)
+        return json_reply([one._asdict() for one in found])
 
     def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:
         """Return a model's policy, and the version that a path names; the champion where it names none.
@@ -204,35 +195,12 @@ class DialectRoutes:
             UnknownVersion: The model has no such version, or no such label.
         """
         policy = self.handler.policy_of(target.model_name)
-        if target.label is not None:
-            found = labelled(policy, target.label)
-        else:
-            found = policy.champion if target.version is None else policy.versions.get(target.version)
-        if found is None:
-            raise UnknownVersion
-        return policy, found
+        return policy, named_version(policy, target)
 
 
 def json_reply(content: Any, status: int = 200) -> Reply:
     """Return a document."""
     return Reply(status, [JSON], orjson.dumps(content))
-
-
-def not_retired(policy: ServingPolicy) -> list[str]:
-    """Return the labels of a model's versions that are not retired."""
-    return [
-        label for label, version in policy.versions.items() if policy.statuses.get(label, version.status) != RETIRED
-    ]
-
-
-def _index_entry(version: ModelVersion) -> dict[str, str]:
-    has_servers = bool(version.endpoints)
-    return {
-        "name": version.model_name,
-        "version": version.version,
-        "state": "READY" if has_servers else "UNAVAILABLE",
-        "reason": "" if has_servers else "no model server serves it",
-    }
 
 
 _V1, _V2 = KServeV1(), OpenInference()

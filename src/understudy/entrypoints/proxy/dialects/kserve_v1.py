@@ -14,7 +14,7 @@ from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.tensors import Datatype
-from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded, is_short_json
 from understudy.entrypoints.proxy.messages.reply import JSON
 
 DEFAULT_SIGNATURE = "serving_default"
@@ -27,6 +27,11 @@ class KServeV1:
     """``POST /v1/models/{model}:predict``."""
 
     name = "v1"
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        del fields
+        return is_short_json(body)
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
