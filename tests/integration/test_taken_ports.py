@@ -37,7 +37,12 @@ def test_a_port_that_was_just_let_go_is_free():
 
 
 @pytest.mark.parametrize(
-    ("field", "setting"), [("port", "UNDERSTUDY_PORT"), ("metrics_port", "UNDERSTUDY_METRICS_PORT")]
+    ("field", "setting"),
+    [
+        ("port", "UNDERSTUDY_PORT"),
+        ("grpc_port", "UNDERSTUDY_GRPC_PORT"),
+        ("metrics_port", "UNDERSTUDY_METRICS_PORT"),
+    ],
 )
 def test_a_taken_port_is_named_with_the_setting_that_changes_it(taken, field, setting):
     with pytest.raises(CommandRefused) as refused:

@@ -26,6 +26,7 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
 )
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
+from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
 from understudy.errors import MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.serving.upstream.version_readiness import VersionReadiness
 from understudy.settings import Settings
@@ -61,7 +62,7 @@ class Parts(Protocol):
     def readiness(self) -> VersionReadiness:
         """Knows which versions' model servers answer."""
 
-    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
+    async def health(self, *, is_leaving: bool) -> tuple[bool, dict[str, Any]]:
         """Return whether the proxy can answer calls, and why."""
 
     def snapshot(self) -> PolicySnapshot | None:
@@ -156,7 +157,7 @@ class DialectRoutes:
 
     async def ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/health/ready`` as ``/readyz`` decides."""
-        is_ready, _ = await self._parts.health(request.scope)
+        is_ready, _ = await self._parts.health(is_leaving=is_leaving(request.scope))
         return json_reply({"ready": is_ready, "live": True}, 200 if is_ready else 503)
 
     async def server_metadata(self, _request: Request) -> Reply:
@@ -196,6 +197,11 @@ class DialectRoutes:
         """
         policy = self.handler.policy_of(target.model_name)
         return policy, named_version(policy, target)
+
+
+def is_leaving(scope: Mapping[str, Any]) -> bool:
+    """Whether the server that a request came to drains, and no other process takes its place."""
+    return LEAVING in scope.get("state", ())
 
 
 def json_reply(content: Any, status: int = 200) -> Reply:

@@ -1,0 +1,74 @@
+"""gRPC's health checks (``grpc.health.v1``), by which probes and load balancers ask."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from understudy.adapters._proto import understudy_health_pb2 as pb
+from understudy.entrypoints.proxy.dialects.dialect import Outcome
+from understudy.entrypoints.proxy.rpc.incoming import Context
+from understudy.entrypoints.proxy.rpc.standing import Standing
+from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message
+from understudy.errors import UnknownRoute
+
+WATCH_SECONDS = 1.0
+"""How often a watched service is looked at."""
+MAX_WATCHES = 64
+"""Streams at a time: each takes a call's place as long as its caller likes."""
+_Status = pb.HealthCheckResponse.ServingStatus
+
+
+class HealthService:
+    """``grpc.health.v1.Health``: all services are as ready as the proxy is.
+
+    Args:
+        standing: Knows whether that is so.
+        services: Names that callers may ask for, beside the empty one.
+    """
+
+    def __init__(self, standing: Standing, services: frozenset[str]) -> None:
+        self._standing = standing
+        self._services = services | {""}
+        self._watches = 0
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """Its unary methods."""
+        return (Method("Check", self._check, needs_key=False),)
+
+    @property
+    def watch(self) -> "grpc.RpcMethodHandler[Any, Any]":
+        """GRPC's own handler of its method that goes on."""
+        return grpc.unary_stream_rpc_method_handler(self._watch)
+
+    async def _check(self, call: Incoming) -> Outcome:
+        service = call.parsed(pb.HealthCheckRequest).service
+        if service not in self._services:
+            raise UnknownRoute(f"there is no service {service[:64]!r}")
+        return message(pb.HealthCheckResponse(status=await self._status()))
+
+    async def _status(self) -> "_Status":
+        return pb.HealthCheckResponse.SERVING if await self._standing.is_ready() else pb.HealthCheckResponse.NOT_SERVING
+
+    async def _watch(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+        if self._watches >= MAX_WATCHES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} watch already: ask by Check")
+        try:
+            service = pb.HealthCheckRequest.FromString(request).service
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is no HealthCheckRequest")
+        self._watches += 1
+        try:
+            last = None
+            while True:
+                found = await self._status() if service in self._services else pb.HealthCheckResponse.SERVICE_UNKNOWN
+                if found != last:
+                    last = found
+                    yield pb.HealthCheckResponse(status=found).SerializeToString()
+                if self._standing.is_stopping:
+                    return
+                await self._standing.wait(WATCH_SECONDS)
+        finally:
+            self._watches -= 1
