@@ -1,6 +1,7 @@
 """The gRPC port with real clients of grpcio: calls are what they are over REST, and end in statuses."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -208,6 +209,29 @@ async def test_a_caller_who_gives_up_ends_its_wait_and_not_its_row(up):
         call.cancel()
 
     await until(lambda: len(proxy.spool.rows) == len(calls))
+
+
+async def test_callers_who_send_nothing_and_give_up_are_no_defects(up):
+    proxy, client = await up()
+    silent = asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        await silent.wait()
+        yield b""
+
+    calls = [client.channel.stream_unary(f"{OIP}ModelInfer")(never()) for _ in range(20)]
+    await asyncio.gather(*(call.wait_for_connection() for call in calls))
+    for call in calls:
+        call.cancel()
+
+    def ended() -> dict[str, float]:
+        page = proxy.telemetry.exposition()[0].decode()
+        found = re.findall(r'^grpc_calls_total\{code="(\w+)",.*\} (\S+)$', page, re.MULTILINE)
+        return {code: float(count) for code, count in found}
+
+    await until(lambda: sum(ended().values()) == len(calls))
+    assert ended().keys() <= {"CANCELLED", "INVALID_ARGUMENT"}  # as gRPC says first that it is over, or has no message
+    silent.set()
 
 
 async def test_a_service_is_watched_until_the_port_has_drained(up):

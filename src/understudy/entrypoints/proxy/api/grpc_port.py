@@ -53,7 +53,6 @@ def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, b
     if settings.tls_cert is not None and settings.tls_key is not None:
         certificate = Certificate(settings.tls_cert, settings.tls_key)
     bounds = Bounds(
-        settings.backend_queue_rows,
         min(MAX_CONNECTIONS, overload.limits.connections),
         settings.body_limit_bytes,
     )

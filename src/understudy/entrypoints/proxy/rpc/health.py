@@ -8,15 +8,17 @@ from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto import understudy_health_pb2 as pb
 from understudy.entrypoints.proxy.dialects.dialect import Outcome
-from understudy.entrypoints.proxy.rpc.incoming import Context
+from understudy.entrypoints.proxy.rpc.incoming import Context, message_of
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message
-from understudy.errors import UnknownRoute
+from understudy.errors import UnderstudyError, UnknownRoute
 
 WATCH_SECONDS = 1.0
 """How often a watched service is looked at."""
 MAX_WATCHES = 64
 """Streams at a time: each takes a call's place as long as its caller likes."""
+MAX_BYTES, MESSAGE_SECONDS = 4_096, 5.0
+"""Of the message that says what is watched."""
 _Status = pb.HealthCheckResponse.ServingStatus
 
 
@@ -41,7 +43,7 @@ class HealthService:
     @property
     def watch(self) -> "grpc.RpcMethodHandler[Any, Any]":
         """GRPC's own handler of its method that goes on."""
-        return grpc.unary_stream_rpc_method_handler(self._watch)
+        return grpc.stream_stream_rpc_method_handler(self._watch)
 
     async def _check(self, call: Incoming) -> Outcome:
         service = call.parsed(pb.HealthCheckRequest).service
@@ -52,23 +54,29 @@ class HealthService:
     async def _status(self) -> "_Status":
         return pb.HealthCheckResponse.SERVING if await self._standing.is_ready() else pb.HealthCheckResponse.NOT_SERVING
 
-    async def _watch(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
+    async def _watch(self, _messages: object, context: Context) -> AsyncIterator[bytes]:
+        try:
+            request = await message_of(context, MAX_BYTES, MESSAGE_SECONDS)
+            service = pb.HealthCheckRequest.FromString(request).service
+        except (UnderstudyError, DecodeError):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a HealthCheckRequest")
         if self._watches >= MAX_WATCHES:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} watch already: ask by Check")
-        try:
-            service = pb.HealthCheckRequest.FromString(request).service
-        except DecodeError:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the message is no HealthCheckRequest")
         self._watches += 1
         try:
-            last = None
-            while True:
-                found = await self._status() if service in self._services else pb.HealthCheckResponse.SERVICE_UNKNOWN
-                if found != last:
-                    last = found
-                    yield pb.HealthCheckResponse(status=found).SerializeToString()
-                if self._standing.is_stopping:
-                    return
-                await self._standing.wait(WATCH_SECONDS)
+            async for found in self._found(service):
+                yield pb.HealthCheckResponse(status=found).SerializeToString()
         finally:
             self._watches -= 1
+
+    async def _found(self, service: str) -> AsyncIterator["_Status"]:
+        """Yield what a service is, and what it becomes, until the port takes no further call."""
+        last = None
+        while True:
+            found = await self._status() if service in self._services else pb.HealthCheckResponse.SERVICE_UNKNOWN
+            if found != last:
+                last = found
+                yield found
+            if self._standing.is_stopping:
+                return
+            await self._standing.wait(WATCH_SECONDS)

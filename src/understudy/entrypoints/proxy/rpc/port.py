@@ -17,8 +17,8 @@ from understudy.entrypoints.proxy.rpc.standing import Offered, Standing
 from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offered
 
 MAX_CONNECTIONS = 1_024
-MAX_STREAMS = 1_024
-"""Calls of one connection at a time."""
+MAX_CALLS = 1_024
+"""At a time, of one connection and of all: gRPC holds as many messages that have begun to come."""
 ENVELOPE_BYTES = 65_536
 """Of a message, beyond what a body may have: so that a body that is too long is refused in our words."""
 UNCOMPRESSED = 1
@@ -50,7 +50,6 @@ class Certificate(NamedTuple):
 class Bounds:
     """Of what callers send at a time."""
 
-    calls: int
     connections: int
     message_bytes: int
 
@@ -59,7 +58,7 @@ class Bounds:
         return [
             ("grpc.max_receive_message_length", self.message_bytes + ENVELOPE_BYTES),
             ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED),
-            ("grpc.max_concurrent_streams", MAX_STREAMS),
+            ("grpc.max_concurrent_streams", MAX_CALLS),
             ("grpc.max_allowed_incoming_connections", self.connections),
             ("grpc.max_metadata_size", MAX_METADATA_BYTES),
             ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
@@ -89,7 +88,7 @@ class GrpcPort:
         self._standing = Standing(offered)
         self._end: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(
-            options=bounds.options(is_shared=place.is_shared), maximum_concurrent_rpcs=bounds.calls
+            options=bounds.options(is_shared=place.is_shared), maximum_concurrent_rpcs=MAX_CALLS
         )
         inference = InferenceService(offered, self._standing).methods
         services = {OIP_SERVICE: inference}
