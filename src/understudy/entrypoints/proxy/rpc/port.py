@@ -10,9 +10,15 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from understudy.adapters._proto.methods import HEALTH_SERVICE, OIP_SERVICE
+from understudy.adapters._proto.methods import (
+    HEALTH_SERVICE,
+    OIP_SERVICE,
+    TFSERVING_MODEL_SERVICE,
+    TFSERVING_PREDICTION_SERVICE,
+)
 from understudy.entrypoints.proxy.rpc.health import HealthService
 from understudy.entrypoints.proxy.rpc.inference import InferenceService
+from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
 from understudy.entrypoints.proxy.rpc.standing import Offered, Standing
 from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offered
 
@@ -91,7 +97,12 @@ class GrpcPort:
             options=bounds.options(is_shared=place.is_shared), maximum_concurrent_rpcs=MAX_CALLS
         )
         inference = InferenceService(offered, self._standing).methods
-        services = {OIP_SERVICE: inference}
+        tensorflow = PredictionServices(offered)
+        services = {
+            OIP_SERVICE: inference,
+            TFSERVING_PREDICTION_SERVICE: tensorflow.prediction,
+            TFSERVING_MODEL_SERVICE: tensorflow.model,
+        }
         health = HealthService(self._standing, frozenset(services))
         handlers = [_Service(name, methods, calls) for name, methods in services.items()]
         handlers.append(_Service(HEALTH_SERVICE, health.methods, calls, {"Watch": health.watch}))
