@@ -3,14 +3,14 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import orjson
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.access import ANY_MODEL, Scope
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.entrypoints.proxy.api.authorization import methods_of_path
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
@@ -18,6 +18,7 @@ from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_r
 from understudy.entrypoints.proxy.dialects.dialect import Target
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler
 from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import (
     OpenInference,
     config_document,
@@ -28,7 +29,6 @@ from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
 from understudy.errors import MethodNotAllowed, UnderstudyError, UnknownRoute
-from understudy.serving.upstream.version_readiness import VersionReadiness
 from understudy.settings import Settings
 
 _OPEN_INFERENCE_PREFIX = "/v2"
@@ -51,24 +51,6 @@ class Request(NamedTuple):
 Answer: TypeAlias = Callable[["DialectRoutes", Request], Awaitable[Reply]]
 
 
-class Parts(Protocol):
-    """What the routes need of the open proxy."""
-
-    @property
-    def dialects(self) -> DialectHandler:
-        """Answers the calls."""
-
-    @property
-    def readiness(self) -> VersionReadiness:
-        """Knows which versions' model servers answer."""
-
-    async def health(self, *, is_leaving: bool) -> tuple[bool, dict[str, Any]]:
-        """Return whether the proxy can answer calls, and why."""
-
-    def snapshot(self) -> PolicySnapshot | None:
-        """Return the policies of this moment."""
-
-
 class Route(NamedTuple):
     """A path of a dialect, the scope that it needs, and what answers it; ``None``: its answer asks for one, or none."""
 
@@ -89,13 +71,13 @@ class DialectRoutes:
 
     Args:
         app: Answers every other request.
-        parts: What the lifespan has opened, before the first request.
+        proxy: What the lifespan has opened, before the first request.
         settings: The limits of a body's size and time.
     """
 
-    def __init__(self, app: App, parts: Parts, settings: Settings) -> None:
+    def __init__(self, app: App, proxy: Offered, settings: Settings) -> None:
         self._app = app
-        self._parts = parts
+        self._proxy = proxy
         self._settings = settings
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -110,7 +92,7 @@ class DialectRoutes:
     @property
     def handler(self) -> DialectHandler:
         """What answers the calls."""
-        return self._parts.dialects
+        return self._proxy.dialects
 
     async def _answered(self, call: HttpCall, scope: AsgiScope, found: "tuple[tuple[Route, Target], ...]") -> Reply:
         handler = self.handler
@@ -157,7 +139,7 @@ class DialectRoutes:
 
     async def ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/health/ready`` as ``/readyz`` decides."""
-        is_ready, _ = await self._parts.health(is_leaving=is_leaving(request.scope))
+        is_ready, _ = await self._proxy.health(is_leaving=is_leaving(request.scope))
         return json_reply({"ready": is_ready, "live": True}, 200 if is_ready else 503)
 
     async def server_metadata(self, _request: Request) -> Reply:
@@ -176,7 +158,7 @@ class DialectRoutes:
     async def model_ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}/ready``, also of one version."""
         policy, version = self._named(request.target)
-        is_ready = await self._parts.readiness.is_ready(version)
+        is_ready = await self._proxy.readiness.is_ready(version)
         return json_reply({"name": policy.model_name, "ready": is_ready}, 200 if is_ready else 503)
 
     async def repository_index(self, request: Request) -> Reply:
@@ -185,7 +167,7 @@ class DialectRoutes:
         document = parse(body) if body.strip() else {}
         ready_only = isinstance(document, dict) and document.get("ready") is True
         permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
-        found = repository_index(self._parts.snapshot(), permitted, ready_only=ready_only)
+        found = repository_index(self._proxy.snapshot(), permitted, ready_only=ready_only)
         return json_reply([one._asdict() for one in found])
 
     def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from understudy.bootstrap.proxy import Parts
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.port import MAX_CONNECTIONS, Bounds, Certificate, GrpcPort, Place
-from understudy.entrypoints.proxy.rpc.standing import Offered
 from understudy.entrypoints.proxy.rpc.unary import Limits, UnaryCalls
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 from understudy.entrypoints.proxy.server.overload import OverloadManager

@@ -9,6 +9,7 @@ from understudy.core.routing.access import ANY_MODEL, AnyModel, Scope
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
 from understudy.entrypoints.proxy.dialects.dialect import Outcome, Target
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import config_document, metadata_document, server_document
 from understudy.entrypoints.proxy.dialects.open_inference_grpc import (
     OpenInferenceGrpc,
@@ -16,7 +17,7 @@ from understudy.entrypoints.proxy.dialects.open_inference_grpc import (
     metadata_message,
 )
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
-from understudy.entrypoints.proxy.rpc.standing import Offered, Standing
+from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, not_offered
 
 _LOADED_ELSEWHERE = "models are loaded by the registry: understudy version load"

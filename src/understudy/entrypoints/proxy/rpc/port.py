@@ -16,10 +16,11 @@ from understudy.adapters._proto.methods import (
     TFSERVING_MODEL_SERVICE,
     TFSERVING_PREDICTION_SERVICE,
 )
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.rpc.health import HealthService
 from understudy.entrypoints.proxy.rpc.inference import InferenceService
 from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
-from understudy.entrypoints.proxy.rpc.standing import Offered, Standing
+from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offered
 
 MAX_CONNECTIONS = 1_024

@@ -9,6 +9,7 @@ from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired
 from understudy.entrypoints.proxy.dialects.dialect import Outcome
 from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import metadata_document
 from understudy.entrypoints.proxy.dialects.tfserving_grpc import (
     TfServingGrpc,
@@ -17,7 +18,6 @@ from understudy.entrypoints.proxy.dialects.tfserving_grpc import (
     target_of,
 )
 from understudy.entrypoints.proxy.messages.headers import read_headers
-from understudy.entrypoints.proxy.rpc.standing import Offered
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, not_offered
 
 SIGNATURES = "signature_def"

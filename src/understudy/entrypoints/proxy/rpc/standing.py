@@ -2,29 +2,8 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any, Protocol
 
-from understudy.core.routing.policy import PolicySnapshot
-from understudy.entrypoints.proxy.dialects.handler import DialectHandler
-from understudy.serving.upstream.version_readiness import VersionReadiness
-
-
-class Offered(Protocol):
-    """What the services need of the open proxy."""
-
-    @property
-    def dialects(self) -> DialectHandler:
-        """Answers the calls."""
-
-    @property
-    def readiness(self) -> VersionReadiness:
-        """Knows which versions' model servers answer."""
-
-    async def health(self, *, is_leaving: bool) -> tuple[bool, dict[str, Any]]:
-        """Return whether the proxy can answer calls, and why."""
-
-    def snapshot(self) -> PolicySnapshot | None:
-        """Return the policies of this moment."""
+from understudy.entrypoints.proxy.dialects.offered import Offered
 
 
 class Standing:
