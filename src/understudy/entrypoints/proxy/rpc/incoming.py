@@ -18,7 +18,10 @@ _ONCE = OPTION_HEADERS | {ENTITY_HEADER, CATEGORY_HEADER}
 """A caller that names two may mean either."""
 _OURS = frozenset({b"content-length", b"content-encoding", b"grpc-timeout"})
 """What HTTP's headers say is said by gRPC itself: the message has a length, was decompressed, and has a deadline."""
-_MAX_MICROSECONDS, _MAX_MILLISECONDS = 99_999_999, 99_999_999
+_AS_BYTES = {name + b"-bin": name for name in (ENTITY_HEADER, CATEGORY_HEADER)}
+"""Names under which they may come in UTF-8: other metadata is ASCII."""
+_MAX_NUMBER = 99_999_999
+"""Of a deadline as gRPC writes it: in eight digits."""
 
 
 def headers_of(metadata: Iterable[tuple[str, str | bytes]], seconds_left: float | None) -> list[Header]:
@@ -34,7 +37,7 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]], seconds_left: float 
     found: list[Header] = []
     known: set[bytes] = set()
     for key, value in metadata:
-        name = key.encode().removesuffix(b"-bin")
+        name = _AS_BYTES.get(key.encode(), key.encode())
         if name in _OURS:
             continue
         if name in _ONCE:
@@ -49,9 +52,9 @@ def headers_of(metadata: Iterable[tuple[str, str | bytes]], seconds_left: float 
 
 def _timeout(seconds: float) -> bytes:
     microseconds = int(seconds * 1e6)
-    if 0 < microseconds <= _MAX_MICROSECONDS:
+    if 0 < microseconds <= _MAX_NUMBER:
         return b"%du" % microseconds
-    return b"%dm" % min(max(int(seconds * 1e3), 1), _MAX_MILLISECONDS)
+    return b"%dm" % min(max(int(seconds * 1e3), 1), _MAX_NUMBER)
 
 
 async def message_of(context: Context, limit_bytes: int, seconds: float) -> bytes:

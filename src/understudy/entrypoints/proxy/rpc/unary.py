@@ -204,7 +204,7 @@ def message(found: Message) -> Outcome:
 
 
 def not_offered(name: str, what: str) -> Method:
-    """Return a method that is refused, whoever asks.
+    """Return a method that is refused to every caller.
 
     Args:
         name: Its name.

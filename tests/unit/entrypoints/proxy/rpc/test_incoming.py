@@ -21,6 +21,10 @@ def test_metadata_is_headers_and_bytes_of_an_entity_are_its_name():
     }
 
 
+def test_a_key_in_bytes_is_no_key():
+    assert dict(headers_of([("authorization-bin", b"Bearer a.b")], None)) == {b"authorization-bin": b"Bearer a.b"}
+
+
 @pytest.mark.parametrize("name", ["content-length", "content-encoding", "grpc-timeout"])
 def test_what_http_says_in_headers_is_not_believed_of_metadata(name):
     assert headers_of([(name, "7")], None) == []
