@@ -14,6 +14,7 @@ from grpc_world import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
+from understudy.entrypoints.proxy.server.overload import OVERLOAD
 
 __all__ = ["start", "up"]
 OIP = "/inference.GRPCInferenceService/"
@@ -257,6 +258,30 @@ async def test_a_service_is_watched_until_the_port_has_drained(up):
     assert (await under_way).raw_output_contents
     await watching
     assert found == [Status.SERVING, Status.NOT_SERVING]
+
+
+async def test_rows_are_charged_to_the_key_and_its_caller_is_told_when_to_come_again(up):
+    proxy, client = await up(auth=True, key_calls_per_second=0.2)
+    await ask_infer(client, infer(), VISITOR)  # two rows: all that 10 s have
+
+    status, _, trailing = await refused(ask_infer(client, infer(), VISITOR))
+
+    assert (status.name, trailing["understudy-code"]) == ("RESOURCE_EXHAUSTED", "E429")
+    assert int(trailing["retry-after"]) >= 1
+    assert "grpc-retry-pushback-ms" not in trailing
+    assert len(proxy.spool.rows) == 2
+
+
+async def test_a_process_that_is_short_of_time_takes_no_call(up):
+    proxy, client = await up()
+    for _ in range(4):
+        proxy.state[OVERLOAD].pressure.observe(5.0)
+
+    status, _, trailing = await refused(ask_infer(client, infer()))
+
+    assert (status.name, trailing["understudy-code"]) == ("RESOURCE_EXHAUSTED", "E507")
+    assert trailing["grpc-retry-pushback-ms"] == "-1"
+    assert proxy.spool.rows == []
 
 
 async def test_methods_that_are_not_offered_say_what_to_do(up):
