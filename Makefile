@@ -67,9 +67,9 @@ gate: $(VENV)/.dev
 	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
 
 # Only these files, because collecting all tests to leave out nearly all takes some seconds.
-ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration tests/faults)
+ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration)
 
-BEYOND := tests/e2e tests/contract tests/integration tests/migrations tests/faults
+BEYOND := -p no:schemathesis tests/e2e tests/contract tests/integration tests/migrations
 
 # Each worker would compile the same tests at the same time; mypy leaves half a core free for doing it once.
 .PHONY: compiled
@@ -82,13 +82,13 @@ test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC ser
 	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed" $(EXAMPLES) $(PURE)
 	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
 	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone" $(EXAMPLES) $(BEYOND)
-	@$(BIN)/pytest -q -m "alone and not slow" $(ALONE)
+	@$(BIN)/pytest -q -p no:schemathesis -m "alone and not slow" $(ALONE)
 
 # pytest leaves with 5 where it finds no test: what PYTEST chooses may be in one of the two alone.
 .PHONY: test-system
 test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards, an attack, kills, outages (minutes; PYTEST="-k guards")
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not alone" $(PYTEST) tests/system tests/faults || [ $$? = 5 ]
-	@$(BIN)/pytest -q -m alone $(PYTEST) tests/system || [ $$? = 5 ]
+	@$(BIN)/pytest -q -m "alone and not slow" $(PYTEST) tests/system tests/faults || [ $$? = 5 ]
 
 # Not a part of `test`: it needs a browser. Playwright brings none: it drives Debian's.
 .PHONY: test-console
@@ -194,12 +194,12 @@ test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY
 	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
 
 .PHONY: bench
-bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (15 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
+bench: $(VENV)/.dev ## The performance targets beside their peers, as one table (25 minutes; BENCH="--quick --only P1 P3"; BEFORE=another src compares the two)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.bench $(if $(BEFORE),--before $(BEFORE)) $(BENCH)
 
 .PHONY: profile
-profile: $(VENV)/.dev ## Where each microsecond of a predict call goes; writes the picture of docs/explanation/performance.md
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile
+profile: $(VENV)/.dev ## Where each microsecond of a predict call goes, by stage and by function; writes the picture of performance.md (PROFILE=--look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile $(PROFILE)
 
 .PHONY: bench-unary
 bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)

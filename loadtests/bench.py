@@ -19,13 +19,16 @@ from loadtests import (
     cached,
     compare,
     connections,
+    felt,
     flips,
+    growth,
     log_cost,
     monitor_tick,
     pieces,
     shadowed,
     whole_path,
 )
+from loadtests.baseline import committed_baseline
 from loadtests.checkouts import Checkout, Sides
 from loadtests.machine import LOAD_CORE, a_folder, on_core, what_is_missing
 from loadtests.pairs import MIN_PAIRS
@@ -37,7 +40,7 @@ from loadtests.wrk import CONNECTIONS
 
 SECTIONS = {
     module.SECTION.name: module.SECTION
-    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces)
+    for module in (whole_path, shadowed, cached, connections, flips, log_cost, monitor_tick, pieces, felt, growth)
 }
 _ROUNDS, _PAIRS = 5, 15
 _QUICK_ROUNDS, _QUICK_SECONDS = 2, 2
@@ -64,7 +67,7 @@ def _measure(sections: Sequence[Section], asked: argparse.Namespace) -> int:
         for section in sections:
             say(f"{section.name}: {section.title}")
             found[section.name] = section.run(scene, effort)
-    print(table(found))
+    print(table(found, committed_baseline()))
     write_result(as_json(found, _about(asked)), asked.json)
     return 0 if all(check.holds for findings in found.values() for check in findings.checks) else 1
 

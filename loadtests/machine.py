@@ -13,6 +13,8 @@ SERVER_CORE = 0
 LOAD_CORE = 1
 """Where everything else runs: load, model servers, upstreams, Postgres."""
 
+_GIVES_WAY = 10
+"""The "nice" value of what gives way: a tenth of the others' share, and they need not wait for it when they wake up."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _USER, _CHILDREN_SYSTEM = 11, 14
 """Fields of ``/proc/PID/stat`` behind the command's name: utime, stime, and the same of children waited for."""
@@ -59,6 +61,27 @@ def moved_to_core(pid: int, core: int) -> Iterator[None]:
     finally:
         for one in tree_of(pid):
             _move(one, before.get(one, before[pid]))
+
+
+@contextmanager
+def giving_way(pid: int) -> Iterator[None]:
+    """Let others on its core go before a running process and all below it meanwhile; what they start inherits that.
+
+    Where the account may not raise a priority again, it stays so.
+    """
+    before = {one: os.getpriority(os.PRIO_PROCESS, one) for one in tree_of(pid)}
+    for one, priority in before.items():
+        _set_priority(one, max(priority, _GIVES_WAY))
+    try:
+        yield
+    finally:
+        for one in tree_of(pid):
+            _set_priority(one, before.get(one, before[pid]))
+
+
+def _set_priority(pid: int, priority: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.setpriority(os.PRIO_PROCESS, pid, priority)
 
 
 def _move(pid: int, cores: set[int]) -> None:

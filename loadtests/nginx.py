@@ -53,6 +53,13 @@ _SPLIT = """
         location = /shadow {{ internal; proxy_pass http://shadow$request_uri; }}
     }}
 """
+_GRPC = """
+    upstream model {{ server 127.0.0.1:{model}; keepalive 128; keepalive_requests 1000000000; }}
+    server {{
+        listen 127.0.0.1:{port} http2;
+        location / {{ grpc_pass grpc://model; }}
+    }}
+"""
 
 
 class Nginx:
@@ -98,6 +105,17 @@ def splitting_proxy(folder: Path, upstreams: Nginx) -> Iterator[Nginx]:
     split, mirror, constant = free_port(), free_port(), free_port()
     servers = [_SPLIT.format(split=split, mirror=mirror), _CONSTANT.format(port=constant)]
     nginx = Nginx(folder, "".join([*blocks, *servers]), split, mirror, constant)
+    try:
+        yield nginx
+    finally:
+        nginx.stop()
+
+
+@contextmanager
+def grpc_passing_proxy(folder: Path, model: int) -> Iterator[Nginx]:
+    """``grpc_pass`` to the model server on that port, and nothing else."""
+    port = free_port()
+    nginx = Nginx(folder, _GRPC.format(port=port, model=model), port)
     try:
         yield nginx
     finally:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import orjson
 import structlog
 
+from loadtests.baseline import committed_baseline
 from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, on_core, tree_of, what_is_missing
 from loadtests.plain_body import FEATURES
 from loadtests.report import as_json, table
@@ -63,7 +64,7 @@ PEERS = {
         "mlserver_echo.py",
         "oip",
         "/v2/models/bench/infer",
-        1 / 14,
+        1 / 10,
     ),
     "bentoml": Peer(
         "BentoML in process",
@@ -71,7 +72,7 @@ PEERS = {
         "bentoml_in_process.py",
         "native",
         path_of(BENCH),
-        1 / 45,
+        1 / 33,
     ),
     "ray": Peer(
         "Ray Serve, for throughput, HAProxy",
@@ -79,7 +80,7 @@ PEERS = {
         "ray_serve.py",
         "native",
         path_of(BENCH),
-        1 / 50,
+        1 / 10,
     ),
     "litellm": Peer(
         "LiteLLM proxy, mock answer",
@@ -104,7 +105,7 @@ def main() -> int:
     effort = Effort(2, 2, quick=True) if asked.quick else Effort(asked.rounds, asked.seconds)
     with on_core(LOAD_CORE), a_folder("us-") as folder, a_scene(folder, "oip") as scene:
         found = {"P4": _measure(scene, effort, asked.only)}
-    print(table(found))
+    print(table(found, committed_baseline()))
     write_result(as_json(found, {**about(), **effort._asdict()}), asked.json, "peers-")
     return 0 if all(check.holds for check in found["P4"].checks) else 1
 

@@ -1,25 +1,28 @@
 -- A predict call of about 315 bytes with an entity id of its own each time; prints one line of JSON at the end.
--- Arguments: the body's form (native, oip, chat), a seed (0: by the clock) that fixes the 997 inputs, a mean think time in ms.
+-- Arguments: the body's form (native, oip, chat), a seed (0: by the clock) that fixes the inputs, a mean think time in ms,
+-- the features of a call, and whether the head differs in every call or is the same in all (differs, repeats).
 local HEAD = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Entity-Id: "
 local OIP = ',"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%s]}]}'
 local FIRST = {
   native = '{"entity_id":"', oip = '{"id":"', chat = '{"model":"bench","messages":[{"role":"user","content":"'
 }
-local FEATURES, INPUTS = 13, 997
-local inputs, head, first, number = {}, nil, nil, 0
+local MOST_INPUTS, MOST_VALUES = 997, 100000
+local inputs, head, first, number, count, same = {}, nil, nil, 0, 0, nil
 
 function init(args)
   local form, seed, think_ms = args[1] or "native", tonumber(args[2]) or 0, tonumber(args[3]) or 0
+  local wanted, heads = tonumber(args[4]) or 13, args[5] or "differs"
   math.randomseed(seed > 0 and seed or os.time())
-  for i = 1, INPUTS do
+  count = math.min(MOST_INPUTS, math.floor(MOST_VALUES / wanted))
+  for i = 1, count do
     local features = {}
-    for f = 1, FEATURES do
+    for f = 1, wanted do
       local value = string.format("%.5f", math.random())
       features[f] = form == "oip" and value or string.format('"feature_%02d":%s', f, value)
     end
     local joined = table.concat(features, ",")
     if form == "oip" then
-      inputs[i] = '"' .. string.format(OIP, FEATURES, joined)
+      inputs[i] = '"' .. string.format(OIP, wanted, joined)
     elseif form == "chat" then
       inputs[i] = " " .. joined:gsub('"', "'") .. '"}]}'
     else
@@ -30,6 +33,9 @@ function init(args)
   math.randomseed(os.time())
   number = 10000000 + math.random(0, 40000000)
   head = string.format(HEAD, wrk.path, #first + #"customer-" + 8 + #inputs[1])
+  if heads == "repeats" then
+    same = head .. "customer-" .. number .. "\r\n\r\n"
+  end
   if think_ms > 0 then
     function delay() return -math.log(1 - math.random()) * think_ms end
   end
@@ -38,7 +44,7 @@ end
 function request()
   number = number + 1
   local entity = "customer-" .. number
-  return head .. entity .. "\r\n\r\n" .. first .. entity .. inputs[number % INPUTS + 1]
+  return (same or head .. entity .. "\r\n\r\n") .. first .. entity .. inputs[number % count + 1]
 end
 
 function done(summary, latency)

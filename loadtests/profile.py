@@ -1,4 +1,4 @@
-"""``make profile``: where each microsecond of a predict call goes, as a table, JSON and the picture of the docs.
+"""``make profile``: where each microsecond of a predict call goes, by stage and by function, and the docs' picture.
 
 The proxy samples itself while it is loaded (``watched_proxy``): each time it has used so much processor time it notes
 which of its functions runs. What the kernel and C libraries use counts for the function that called them. The other
@@ -7,10 +7,12 @@ threads' time is the kernel's own account.
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import accumulate
 from pathlib import Path
@@ -82,41 +84,69 @@ OTHER = "other"
 OTHER_THREADS = "shipping the log, gRPC's threads"
 
 
-class Share(NamedTuple):
-    """A stage and its processor time for one request, in microseconds."""
+DEAREST = 30
+"""Functions that are printed and written down; what is left of the main thread's time is one line."""
+_ROOT = re.compile(r".*/(?:src/understudy|site-packages|lib/python3\.\d+)/")
+"""What stands before the part of a path that tells files apart."""
 
-    stage: str
+
+class Share(NamedTuple):
+    """A stage or a function, and its processor time for one request, in microseconds."""
+
+    name: str
     us: float
+
+
+class Profile(NamedTuple):
+    """Where the time of one request went, each time the dearest first; ``functions`` are the main thread's alone."""
+
+    stages: Sequence[Share]
+    functions: Sequence[Share]
 
 
 def stage_of(stack: Sequence[str]) -> str:
     """Return the stage of a sample: that of its innermost function whose file has one.
 
     Args:
-        stack: Paths of the functions' files, the innermost first.
+        stack: The functions as ``path:name``, the innermost first.
     """
-    for path in stack:
+    for function in stack:
         for stage, marks in STAGES.items():
-            if any(mark in path for mark in marks):
+            if any(mark in function for mark in marks):
                 return stage
     return OTHER
 
 
-def shares_of(samples: Mapping[str, int], main_us: float, others_us: float) -> list[Share]:
-    """Return the stages, the dearest first.
+def function_of(stack: Sequence[str]) -> str:
+    """Return the innermost function of a sample, with as much of its file's path as tells it apart."""
+    return _ROOT.sub("", stack[0])
+
+
+def profile_of(samples: Mapping[str, int], main_us: float, others_us: float) -> Profile:
+    """Divide a request's time among stages, and that of the sampled thread among functions.
 
     Args:
-        samples: How often each stack was seen; paths with ``;`` between them, the innermost first.
+        samples: How often each stack was seen; functions with ``;`` between them, the innermost first.
         main_us: What the sampled thread needed for one request.
         others_us: What all other threads needed.
     """
-    total = sum(samples.values())
-    counts: dict[str, int] = {}
+    us = main_us / sum(samples.values())
+    stages, functions = (
+        [Share(name, us * count) for name, count in _counted(samples, whose).items()]
+        for whose in (stage_of, function_of)
+    )
+    return Profile(_dearest_first([*stages, Share(OTHER_THREADS, others_us)]), _dearest_first(functions))
+
+
+def _counted(samples: Mapping[str, int], whose: Callable[[Sequence[str]], str]) -> Counter[str]:
+    counts: Counter[str] = Counter()
     for stack, count in samples.items():
-        stage = stage_of(stack.split(";"))
-        counts[stage] = counts.get(stage, 0) + count
-    found = [Share(stage, main_us * count / total) for stage, count in counts.items()]
-    return sorted([*found, Share(OTHER_THREADS, others_us)], key=lambda one: -one.us)
+        counts[whose(stack.split(";"))] += count
+    return counts
+
+
+def _dearest_first(shares: Iterable[Share]) -> list[Share]:
+    return sorted(shares, key=lambda one: -one.us)
 
 
 def picture_of(shares: Sequence[Share], caption: str) -> str:
@@ -126,13 +156,13 @@ def picture_of(shares: Sequence[Share], caption: str) -> str:
     starts = accumulate((one.us for one in shares), initial=0.0)
     parts = [
         f'<rect x="{20 + 760 * start / total:.1f}" y="34" width="{760 * one.us / total:.1f}" height="26"'
-        f' fill="{_colour(place)}"><title>{escape(one.stage)}: {one.us:.1f} µs</title></rect>'
+        f' fill="{_colour(place)}"><title>{escape(one.name)}: {one.us:.1f} µs</title></rect>'
         for place, (one, start) in enumerate(zip(shares, starts, strict=False))
     ]
     for place, one in enumerate(shares):
         y = 84 + 24 * place
         parts += [
-            f'<text x="252" y="{y + 13}" text-anchor="end">{escape(one.stage)}</text>',
+            f'<text x="252" y="{y + 13}" text-anchor="end">{escape(one.name)}</text>',
             f'<rect x="260" y="{y}" width="{one.us * scale:.1f}" height="18" fill="{_colour(place)}"/>',
             f'<text x="{266 + one.us * scale:.1f}" y="{y + 13}">{one.us:.1f} µs, {one.us / total:.0%}</text>',
         ]
@@ -148,7 +178,7 @@ def _colour(place: int) -> str:
     return f"hsl({210 + 29 * place % 360} 52% {52 + 6 * (place % 3)}%)"
 
 
-def _sampled(scene: Scene, seconds: int) -> tuple[list[Share], dict[str, float]]:
+def _sampled(scene: Scene, seconds: int) -> tuple[Profile, dict[str, float]]:
     samples_file = scene.folder / "samples.json"
     os.environ[SAMPLES_FILE] = str(samples_file)
     proxy = scene.proxy(module="loadtests.watched_proxy")
@@ -164,25 +194,44 @@ def _sampled(scene: Scene, seconds: int) -> tuple[list[Share], dict[str, float]]
         time.sleep(0.05)
     used = {thread: after[thread] - before.get(thread, 0.0) for thread in after}
     main_us, all_us = (1e6 * s / answered.requests for s in (used[proxy.pid], sum(used.values())))
-    shares = shares_of(orjson.loads(samples_file.read_bytes()), main_us, all_us - main_us)
-    return shares, {"cpu_us": round(all_us, 1), "requests_per_second": round(answered.requests / answered.seconds)}
+    profile = profile_of(orjson.loads(samples_file.read_bytes()), main_us, all_us - main_us)
+    return profile, {"cpu_us": round(all_us, 1), "requests_per_second": round(answered.requests / answered.seconds)}
+
+
+def _table(profile: Profile, about: Mapping[str, float]) -> str:
+    line = "{:8.1f} µs  {:5.1%}  {}"
+    whole = about["cpu_us"]
+    shown = profile.functions[:DEAREST]
+    left = sum(one.us for one in profile.functions[DEAREST:])
+    return "\n".join(
+        [
+            *(line.format(one.us, one.us / whole, one.name) for one in profile.stages),
+            f"{whole:8.1f} µs in all, at {about['requests_per_second']:,} requests a second",
+            "",
+            f"the {len(shown)} dearest functions of the main thread, with what the kernel and C did for them",
+            *(line.format(one.us, one.us / whole, one.name) for one in shown),
+            line.format(left, left / whole, f"{len(profile.functions) - len(shown)} others"),
+        ]
+    )
 
 
 def main() -> int:
-    """Sample, write the picture and its figures, print the table; return 0."""
+    """Sample, write the picture and its figures, print the tables; return 0."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=20)
-    parser.add_argument("--look", action="store_true", help="print the table and write nothing")
+    parser.add_argument("--look", action="store_true", help="print the tables and write nothing")
     asked = parser.parse_args()
     with a_folder("us-profile-") as folder, a_scene(folder, "oip") as scene:
-        shares, about = _sampled(scene, asked.seconds)
-    for one in shares:
-        print(f"{one.us:8.1f} µs  {one.us / about['cpu_us']:5.0%}  {one.stage}")
-    print(f"{about['cpu_us']:8.1f} µs in all, at {about['requests_per_second']:,} requests a second")
+        profile, about = _sampled(scene, asked.seconds)
+    print(_table(profile, about))
     if not asked.look:
         caption = f"Processor time of one predict call: {about['cpu_us']:.0f} µs"
-        PICTURE.write_text(picture_of(shares, caption))
-        document = {**about, "stages_us": {one.stage: round(one.us, 2) for one in shares}}
+        PICTURE.write_text(picture_of(profile.stages, caption))
+        document = {
+            **about,
+            "stages_us": {one.name: round(one.us, 2) for one in profile.stages},
+            "functions_us": {one.name: round(one.us, 2) for one in profile.functions[:DEAREST]},
+        }
         RESULT.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     return 0
 

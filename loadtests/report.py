@@ -4,19 +4,26 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from loadtests.baseline import Baseline
 from loadtests.target import Check, Findings, Target
 
-_TARGET = "{:<5}{:<52}{:>12}{:>12}{:>12}{:>8}{:>7}"
+_TARGET = "{:<5}{:<52}{:>12}{:>12}{:>12}{:>8}{:>7}{:>10}"
 _FRACTION = 0.2
 """A bound below this reads better as one over something."""
 _CHECK = "{:<5}{:<4}{:<56}{:>43}"
 
 
-def table(found: Mapping[str, Findings]) -> str:
-    """Return every section's targets as one table, and below it the checks and notes, by section."""
-    lines = [_TARGET.format("", "target", "figure", "bound", "peer", "ratio", "").rstrip()]
-    lines += [_line(target) for findings in found.values() for target in findings.targets]
-    lines.append("")
+def table(found: Mapping[str, Findings], baseline: Baseline | None = None) -> str:
+    """Return every section's targets as one table, and below it the checks and notes, by section.
+
+    The last column has what the bound is on as it was in the ``baseline``: the ratio where there is one.
+    """
+    baseline = Baseline() if baseline is None else baseline
+    targets = [target for findings in found.values() for target in findings.targets]
+    files = baseline.files(targets)
+    lines = [_TARGET.format("", "target", "figure", "bound", "peer", "ratio", "", "before" if files else "").rstrip()]
+    lines += [_line(target, baseline) for target in targets]
+    lines += ["", *([f"before: {', '.join(files)}", ""] if files else [])]
     lines += [check_line(name, check) for name, findings in found.items() for check in findings.checks]
     notes = [f"{name:<5}{note}" for name, findings in found.items() for note in findings.notes]
     return "\n".join([*lines, *([""] if notes else []), *notes])
@@ -27,7 +34,9 @@ def check_line(section: str, check: Check) -> str:
     return _CHECK.format(section, "ok" if check.holds else "NOT", check.text, check.found)
 
 
-def _line(target: Target) -> str:
+def _line(target: Target, baseline: Baseline) -> str:
+    as_fraction = target.bound < _FRACTION
+    before = baseline.of(target)
     sign = "≥" if target.at_least else "≤"
     bound = f"{target.bound:.4g} {target.unit}" if target.peer is None else f"{times(target.bound)} x"
     return _TARGET.format(
@@ -36,9 +45,14 @@ def _line(target: Target) -> str:
         f"{digits(target.figure)} {target.unit}".rstrip(),
         f"{sign} {bound}".rstrip(),
         "" if target.peer is None else f"{digits(target.peer)} {target.unit}".rstrip(),
-        "" if target.peer is None else times(target.judged, as_fraction=target.bound < _FRACTION),
+        "" if target.peer is None else times(target.judged, as_fraction=as_fraction),
         target.verdict,
-    )
+        "" if before is None else _judged(target, before.judged, as_fraction=as_fraction),
+    ).rstrip()
+
+
+def _judged(target: Target, value: float, *, as_fraction: bool) -> str:
+    return digits(value) if target.peer is None else times(value, as_fraction=as_fraction)
 
 
 def digits(value: float) -> str:

@@ -19,7 +19,7 @@ from e2e.stack import Process, Stack, a_stack, sql, wait_for_port
 
 from loadtests.checkouts import Checkout
 from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
-from loadtests.nginx import Nginx, constant_upstreams, splitting_proxy
+from loadtests.nginx import Nginx, constant_upstreams, grpc_passing_proxy, splitting_proxy
 from loadtests.plain_body import FEATURES
 from loadtests.stub_model import OUTPUT
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -27,16 +27,12 @@ from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
 
-BENCH, CACHED, PROMPT = "bench", "cached", "prompt"
-"""Models: one without cache, one whose answers are kept, and one whose model server answers at once."""
+BENCH, CACHED, PROMPT, LEAST = "bench", "cached", "prompt", "least"
+"""Models: one without cache, one whose answers are kept, and one whose model server answers at once; that of the last
+does so for next to no processor time."""
 STUB_LATENCY_MS = 1.0
-INPUT_SCHEMA = {
-    "features": [{"name": name, "dtype": "float32", "min": 0, "max": 1} for name in FEATURES],
-    "tensors": [{"name": "input", "dtype": "float32", "features": FEATURES}],
-    "batch": True,
-}
-_OUTPUT_SCHEMA = {"tensor": OUTPUT, "dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1}
-_REGISTER = """
+OUTPUT_SCHEMA = {"tensor": OUTPUT, "dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1}
+REGISTER = """
     INSERT INTO ModelVersion
         (model_name, version, artifact_path, framework, protocol, input_schema, output_schema, cache_ttl_seconds)
     VALUES ($1, $2, 'none', 'none', $3, $4, $5, $6) RETURNING id
@@ -63,13 +59,28 @@ BENCH_CAST = Cast(
         "shadow": ["--latency-ms", str(STUB_LATENCY_MS)],
         "hanging": ["--hang"],
         "prompt": [],
+        "least": ["--least"],
     },
     versions={
         BENCH: (("champion", "champion", 0), ("shadow", "shadow", 0), ("hanging", "hanging", 0)),
         CACHED: (("champion", "champion", CACHE_SECONDS),),
         PROMPT: (("champion", "prompt", 0),),
+        LEAST: (("champion", "least", 0),),
     },
 )
+
+
+def input_schema(features: int) -> dict[str, Any]:
+    """Return a schema of so many numbers between 0 and 1, by the names that ``predict.lua`` sends."""
+    names = [f"feature_{number:02d}" for number in range(1, features + 1)]
+    return {
+        "features": [{"name": name, "dtype": "float32", "min": 0, "max": 1} for name in names],
+        "tensors": [{"name": "input", "dtype": "float32", "features": names}],
+        "batch": True,
+    }
+
+
+INPUT_SCHEMA = input_schema(len(FEATURES))
 
 
 def path_of(model: str) -> str:
@@ -124,7 +135,7 @@ class Scene:
     def __init__(self, folder: Path, protocol: str, opened: ExitStack, cast: Cast = BENCH_CAST) -> None:
         self.folder = folder
         self.cast = cast
-        self._protocol = protocol
+        self.protocol = protocol
         self._opened = opened
         self._proxies: dict[str, Proxy] = {}
 
@@ -161,7 +172,7 @@ class Scene:
     @cached_property
     def versions(self) -> dict[str, dict[str, int]]:
         """The versions' ids by model and label; the first one is its model's champion."""
-        return asyncio.run(_register(self.postgres.url, self._protocol, self.stubs, self.cast))
+        return asyncio.run(_register(self.postgres.url, self.protocol, self.stubs, self.cast))
 
     def proxy(
         self, name: str = "proxy", *, checkout: Checkout | None = None, with_valkey: bool = False, **settings: Any
@@ -188,6 +199,12 @@ class Scene:
         upstreams = self._opened.enter_context(constant_upstreams(self.folder / "upstreams"))
         with on_core(SERVER_CORE):
             return self._opened.enter_context(splitting_proxy(self.folder / "nginx", upstreams))
+
+    @cached_property
+    def grpc_nginx(self) -> Nginx:
+        """What passes gRPC calls to the model server of the model ``least``."""
+        with on_core(SERVER_CORE):
+            return self._opened.enter_context(grpc_passing_proxy(self.folder / "grpc-nginx", self.stubs["least"]))
 
     @cached_property
     def echo(self) -> Served:
@@ -252,12 +269,12 @@ def start_stub(stack: Stack, name: str, flags: Sequence[str]) -> int:
 async def _register(
     database_url: str, protocol: str, stubs: Mapping[str, int], cast: Cast
 ) -> dict[str, dict[str, int]]:
-    schemas = [orjson.dumps(schema).decode() for schema in (INPUT_SCHEMA, _OUTPUT_SCHEMA)]
+    schemas = [orjson.dumps(schema).decode() for schema in (INPUT_SCHEMA, OUTPUT_SCHEMA)]
     found: dict[str, dict[str, int]] = {}
     for model, versions in cast.versions.items():
         ids: dict[str, int] = {}
         for number, (label, stub, ttl_seconds) in enumerate(versions, start=1):
-            (row,) = await sql(database_url, _REGISTER, model, str(number), protocol, *schemas, ttl_seconds)
+            (row,) = await sql(database_url, REGISTER, model, str(number), protocol, *schemas, ttl_seconds)
             ids[label] = row["id"]
             endpoint = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
             await sql(database_url, endpoint, ids[label], f"127.0.0.1:{stubs[stub]}")

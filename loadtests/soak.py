@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
+from loadtests.baseline import committed_baseline
 from loadtests.machine import LOAD_CORE, a_folder, on_core, open_descriptors, resident_bytes, what_is_missing
 from loadtests.report import as_json, table
 from loadtests.result import about, say, write_result
@@ -63,7 +64,7 @@ def main() -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     with on_core(LOAD_CORE), a_folder("us-soak-") as folder, a_scene(folder, asked.protocol) as scene:
         found = {"P10": _soak(scene, asked.minutes)}
-    print(table(found))
+    print(table(found, committed_baseline()))
     write_result(as_json(found, {**about(), "minutes": asked.minutes}), asked.json, "soak-")
     return 0 if all(check.holds for check in found["P10"].checks) else 1
 

@@ -1,8 +1,10 @@
 """A model server that computes nothing: constant answers of the right shape after a chosen latency.
 
 With ``--slots`` it works on so many calls at a time and lets the others wait, as a server with so many workers does.
+With ``--least`` it answers at once and for next to no processor time, but good callers only (``least_stub``).
 
-It speaks the Open Inference Protocol and TF Serving's ``Predict``, and counts calls and rows under :data:`COUNTS`.
+It speaks the Open Inference Protocol and TF Serving's ``Predict``, and counts calls and rows under :data:`COUNTS`,
+except with ``--least``.
 """
 
 import argparse
@@ -15,7 +17,9 @@ from math import prod
 
 import grpc
 import grpc.aio
+import uvloop
 
+from loadtests.least_stub import serve_least
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
@@ -132,13 +136,30 @@ async def serve(port: int, latency_seconds: float, slots: int | None) -> None:
     await server.stop(0)
 
 
+async def serve_without_grpc(port: int) -> None:
+    """Serve until SIGTERM, at once and for little."""
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    answers = {
+        b"ModelReady": lambda _request: _READY,
+        b"GetModelStatus": lambda _request: _AVAILABLE,
+        b"PredictionService": lambda request: tfserving_answer(_tfserving_rows(request)),
+    }
+    await serve_least(port, answers, lambda request: oip_answer(_oip_rows(request)), stopped)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--latency-ms", type=float, default=0.0)
     parser.add_argument("--slots", type=int, help="calls that it works on at a time; by default all")
     parser.add_argument("--hang", action="store_true", help="take every call and answer none")
+    parser.add_argument("--least", action="store_true", help="answer at once, for next to no processor time")
     asked = parser.parse_args()
+    if asked.least:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_without_grpc(asked.port))
+        return
     asyncio.run(serve(asked.port, HANGING_SECONDS if asked.hang else asked.latency_ms / 1000, asked.slots))
 
 

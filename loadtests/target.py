@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 class Target:
     """A figure and its bound.
 
-    With a ``peer``, in the figure's own unit, the bound is on their ratio; without one it is on the figure.
+    With a ``peer``, in the figure's own unit, the bound is on their ratio; without one it is on the figure. A figure of
+    ``enough`` or less passes whatever its ratio is: where both are next to nothing, a ratio says nothing.
     """
 
     source: str
@@ -20,17 +21,20 @@ class Target:
     bound: float
     peer: float | None = None
     at_least: bool = False
+    enough: float | None = None
 
     @property
     def judged(self) -> float:
         """What the bound is on: the ratio if there is a peer, else the figure."""
         if self.peer is None:
             return self.figure
-        return self.figure / self.peer if self.peer else float("nan")
+        return self.figure / self.peer if self.peer > 0 else float("nan")
 
     @property
     def verdict(self) -> str:
         """``pass`` or ``short``; a figure that could not be taken is short."""
+        if self.enough is not None and self.figure <= self.enough:
+            return "pass"
         if isnan(self.judged):
             return "short"
         return "pass" if (self.judged >= self.bound if self.at_least else self.judged <= self.bound) else "short"

@@ -22,7 +22,7 @@ _DEEPEST = 12
 """Functions of a stack that are noted."""
 
 Samples = Counter[str]
-"""How often each stack was seen: the paths of its functions' files, the innermost first, with ``;`` between them."""
+"""How often each stack was seen: its functions, the innermost first, with ``;`` between them; each as ``path:name``."""
 
 
 def tell(_number: int, _frame: FrameType | None) -> None:
@@ -48,11 +48,11 @@ class Sampler:
 
     def note(self, _number: int, frame: FrameType | None) -> None:
         """Note one stack."""
-        paths: list[str] = []
-        while frame is not None and len(paths) < _DEEPEST:
-            paths.append(frame.f_code.co_filename)
+        functions: list[str] = []
+        while frame is not None and len(functions) < _DEEPEST:
+            functions.append(f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}")
             frame = frame.f_back
-        self._seen[";".join(paths)] += 1
+        self._seen[";".join(functions)] += 1
 
 
 def _write(variable: str, text: str) -> None:

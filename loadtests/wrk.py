@@ -13,6 +13,8 @@ _MARGIN_SECONDS = 20
 
 Form = Literal["native", "oip", "chat"]
 """Of the body: Understudy's own, the Open Inference Protocol's REST, or a chat completion with the same in its text."""
+Heads = Literal["differs", "repeats"]
+"""Whether each request's head has a value of its own, as one with a trace or a request id has, or all are the same."""
 
 
 class Load(NamedTuple):
@@ -22,6 +24,8 @@ class Load(NamedTuple):
     form: Form = "native"
     seed: int = 0
     think_ms: float = 0.0
+    features: int = 13
+    heads: Heads = "differs"
 
 
 class Answered(NamedTuple):
@@ -46,7 +50,7 @@ FULL = Load()
 def run_wrk(url: str, seconds: float, load: Load = FULL) -> Answered:
     """Load ``url`` with predict calls for whole ``seconds``; what is on its way at the end is not counted."""
     command = [find_program("wrk") or "wrk", "-t1", f"-c{load.connections}", f"-d{seconds:.0f}s", "-s", str(_SCRIPT)]
-    command += [url, "--", load.form, str(load.seed), str(load.think_ms)]
+    command += [url, "--", load.form, str(load.seed), str(load.think_ms), str(load.features), load.heads]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _MARGIN_SECONDS, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
     if done.returncode != 0 or not lines:

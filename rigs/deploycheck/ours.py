@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from understudy.entrypoints.cli.shared.noun_group import load
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.noun_group import load
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 from understudy.settings import FILE_SUFFIX, Settings, is_secret, variable_of
 
 IMAGE = "understudy"

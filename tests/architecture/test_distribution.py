@@ -17,8 +17,8 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from understudy import DISTRIBUTION, __version__
-from understudy.entrypoints.cli.shared.extras import EXTRA_OF_PACKAGE
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.extras import EXTRA_OF_PACKAGE
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "understudy"

@@ -18,8 +18,8 @@ from understudy.adapters.telemetry.prometheus import COUNTERS, GAUGES, HISTOGRAM
 from understudy.core.requests.predict import parse_predict
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.entrypoints.cli.shared.errors import ExitCode, exit_code_for
-from understudy.entrypoints.cli.shared.noun_group import load
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.noun_group import load
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.errors import leaf_errors
 from understudy.settings import FILE_SUFFIX, Settings, is_secret

@@ -1,4 +1,4 @@
-"""Each test of ``tests/faults`` carries a marker: ``make test`` runs of these only what is timed or judged alone."""
+"""Each test of ``tests/faults`` carries a marker: ``make test-system`` runs by itself what is judged alone."""
 
 import ast
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = ROOT / "tests" / "faults"
 RUN = frozenset(("timed", "alone", "slow"))
-"""``make test`` runs the first two, ``make faults`` all of them."""
+"""``make test-system`` leaves out what is slow and judged alone, ``make faults`` runs all of them."""
 
 
 def unmarked(source: str) -> list[str]:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from understudy.entrypoints.cli.shared.noun_group import load
+from understudy.entrypoints.cli.shared.startup.noun_group import load
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = (ROOT / "deploy" / "github" / "policies.yml").read_text(encoding="utf-8")

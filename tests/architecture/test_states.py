@@ -12,8 +12,8 @@ from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.slices.slice_figures import SliceState
 from understudy.core.rollout.state import WAITING_ALERTS, DriftMode, GuardMode, Phase, WaitingFor
 from understudy.entrypoints.cli.rollout.slices_text import slice_state_words
-from understudy.entrypoints.cli.shared.event_text import check_state_words
-from understudy.entrypoints.cli.shared.guard_text import MEANINGS, ON_DRIFT
+from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
+from understudy.entrypoints.cli.shared.texts.guard_text import MEANINGS, ON_DRIFT
 from understudy.rollout.metrics import ENTITIES, SCORES, SHARED_ERRORS, SLICES, STATES
 
 CLI = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")

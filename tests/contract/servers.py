@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -282,8 +283,11 @@ async def running(
 class TcpRelay:
     """Forwards TCP to a server, later if told so, and can cut every connection with a reset."""
 
-    def __init__(self, target_port: int, *, connect_seconds: float = 0.0) -> None:
+    def __init__(self, target_port: int, *, connect_seconds: float = 0.0, keeps: bool = False) -> None:
         self.port = 0
+        self.sent = bytearray()
+        """What clients sent, where that is kept."""
+        self._keeps = keeps
         self.connections = 0
         self._connect_seconds = connect_seconds
         self._target_port = target_port
@@ -328,7 +332,9 @@ class TcpRelay:
             other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
             writers.add(other_writer)
             self._writers |= writers
-            await asyncio.gather(_pump(reader, other_writer), _pump(other_reader, writer))
+            await asyncio.gather(
+                _pump(reader, other_writer, self.sent if self._keeps else None), _pump(other_reader, writer)
+            )
         finally:
             self._writers -= writers
             self._tasks.discard(task)
@@ -370,7 +376,7 @@ class FrameServer:
         assert task is not None
         self._tasks.add(task)
         with contextlib.closing(writer), contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await reader.readexactly(len(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+            await reader.readexactly(len(PREFACE))
             writer.write(_frame(_SETTINGS))
             while True:
                 head = await reader.readexactly(9)
@@ -383,6 +389,7 @@ class FrameServer:
                     writer.write(self._frames(stream))
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _GOAWAY = 0x0, 0x1, 0x3, 0x4, 0x7
 _ACK = _END_STREAM = 0x1
 _END_HEADERS = 0x4
@@ -417,6 +424,18 @@ def message_of(content: bytes) -> bytes:
     return b"\0" + len(content).to_bytes(4) + content
 
 
+def settings_in(sent: bytearray) -> list[dict[int, int]]:
+    """Return the values of each SETTINGS frame that a client sent on one connection (RFC 9113, section 6.5)."""
+    found = []
+    at = len(PREFACE)
+    while at + 9 <= len(sent):
+        length, kind = int.from_bytes(sent[at : at + 3]), sent[at + 3]
+        at += 9 + length
+        if kind == _SETTINGS:
+            found.append(dict(struct.iter_unpack(">HI", sent[at - length : at])))
+    return found
+
+
 def _headers(stream: int, flags: int, **fields: str) -> bytes:
     """Return a HEADERS frame, its fields as literals without Huffman coding or indexing (RFC 7541, section 6.2.2)."""
     texts = [text.encode() for field in fields.items() for text in field]
@@ -428,9 +447,11 @@ def _frame(kind: int, stream: int = 0, payload: bytes = b"", flags: int = 0) -> 
     return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray | None = None) -> None:
     with contextlib.suppress(ConnectionError):
         while content := await reader.read(65_536):
+            if kept is not None:
+                kept += content
             writer.write(content)
             await writer.drain()
     writer.close()

@@ -1,11 +1,9 @@
 """Hedged calls against real gRPC servers: what they gain, what they cost, and whom they leave alone."""
 
 import asyncio
-import signal
 import struct
 import threading
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,13 +12,10 @@ from typing import Any
 import grpc
 import pytest
 from contract.servers import MODEL_NAME, Behaviour, ModelServer, eventually, running
-from e2e.load import Load, run_load
-from e2e.stack import PREDICT_BODIES, VISITS, a_stack, register, sql
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
-from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.model_servers.addresses import RESOLVE_SECONDS
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.hedged_call import Hedging
@@ -430,36 +425,3 @@ def test_each_caller_gets_exactly_its_own_answer_and_nothing_stays_in_flight(del
             assert client.sent <= 0.5 * (100 + len(patiences))
 
     asyncio.run(scenario())
-
-
-def counted(metrics_port: int, outcome: str) -> float:
-    """Return a proxy's own count of hedges."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    start = f'hedges_total{{model="visits",outcome="{outcome}",version="1"}}'
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(start))
-
-
-async def test_a_model_server_that_is_stopped_under_load_fails_no_caller_and_the_proxy_counts_its_hedges(
-    tmp_path, database_url
-):
-    with a_stack(tmp_path, database_url) as stack:
-        ports = [stack.start_model("visits:1", name=name) for name in ("one", "other")]
-        version = await register(database_url, 1, ports, timeout_ms=1_500, cache_ttl_seconds=0)
-        await sql(
-            database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version
-        )
-        metrics_port = free_port()
-        port = stack.start_proxy(metrics_port=metrics_port)
-        load = Load()
-        running_load = asyncio.create_task(
-            run_load(port, VISITS, PREDICT_BODIES.__getitem__, per_second=60, seconds=8, load=load)
-        )
-        await asyncio.sleep(4)
-        stack.processes["one"].signal(signal.SIGSTOP)
-        await running_load
-        counts = {name: await asyncio.to_thread(counted, metrics_port, name) for name in ("won", "lost", "refused")}
-
-    print(f"{len(load.failed)} of {len(load.answers)} failed, hedges {counts}")  # noqa: T201 - the figures
-    assert len(load.failed) <= 3
-    assert counts["won"] >= 1

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.port_check import require_proxy_ports
+from understudy.entrypoints.cli.shared.running.port_check import require_proxy_ports
 from understudy.settings import Settings
 
 

@@ -4,7 +4,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from loadtests.profile import OTHER, OTHER_THREADS, STAGES, Share, picture_of, shares_of, stage_of
+from loadtests.profile import OTHER, OTHER_THREADS, STAGES, Share, function_of, picture_of, profile_of, stage_of
 
 SRC = "/x/src/understudy"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -13,11 +13,17 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.mark.parametrize(
     ("stack", "stage"),
     [
-        ([f"{SRC}/core/requests/strict_json.py", f"{SRC}/entrypoints/proxy/predict/handler.py"], "parse the body"),
-        ([f"{SRC}/entrypoints/proxy/server/connection.py"], "HTTP: read and write"),
-        ([f"{SRC}/entrypoints/proxy/predict/handler.py"], "headers, receipt, answer"),
-        (["/usr/lib/python3.11/enum.py", f"{SRC}/serving/turn.py"], "route, ids, the request's story"),
-        (["/usr/lib/python3.11/queue.py"], OTHER),
+        (
+            [f"{SRC}/core/requests/strict_json.py:Some.name", f"{SRC}/entrypoints/proxy/predict/handler.py:Some.name"],
+            "parse the body",
+        ),
+        ([f"{SRC}/entrypoints/proxy/server/connection.py:Some.name"], "HTTP: read and write"),
+        ([f"{SRC}/entrypoints/proxy/predict/handler.py:Some.name"], "headers, receipt, answer"),
+        (
+            ["/usr/lib/python3.11/enum.py:Some.name", f"{SRC}/serving/turn.py:Some.name"],
+            "route, ids, the request's story",
+        ),
+        (["/usr/lib/python3.11/queue.py:Some.name"], OTHER),
         ([], OTHER),
     ],
 )
@@ -27,19 +33,47 @@ def test_a_sample_belongs_to_its_innermost_function_that_has_a_stage(stack, stag
 
 def test_the_stages_together_are_the_whole_request_and_the_dearest_comes_first():
     samples = {
-        f"{SRC}/adapters/disk/spool.py;{SRC}/serving/turn.py": 30,
-        f"{SRC}/core/schema/schema.py": 60,
-        "/x/other.py": 10,
+        f"{SRC}/adapters/disk/spool.py:Spool.append;{SRC}/serving/turn.py:end": 30,
+        f"{SRC}/core/schema/schema.py:check": 60,
+        "/x/other.py:f": 10,
     }
 
-    shares = shares_of(samples, main_us=50.0, others_us=8.0)
+    profile = profile_of(samples, main_us=50.0, others_us=8.0)
 
-    assert shares == [
+    assert profile.stages == [
         Share("check, pack, hash the inputs", 30.0),
         Share("log row and spool", 15.0),
         Share(OTHER_THREADS, 8.0),
         Share(OTHER, 5.0),
     ]
+
+
+def test_the_main_threads_time_is_divided_among_its_innermost_functions():
+    samples = {
+        f"{SRC}/core/schema/schema.py:check;{SRC}/serving/turn.py:begin": 25,
+        f"{SRC}/core/schema/schema.py:check;{SRC}/serving/turn.py:end": 25,
+        f"{SRC}/serving/turn.py:end": 50,
+    }
+
+    profile = profile_of(samples, main_us=40.0, others_us=8.0)
+
+    assert sorted(profile.functions) == [Share("core/schema/schema.py:check", 20.0), Share("serving/turn.py:end", 20.0)]
+
+
+@pytest.mark.parametrize(
+    ("function", "shown"),
+    [
+        (f"{SRC}/serving/turn.py:Turn.end", "serving/turn.py:Turn.end"),
+        ("/x/.venv/lib/python3.11/site-packages/grpc/aio/_call.py:Call.code", "grpc/aio/_call.py:Call.code"),
+        (
+            "/usr/lib/python3.11/asyncio/base_events.py:BaseEventLoop.call_soon",
+            "asyncio/base_events.py:BaseEventLoop.call_soon",
+        ),
+        ("<string>:<lambda>", "<string>:<lambda>"),
+    ],
+)
+def test_a_function_is_shown_with_as_much_of_its_path_as_tells_it_apart(function, shown):
+    assert function_of([function]) == shown
 
 
 def test_the_picture_has_each_stage_in_both_bars_at_its_own_size():

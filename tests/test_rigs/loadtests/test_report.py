@@ -71,3 +71,10 @@ def test_the_json_has_verdicts_and_the_single_rounds():
     (target,) = document["sections"]["P1"]["targets"]
     assert (document["at"], target["judged"], target["verdict"]) == ("now", 2.0, "short")
     assert document["sections"]["P1"]["detail"] == {"rounds": [1, 2]}
+
+
+def test_what_is_enough_passes_whatever_its_ratio_to_a_peer_of_next_to_nothing():
+    assert Target("P12", "", 0.4, "ms", 1.5, 0.01, enough=0.5).verdict == "pass"
+    assert Target("P12", "", 0.6, "ms", 1.5, 0.01, enough=0.5).verdict == "short"
+    assert Target("P12", "", 0.6, "ms", 1.5, 0.5, enough=0.5).verdict == "pass"
+    assert Target("P12", "", 0.6, "ms", 1.5, -0.1, enough=0.5).verdict == "short"

@@ -62,12 +62,9 @@ def mean_shift(moments: Moments, noise: PodNoise = NO_NOISE) -> Shift | None:
     used = moments.compared()
     if len(used.champion) == 0:
         return None
-    weights = used.champion * used.challenger / (used.champion + used.challenger)
-    total = weights.sum()
-    champion = float(weights @ (used.champion_sum / used.champion) / total)
-    challenger = float(weights @ (used.challenger_sum / used.challenger) / total)
+    champion, challenger = _means(used)
     errors = [error for error, _ in _standard_errors(used, challenger - champion, noise)]
-    return Shift(champion, challenger, max(errors), len(weights)) if errors else None
+    return Shift(champion, challenger, max(errors), len(used.champion)) if errors else None
 
 
 def shift_z(
@@ -98,12 +95,23 @@ def shift_z(
 
 
 def _least_z(used: Moments, limit: float, sign: int, across_entities: float, noise: PodNoise) -> tuple[float, int]:
-    shift = mean_shift(used)
-    if shift is None:
+    if len(used.champion) == 0:
         return 0.0, 0
-    beyond = sign * shift.difference - limit
-    scores = [t_to_z(beyond / error, degrees) for error, degrees in _standard_errors(used, shift.difference, noise)]
-    return min([across_entities, *scores]), shift.windows
+    champion, challenger = _means(used)
+    difference = challenger - champion
+    errors = list(_standard_errors(used, difference, noise))
+    if not errors:
+        return 0.0, 0
+    beyond = sign * difference - limit
+    return min([across_entities, *(t_to_z(beyond / error, degrees) for error, degrees in errors)]), len(used.champion)
+
+
+def _means(used: Moments) -> tuple[float, float]:
+    """Return the means of both sides over windows in which both have values."""
+    weights = used.champion * used.challenger / (used.champion + used.challenger)
+    total = weights.sum()
+    champion = float(weights @ (used.champion_sum / used.champion) / total)
+    return champion, float(weights @ (used.challenger_sum / used.challenger) / total)
 
 
 def _standard_errors(used: Moments, difference: float, noise: PodNoise) -> Iterator[tuple[float, float]]:

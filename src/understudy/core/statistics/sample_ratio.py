@@ -174,7 +174,7 @@ def split_evidence(arrivals: Arrivals, challenger_ratios: Mapping[int, float]) -
     starts, time = np.unique(split.start, return_inverse=True)
     shares, share = np.unique(ratios[is_split], return_inverse=True)
     paths = []
-    for shipper in np.unique(split.shipper):
+    for shipper in np.flatnonzero(np.bincount(split.shipper)).tolist():
         own = split.shipper == shipper
         new, cells = split.new_entities[own], time[own] * len(shares) + share[own]
         total, challenger = (
@@ -215,9 +215,17 @@ def _log_ramp_evidence(entities_b: FloatArray, totals: FloatArray, shares: Float
         shares: B's, as they were set.
     """
     through_all = _log_evidence(entities_b.sum(axis=1), totals, shares)
-    each = [_log_evidence(entities_b[:, place], totals[:, [place]], shares[[place]]) for place in range(len(shares))]
+    each = [_log_evidence_of_one(entities_b[:, place], totals[:, place], share) for place, share in enumerate(shares)]
     average: FloatArray = np.logaddexp(through_all, np.sum(each, axis=0)) - log(2)
     return average
+
+
+def _log_evidence_of_one(entities_b: FloatArray, totals: FloatArray, share: float) -> FloatArray:
+    """Return the evidence of one share: 0 before its first entity, and what its last one left from there on."""
+    first = max(0, int(np.searchsorted(totals, 0.0, side="right")) - 1)
+    end = int(np.searchsorted(totals, totals[-1])) + 1
+    within = _log_evidence(entities_b[first:end], totals[first:end, None], np.array([share]))
+    return np.pad(within, (first, len(totals) - end), mode="edge")
 
 
 def _chi2(a: int, b: int, share: float) -> float:

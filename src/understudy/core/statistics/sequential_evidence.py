@@ -50,8 +50,8 @@ def log_mean_exp(logarithms: FloatArray) -> FloatArray:
 
     scipy's takes 170 µs a call, this one 10, and an analysis makes 25 of them.
     """
-    largest = logarithms.max(axis=0)
-    found: FloatArray = largest + np.log(np.exp(logarithms - largest).mean(axis=0))
+    largest = np.maximum.reduce(logarithms)
+    found: FloatArray = largest + np.log(np.add.reduce(np.exp(logarithms - largest)) / len(logarithms))
     return found
 
 

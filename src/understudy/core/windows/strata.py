@@ -243,8 +243,12 @@ def _summed(side: Side, own_starts: NDArray[np.int64], starts: NDArray[np.int64]
 def _cut(entries: NDArray[np.int64], first: int, end: int) -> NDArray[np.int64]:
     """Return the rows of the windows from ``first`` to before ``end``, counted from ``first``."""
     places = entries[:, 0]
-    found: NDArray[np.int64] = entries[(places >= first) & (places < end)] - np.array([first, 0, 0])
-    return found
+    if (places[1:] >= places[:-1]).all():  # as nearly always: a part of the same numbers, without a copy
+        begin, until = np.searchsorted(places, [first, end])
+        found: NDArray[np.int64] = entries[begin:until]
+    else:
+        found = entries[(places >= first) & (places < end)]
+    return found - np.array([first, 0, 0]) if first else found
 
 
 def _put(entries: NDArray[np.int64], places: NDArray[np.intp]) -> NDArray[np.int64]:

@@ -13,18 +13,18 @@ from understudy.bootstrap.session import Session
 from understudy.core.routing.policy_file import policy_file_schema
 from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
-from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
-from understudy.entrypoints.cli.shared.policy_files import (
+from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
+from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     Files,
     comparison_document,
     read_files,
     rows_of_model,
     shown_value,
 )
-from understudy.entrypoints.cli.shared.policy_text import difference_text, moves_text, rollout_warning
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.policy_text import difference_text, moves_text, rollout_warning
 from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
 from understudy.lifecycle.policy_changes import differences, moves_traffic
 from understudy.lifecycle.policy_files import Comparison, apply_file, compare, listed, propose, refuse_contradicted

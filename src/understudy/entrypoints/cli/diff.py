@@ -9,7 +9,7 @@ from rich.text import Text
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
-from understudy.entrypoints.cli.shared.policy_files import (
+from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     Files,
     comparison_document,
     read_files,

@@ -12,9 +12,9 @@ from understudy.core.prediction_log.erasure import Erased, names_entity
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Reason, confirm_by_typing, required_reason
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
-from understudy.entrypoints.cli.shared.stopping import stopped_by_signals
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
+from understudy.entrypoints.cli.shared.running.stopping import stopped_by_signals
 from understudy.retention.entity_eraser import Found, Left, Result
 
 app = typer.Typer(no_args_is_help=True, help="Erase an entity from all that is kept of it.", add_completion=False)

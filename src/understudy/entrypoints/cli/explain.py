@@ -15,10 +15,10 @@ from understudy.core.routing.policy import ServingPolicy
 from understudy.core.routing.route import Assignment, Reason, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
-from understudy.entrypoints.cli.shared.guard_text import guard_words, newest_guard
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.guard_text import guard_words, newest_guard
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 from understudy.lifecycle.loading_findings import missing_words

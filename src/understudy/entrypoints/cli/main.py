@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from understudy import __version__
-from understudy.entrypoints.cli.shared import extras
-from understudy.entrypoints.cli.shared.loading import INTERRUPTED, end_command
-from understudy.entrypoints.cli.shared.nouns import print_help
+from understudy.entrypoints.cli.shared.startup import extras
+from understudy.entrypoints.cli.shared.startup.loading import INTERRUPTED, end_command
+from understudy.entrypoints.cli.shared.startup.nouns import print_help
 
 _HELP = (["--help"], ["-h"])
 UNREAD = 1
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run_noun(arguments: list[str]) -> int:
     from understudy.entrypoints.cli.shared.errors import CommandRefused, report  # noqa: PLC0415 - after the help
-    from understudy.entrypoints.cli.shared.noun_group import app  # noqa: PLC0415 - the framework
+    from understudy.entrypoints.cli.shared.startup.noun_group import app  # noqa: PLC0415 - the framework
     from understudy.errors import UnderstudyError  # noqa: PLC0415 - as above
 
     try:

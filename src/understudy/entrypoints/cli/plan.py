@@ -7,8 +7,7 @@ import typer
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
-from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.rollout_plan import (
+from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     ExpectDifferentScores,
     Freezes,
     PlanSource,
@@ -16,6 +15,7 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
     plan_source_of,
     prepared_rollout_texts,
 )
+from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.documents.rollouts import prepared_document
 from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, Prepared, prepare

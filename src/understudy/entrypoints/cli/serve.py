@@ -11,8 +11,8 @@ import typer
 from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.port_check import require_console_port, require_proxy_ports
 from understudy.entrypoints.cli.shared.rendering import advise
+from understudy.entrypoints.cli.shared.running.port_check import require_console_port, require_proxy_ports
 from understudy.settings import Settings
 
 _NEEDED_BY_AGENTS = ("server_group", "server_target", "server_control")

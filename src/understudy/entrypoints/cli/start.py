@@ -4,7 +4,7 @@
 def main() -> None:
     """Run the command line of this process; while it is loaded, Ctrl-C ends it at once and without a traceback."""
     try:
-        from understudy.entrypoints.cli.shared.loading import begin_loading  # noqa: PLC0415 - nothing before this line
+        from understudy.entrypoints.cli.shared.startup.loading import begin_loading  # noqa: PLC0415 - nothing before this line
 
         begin_loading()
         from understudy.entrypoints.cli.main import main as run  # noqa: PLC0415 - as above

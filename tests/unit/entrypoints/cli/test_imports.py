@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 
 LIGHT = {"typer", "rich", "pydantic", "orjson"}
 SERVES = {"fastapi", "google", "grpc", "gunicorn", "onnxruntime", "prometheus_client", "redis", "scipy", "uvicorn"}
@@ -19,8 +19,8 @@ OF_OTHER_EXTRAS = {"serve", "modelserver", "demo", "doctor"}
 
 LOADED = """
 import json, sys
-from understudy.entrypoints.cli.shared.noun_group import load
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.noun_group import load
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 found = {}
 for noun in sys.argv[1:]:
     load(noun)

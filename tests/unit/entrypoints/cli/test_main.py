@@ -10,8 +10,8 @@ from typer.core import TyperGroup
 
 from understudy import __version__
 from understudy.entrypoints.cli.main import run
-from understudy.entrypoints.cli.shared.noun_group import load
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.noun_group import load
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 
 HEAVY = {
     "typer",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from command import CommandLine
 
-from understudy.entrypoints.cli.shared.noun_group import load
-from understudy.entrypoints.cli.shared.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.noun_group import load
+from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
 from understudy.settings import Settings, variable_of
 
 TEMPLATES = {

@@ -15,8 +15,8 @@ from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.errors import LoginNotAllowed, RegistryUnavailable
 from understudy.experiments.outcome_intake import BadRow, OutcomeImport, batches
 

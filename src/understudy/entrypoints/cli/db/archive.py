@@ -13,8 +13,8 @@ from understudy.bootstrap.archive import ages_of, open_archiver
 from understudy.core.prediction_log.archive_plan import Step
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.retention import archiver
 from understudy.retention.archiver import Moved, Planned

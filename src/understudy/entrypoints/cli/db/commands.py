@@ -24,10 +24,10 @@ from understudy.entrypoints.cli.db.archive import archive
 from understudy.entrypoints.cli.db.sql_prompt import prompt_call, run_prompt
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.extras import install_advice
-from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.startup.extras import install_advice
+from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.lifecycle.server_findings import State, judge_roles
 
 app = typer.Typer(

@@ -18,7 +18,7 @@ from rich.text import Text
 from understudy.bootstrap.psql import find_psql
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase
-from understudy.entrypoints.cli.shared.event_text import (
+from understudy.entrypoints.cli.shared.texts.event_text import (
     INDENT,
     WIDTH,
     event_text,

@@ -21,8 +21,8 @@ from understudy.entrypoints.cli.drift.text import baseline_change_rows, baseline
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import names_words, show
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.cli.shared.session import with_registry, with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (

@@ -14,8 +14,8 @@ from understudy.entrypoints.cli.shared.completion import model_names
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.reminder import Reminder
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json
+from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.entrypoints.documents.calls import call_document

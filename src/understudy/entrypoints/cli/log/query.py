@@ -16,8 +16,8 @@ from understudy.bootstrap.archive import gather_log, load_log_query
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.log.text import result_view
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import advise, csv_cell, show
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.prediction_log.log_archive import LogFiles, QueryRefused, WantedRows

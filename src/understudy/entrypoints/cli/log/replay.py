@@ -8,8 +8,8 @@ from understudy.bootstrap.log_replay import replay_log
 from understudy.entrypoints.cli.log.replay_text import replay_texts
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.progress import progress_bar
 from understudy.entrypoints.cli.shared.rendering import show
+from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.documents.experiments import replay_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.experiments.log_replay import ReplayWanted

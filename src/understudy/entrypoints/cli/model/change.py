@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
-from understudy.entrypoints.cli.shared.policy_text import difference_text, moves_text, rollout_warning, value_text
+from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.texts.policy_text import difference_text, moves_text, rollout_warning, value_text
 from understudy.entrypoints.documents.policies import policy_document
 from understudy.lifecycle.policy_changes import differences, moved_entities_percent, moves_traffic, with_arms
 from understudy.lifecycle.registry import set_policy

@@ -11,9 +11,9 @@ import typer
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, Utc, Yes, required_reason
-from understudy.entrypoints.cli.shared.policy_text import value_text
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.texts.policy_text import value_text
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.documents.policies import model_document
 from understudy.ports.registry.registry import ModelRecord

@@ -9,9 +9,9 @@ from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.core.routing.arms import arm_percents
-from understudy.entrypoints.cli.shared.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
 from understudy.lifecycle.loading_findings import missing_words

@@ -11,8 +11,8 @@ from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import DecisionAt, rows_of
 from understudy.core.rollout.state import RolloutState
-from understudy.entrypoints.cli.shared.event_text import check_evidence_words, check_state_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.texts.event_text import check_evidence_words, check_state_words
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _DASH = "-"

@@ -41,9 +41,7 @@ from understudy.entrypoints.cli.shared.options import (
     required_reason,
 )
 from understudy.entrypoints.cli.shared.page_file import write_page
-from understudy.entrypoints.cli.shared.reminder import Reminder
-from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
-from understudy.entrypoints.cli.shared.rollout_plan import (
+from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     ExpectDifferentScores,
     Freezes,
     PlanSource,
@@ -51,6 +49,8 @@ from understudy.entrypoints.cli.shared.rollout_plan import (
     plan_source_of,
     prepared_rollout_texts,
 )
+from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
+from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (

@@ -24,7 +24,7 @@ from understudy.entrypoints.cli.rollout.slices_text import (
 )
 from understudy.entrypoints.cli.rollout.status import sentence_of
 from understudy.entrypoints.cli.rollout.text import ladder_cells
-from understudy.entrypoints.cli.shared.event_text import check_state_words
+from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.history import RolloutHistory

@@ -17,10 +17,10 @@ from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
 from understudy.lifecycle.server_findings import Finding, State

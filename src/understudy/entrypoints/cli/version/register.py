@@ -14,8 +14,8 @@ from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, 
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
+from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.version.pin import pinned_version

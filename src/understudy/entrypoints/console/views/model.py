@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import live_proxies_words
-from understudy.entrypoints.cli.shared.guard_text import MEANINGS
+from understudy.entrypoints.cli.shared.texts.guard_text import MEANINGS
 from understudy.entrypoints.console.views.changes import ChangeRow, change_row
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path
 from understudy.ports.registry.registry import AuditEntry, ModelRecord

@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.rollout.status import (
     shares_of,
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
-from understudy.entrypoints.cli.shared.event_text import check_state_words
+from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.console.views.changes import ChangeRow, change_row, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, next_words

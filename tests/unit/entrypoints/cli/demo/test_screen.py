@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.demo.screen import (
     next_commands,
     place_rows,
 )
-from understudy.entrypoints.cli.shared.event_text import WIDTH
+from understudy.entrypoints.cli.shared.texts.event_text import WIDTH
 from understudy.entrypoints.demo.first_call import first_request
 from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.topology import (

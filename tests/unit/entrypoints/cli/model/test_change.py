@@ -8,7 +8,7 @@ import pytest
 from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.cli.model.change import arm_weights_of, changes_of
 from understudy.entrypoints.cli.shared.errors import CommandRefused
-from understudy.entrypoints.cli.shared.policy_text import difference_text
+from understudy.entrypoints.cli.shared.texts.policy_text import difference_text
 from understudy.entrypoints.documents.policies import changes_of as audit_changes
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 

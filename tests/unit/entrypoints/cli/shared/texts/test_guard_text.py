@@ -5,7 +5,7 @@ from dataclasses import replace
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Kind, Phase, RolloutState, new_rollout_state
-from understudy.entrypoints.cli.shared.guard_text import guard_words
+from understudy.entrypoints.cli.shared.texts.guard_text import guard_words
 from understudy.ports.rollout.rollout_store import RolloutRecord
 
 BEGUN = PolicySeen("6", "7", 0, 4, 1)

@@ -7,10 +7,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from understudy.entrypoints.cli.shared.loading import end_loading
-from understudy.entrypoints.cli.shared.nouns import ABOUT, EXIT_CODES, NOUNS, print_help
+from understudy.entrypoints.cli.shared.startup.loading import end_loading
+from understudy.entrypoints.cli.shared.startup.nouns import ABOUT, EXIT_CODES, NOUNS, print_help
 
-_PACKAGE = __package__.rpartition(".")[0]
+_PACKAGE = __package__.rpartition(".shared")[0]
 
 
 class NounGroup(TyperGroup):

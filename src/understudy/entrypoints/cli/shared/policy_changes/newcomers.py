@@ -5,7 +5,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from understudy.core.schema.input_diff import InputDifferences, input_differences
-from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.ports.registry.registry import PolicyRecord, Registry
 
 

@@ -80,7 +80,7 @@ async def test_at_ten_times_the_connections_each_is_answered_in_time_or_refused_
     refused = [answer for answer in answers if answer.status == 503]
     p99 = sorted(answer.seconds for answer in answers)[int(len(answers) * 0.99)]
     slack = max(answer.seconds for answer in at_capacity) - LATENCY_SECONDS  # what this machine adds by itself
-    print(  # noqa: T201 - the figures
+    print(
         f"200s {goodput(answers)} of {goodput(at_capacity)} at capacity, 503s {len(refused)}, p99 {p99:.3f} s, "
         f"/livez {slowest_livez:.3f} s, slack {slack:.3f} s"
     )

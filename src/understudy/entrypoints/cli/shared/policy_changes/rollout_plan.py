@@ -14,7 +14,7 @@ from rich.text import Text
 from understudy.core.durations import duration_words
 from understudy.core.rollout.forecast import StepForecast
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.ports.rollout.rollout_store import RolloutRecord
 from understudy.rollout.start.start import Prepared

@@ -10,7 +10,7 @@ from understudy.adapters.files.policies import read_policy_files
 from understudy.adapters.files.refusal import FileRefused
 from understudy.core.routing.policy_file import PolicyFile
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.policy_text import value_text
+from understudy.entrypoints.cli.shared.texts.policy_text import value_text
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document
 from understudy.errors import PolicyFileInvalid
 from understudy.lifecycle.policy_files import Comparison, value_words

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from understudy.entrypoints.cli.shared.errors import ExitCode
-from understudy.entrypoints.cli.shared.extras import EXIT_CODE, missing_extra, report_missing
+from understudy.entrypoints.cli.shared.startup.extras import EXIT_CODE, missing_extra, report_missing
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """A command that goes on while Postgres is away says so once."""
 
-from understudy.entrypoints.cli.shared.reminder import Reminder
+from understudy.entrypoints.cli.shared.running.reminder import Reminder
 
 
 def test_lines_of_json_are_followed_by_one_reminder_each_time(capsys):

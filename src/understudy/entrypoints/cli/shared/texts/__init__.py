@@ -1,0 +1,1 @@
+"""What several commands say in words: events and checks, findings, guards, policies."""
