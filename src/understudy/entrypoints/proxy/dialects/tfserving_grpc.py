@@ -18,7 +18,7 @@ from understudy.core.schema.codec import join_bytes_elements, split_bytes_elemen
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
 from understudy.entrypoints.proxy.dialects.open_inference import version_of
-from understudy.entrypoints.proxy.dialects.open_inference_grpc import MAX_INPUTS
+from understudy.entrypoints.proxy.dialects.open_inference_grpc import require_inputs
 from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
 from understudy.errors import MalformedBody
 
@@ -44,19 +44,22 @@ class TfServingGrpc:
 
     Args:
         request: The call, whose model has to be known before anything else.
+
+    Raises:
+        InputInvalid: It has no inputs, or too many to be kept.
     """
 
     name = "tfs_grpc"
 
     def __init__(self, request: pb.PredictRequest) -> None:
+        require_inputs(len(request.inputs))
         self._request = request
 
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
         """See :class:`.Dialect`; one element of a message may stand for many."""
         del fields
-        return len(body) <= INLINE_TENSOR_BYTES and all(
-            prod(dim.size for dim in one.tensor_shape.dim) <= INLINE_TENSOR_BYTES
-            for one in self._request.inputs.values()
+        return len(body) <= INLINE_TENSOR_BYTES and (
+            sum(_left_out(one) for one in self._request.inputs.values()) <= INLINE_TENSOR_BYTES
         )
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
@@ -66,8 +69,8 @@ class TfServingGrpc:
         require_signature(request.model_spec.signature_name, version, "/model_spec/signature_name")
         if version.output_schema.tensor is not None:
             _require_outputs(request.output_filter, version.model_name, version.output_schema.tensor)
-        if not 0 < len(request.inputs) <= MAX_INPUTS:
-            raise refuse_inputs("/inputs", f"expected 1 to {MAX_INPUTS:,} tensors")
+        if sum(map(_left_out, request.inputs.values())) > LONG_ELEMENTS:
+            raise refuse_inputs("/inputs", f"more than {LONG_ELEMENTS:,} elements are left out, as equal to the last")
         tensors = [_tensor_of(name, tensor) for name, tensor in request.inputs.items()]
         read = request_of(tensors, {}, version.input_schema)
         return Reading(read, partial(_worded, request, signature_of(version)))
@@ -98,6 +101,15 @@ def _tensor_of(name: str, tensor: pb.TensorProto) -> InferTensor:
         raise MalformedBody(f"input {shown(name)}: strings come in string_val", hint=CONTENT)
     content = tensor.tensor_content or _listed(datatype, getattr(tensor, field), prod(shape), f"{place}/{field}")
     return InferTensor(place, name, datatype.wire_name, shape, None, content)
+
+
+def _left_out(tensor: pb.TensorProto) -> int:
+    """Return how many elements the last one of a list stands for, where that is permitted."""
+    datatype, field = _DATATYPES.get(int(tensor.dtype), (None, ""))
+    if datatype is None or tensor.tensor_content:
+        return 0
+    count = prod(dim.size for dim in tensor.tensor_shape.dim)
+    return max(0, count - len(getattr(tensor, field))) if count <= LONG_ELEMENTS else 0
 
 
 def _listed(datatype: Datatype, values: Sequence[Any], count: int, place: str) -> bytes:

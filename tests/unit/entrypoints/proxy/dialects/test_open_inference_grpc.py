@@ -92,6 +92,11 @@ def with_output(**parameters: Any) -> pb.ModelInferRequest:
 REFUSED: dict[str, tuple[pb.ModelInferRequest, type[RequestError], str]] = {
     "no inputs": (pb.ModelInferRequest(), InputInvalid, "/inputs: expected 1 to"),
     "too many inputs": (many(1_025), InputInvalid, "expected 1 to 1,024 tensors"),
+    "too many outputs": (
+        pb.ModelInferRequest(inputs=[{}], outputs=[{}] * 1_025),
+        InputInvalid,
+        "at most 1,024 tensors",
+    ),
     "negative shape": (request_of("FP32", (-1, 2), fp32_contents=[1, 2]), InputInvalid, "whole numbers from 0 on"),
     "huge shape": (request_of("FP32", (2**62, 2), fp32_contents=[1, 2]), InputInvalid, "has 2 values"),
     "65 dimensions": (request_of("FP32", (1,) * 65, fp32_contents=[1]), InputInvalid, "more than 64 dimensions"),

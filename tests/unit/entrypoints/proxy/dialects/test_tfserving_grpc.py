@@ -69,6 +69,13 @@ def test_one_number_stands_for_those_that_follow_it():
     assert list(found.request.rows) == [{"a": 1.0, "b": 7.0}, {"a": 7.0, "b": 7.0}, {"a": 7.0, "b": 7.0}]
 
 
+@pytest.mark.parametrize(("inputs", "is_short"), [(1, True), (3, False)])
+def test_what_a_short_message_stands_for_decides_where_it_is_read(inputs, is_short):
+    tensors = {f"{number}": a_tensor(shape=(1_000,), float_val=[1]) for number in range(inputs)}
+
+    assert TfServingGrpc(pb.PredictRequest(inputs=tensors)).is_short(b"", {}) is is_short
+
+
 REFUSED: dict[str, tuple[pb.PredictRequest, type[RequestError], str]] = {
     "no inputs": (pb.PredictRequest(), InputInvalid, "expected 1 to 1,024 tensors"),
     "another input": (pb.PredictRequest(inputs={"x": a_tensor(float_val=[1, 2])}), InputInvalid, "/inputs/x/name"),
@@ -78,6 +85,9 @@ REFUSED: dict[str, tuple[pb.PredictRequest, type[RequestError], str]] = {
                      InputInvalid, "expected a shape that is known"),
     "negative shape": (request_of(a_tensor(shape=(-1, 2), float_val=[1])), InputInvalid, "whole numbers from 0 on"),
     "too many to repeat": (request_of(a_tensor(shape=(256, 129), float_val=[1])), InputInvalid, "has 1 values"),
+    "too many to repeat together": (
+        pb.PredictRequest(inputs={f"{n}": a_tensor("DT_DOUBLE", (256, 128), double_val=[1]) for n in range(2)}),
+        InputInvalid, "more than 32,768 elements are left out"),
     "no values": (request_of(a_tensor()), InputInvalid, "has 0 values, and the shape 2"),
     "no rows": (request_of(a_tensor(shape=(0, 2))), BatchInvalid, "a call has 1 to 256 rows"),
     "packed strings": (request_of(a_tensor("DT_STRING", tensor_content=b"x")), MalformedBody, "come in string_val"),
