@@ -29,6 +29,7 @@ class Client:
     """Calls methods by their paths."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
 
     async def ask(

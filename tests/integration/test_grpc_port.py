@@ -302,3 +302,53 @@ async def test_bytes_that_are_no_message_are_refused(up):
 
     assert status is grpc.StatusCode.INVALID_ARGUMENT
     assert "no ModelInferRequest" in sentence
+
+
+@pytest.mark.parametrize(("method", "code"), [("ServerLive", "OK"), ("ServerReady", "OK"), ("Nope", "UNIMPLEMENTED")])
+async def test_what_needs_no_key_waits_for_no_message(up, method, code):
+    _, client = await up(auth=True)
+    silent = asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        await silent.wait()
+        yield b""
+
+    async with asyncio.timeout(5):
+        found = await client.channel.stream_unary(OIP + method)(never()).code()
+
+    assert found.name == code
+    silent.set()
+
+
+async def test_messages_on_their_way_give_way_when_memory_is_short(up):
+    proxy, client = await up()
+    silent = asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        await silent.wait()
+        yield b""
+
+    call = client.channel.stream_unary(f"{OIP}ModelInfer")(never())
+    await call.wait_for_connection()
+    asking = asyncio.create_task(refused(call))
+    overload = proxy.state[OVERLOAD]
+    while not asking.done():
+        for give_back in overload.relief:
+            give_back()
+        await asyncio.sleep(0.01)
+
+    status, _, trailing = await asking
+    assert (status.name, trailing["understudy-code"]) == ("RESOURCE_EXHAUSTED", "E507")
+    silent.set()
+
+
+async def test_a_connection_that_says_nothing_is_closed(up):
+    _, client = await up(receive_seconds=0.2)
+    await client.channel.channel_ready()
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.port)
+
+    async with asyncio.timeout(10):
+        while await reader.read(1_024):
+            pass
+    writer.close()

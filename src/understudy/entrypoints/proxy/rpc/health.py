@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from understudy.adapters._proto import understudy_health_pb2 as pb
 from understudy.entrypoints.proxy.dialects.dialect import Outcome
 from understudy.entrypoints.proxy.rpc.incoming import Context, message_of
+from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message
 from understudy.errors import UnderstudyError, UnknownRoute
@@ -17,8 +18,10 @@ WATCH_SECONDS = 1.0
 """How often a watched service is looked at."""
 MAX_WATCHES = 64
 """Streams at a time: each takes a call's place as long as its caller likes."""
-MAX_BYTES, MESSAGE_SECONDS = 4_096, 5.0
-"""Of the message that says what is watched."""
+MAX_MESSAGES = 64
+"""On their way at a time."""
+MAX_BYTES, MESSAGE_SECONDS = 4_096, 1.0
+"""Of the message that names a service: callers need no key to send it."""
 _Status = pb.HealthCheckResponse.ServingStatus
 
 
@@ -28,17 +31,19 @@ class HealthService:
     Args:
         standing: Knows whether that is so.
         services: Names that callers may ask for, beside the empty one.
+        places: Reads messages.
     """
 
-    def __init__(self, standing: Standing, services: frozenset[str]) -> None:
+    def __init__(self, standing: Standing, services: frozenset[str], places: MessagePlaces) -> None:
         self._standing = standing
         self._services = services | {""}
+        self._places = places
         self._watches = 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
         """Its unary methods."""
-        return (Method("Check", self._check, needs_key=False),)
+        return (Method("Check", self._check, needs_key=False, seconds=MESSAGE_SECONDS),)
 
     @property
     def watch(self) -> "grpc.RpcMethodHandler[Any, Any]":
@@ -56,7 +61,7 @@ class HealthService:
 
     async def _watch(self, _messages: object, context: Context) -> AsyncIterator[bytes]:
         try:
-            request = await message_of(context, MAX_BYTES, MESSAGE_SECONDS)
+            request = message_of(await self._places.read(context, MESSAGE_SECONDS), MAX_BYTES)
             service = pb.HealthCheckRequest.FromString(request).service
         except (UnderstudyError, DecodeError):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a HealthCheckRequest")

@@ -1,6 +1,5 @@
-"""A gRPC call as it came: metadata as headers, and its one message, within a bound and a time."""
+"""A gRPC call as it came: metadata as headers, and its one message, within a bound."""
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -11,7 +10,7 @@ from understudy.entrypoints.proxy.dialects.handler import CATEGORY_HEADER, ENTIT
 from understudy.entrypoints.proxy.messages.headers import OPTION_HEADERS
 from understudy.entrypoints.proxy.messages.reply import Header
 from understudy.entrypoints.proxy.server.overload import counted_address
-from understudy.errors import BodyTooLarge, HeaderInvalid, MalformedBody, RequestTimedOut
+from understudy.errors import BodyTooLarge, HeaderInvalid, MalformedBody
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _ONCE = OPTION_HEADERS | {ENTITY_HEADER, CATEGORY_HEADER}
@@ -57,19 +56,13 @@ def _timeout(seconds: float) -> bytes:
     return b"%dm" % min(max(int(seconds * 1e3), 1), _MAX_NUMBER)
 
 
-async def message_of(context: Context, limit_bytes: int, seconds: float) -> bytes:
-    """Return the one message of a call.
+def message_of(message: object, limit_bytes: int) -> bytes:
+    """Return what was read of a call as its one message.
 
     Raises:
-        RequestTimedOut: It was not complete after ``seconds``.
         BodyTooLarge: It has more than ``limit_bytes``.
         MalformedBody: There is none.
     """
-    try:
-        async with asyncio.timeout(seconds):
-            message = await context.read()
-    except TimeoutError:
-        raise RequestTimedOut(f"the message was not complete after {seconds:g} s") from None
     if not isinstance(message, bytes):
         raise MalformedBody("the call has no message")
     if len(message) > limit_bytes:

@@ -47,8 +47,8 @@ class InferenceService:
         """What it has."""
         return (
             Method(methods.OIP_MODEL_INFER, self._infer, is_traced=True),
-            Method(methods.OIP_SERVER_LIVE, self._live, needs_key=False),
-            Method(methods.OIP_SERVER_READY, self._ready, needs_key=False),
+            Method(methods.OIP_SERVER_LIVE, self._live, needs_key=False, reads=False),
+            Method(methods.OIP_SERVER_READY, self._ready, needs_key=False, reads=False),
             Method(methods.OIP_SERVER_METADATA, self._server),
             Method(methods.OIP_MODEL_READY, self._model_ready),
             Method(methods.OIP_MODEL_METADATA, self._model),

@@ -31,8 +31,13 @@ ENVELOPE_BYTES = 65_536
 UNCOMPRESSED = 1
 """The set of codings whose first one, none, is the only member. gRPC inflates a message before it looks at its bound:
 half a mebibyte of gzip took the process a gibibyte (measured)."""
+FIXED_WINDOWS = 0
+"""Whether gRPC measures what a connection carries. By that it let each stream send mebibytes before its message is read
+(measured); else they send 64 KiB."""
 MAX_METADATA_BYTES = 16_384
 KEEPALIVE_MS, MIN_PING_MS = 60_000, 10_000
+IDLE_MS = 300_000
+"""Without a call, until a connection is closed; clients connect again by themselves with their next one."""
 QUIET_SECONDS = 0.5
 """How long no call may have come before a port that listens alone is closed."""
 
@@ -59,16 +64,21 @@ class Bounds:
 
     connections: int
     message_bytes: int
+    handshake_seconds: float
+    """Until a connection has said that it speaks HTTP/2, over TLS where that is so."""
 
     def options(self, *, is_shared: bool) -> list[tuple[str, Any]]:
         """Return gRPC's own names of them."""
         return [
             ("grpc.max_receive_message_length", self.message_bytes + ENVELOPE_BYTES),
             ("grpc.compression_enabled_algorithms_bitset", UNCOMPRESSED),
+            ("grpc.http2.bdp_probe", FIXED_WINDOWS),
             ("grpc.max_concurrent_streams", MAX_CALLS),
             ("grpc.max_allowed_incoming_connections", self.connections),
             ("grpc.max_metadata_size", MAX_METADATA_BYTES),
             ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+            ("grpc.server_handshake_timeout_ms", max(1, round(self.handshake_seconds * 1e3))),
+            ("grpc.max_connection_idle_ms", IDLE_MS),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS),
             ("grpc.so_reuseport", int(is_shared)),
@@ -104,7 +114,7 @@ class GrpcPort:
             TFSERVING_PREDICTION_SERVICE: tensorflow.prediction,
             TFSERVING_MODEL_SERVICE: tensorflow.model,
         }
-        health = HealthService(self._standing, frozenset(services))
+        health = HealthService(self._standing, frozenset(services), calls.keyless)
         handlers = [_Service(name, methods, calls) for name, methods in services.items()]
         handlers.append(_Service(HEALTH_SERVICE, health.methods, calls, {"Watch": health.watch}))
         self._server.add_generic_rpc_handlers(tuple(handlers))

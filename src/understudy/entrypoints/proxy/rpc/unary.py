@@ -14,6 +14,7 @@ from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.incoming import Context, address_of, headers_of, message_of
+from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
 from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, BodyBudget, HeldBody
 from understudy.entrypoints.proxy.server.overload import OverloadManager
@@ -72,6 +73,11 @@ class Method(NamedTuple):
     needs_key: bool = True
     """Whether a caller without one is refused, where the proxy asks for keys, before its message has come."""
     is_traced: bool = False
+    reads: bool = True
+    """Whether its answer depends on its message. What does not is answered without it: callers without a key could
+    have gRPC hold what they send."""
+    seconds: float | None = None
+    """In which its message has to come, where that is less than others have."""
 
 
 class _Trail:
@@ -105,6 +111,8 @@ class UnaryCalls:
         handler: Admits callers, and counts refusals.
         telemetry: Counts calls by method and status code.
         limits: Of messages.
+        places: Reads them.
+        keyless: Reads those of methods that need no key, so that these take no place of others.
         budget: Counts the bytes of long messages.
         overload: Knows when the process is short of memory or time.
         new_id: Makes an id of 32 hex digits.
@@ -117,6 +125,8 @@ class UnaryCalls:
         handler: PredictHandler,
         telemetry: Telemetry,
         limits: Limits,
+        places: MessagePlaces,
+        keyless: MessagePlaces,
         *,
         budget: BodyBudget | None,
         overload: OverloadManager | None,
@@ -127,6 +137,8 @@ class UnaryCalls:
         self._handler = handler
         self._telemetry = telemetry
         self._limits = limits
+        self._places = places
+        self.keyless = keyless
         self._budget = budget
         self._overload = overload
         self._new_id = new_id
@@ -192,7 +204,11 @@ class UnaryCalls:
             raise Overloaded(f"the proxy is short of {'memory' if reason == 'memory' else 'time'}")
         if method.needs_key:
             self._handler.require_key(read_headers(dict(call.headers)))
-        body = await message_of(context, self._limits.message_bytes, self._limits.message_seconds)
+        if not method.reads:
+            return await method.answer(call)
+        seconds = method.seconds or self._limits.message_seconds
+        places = self._places if method.needs_key else self.keyless
+        body = message_of(await places.read(context, seconds), self._limits.message_bytes)
         if len(body) > SMALL_BYTES:
             call.held.count(len(body))
         return await method.answer(call._replace(body=body))
@@ -214,7 +230,7 @@ def not_offered(name: str, what: str) -> Method:
     async def refuse(_call: Incoming) -> Outcome:
         raise NotOffered(what)
 
-    return Method(name, refuse, needs_key=False)
+    return Method(name, refuse, needs_key=False, reads=False)
 
 
 def _as_metadata(headers: Sequence[Header]) -> Metadata:
