@@ -272,6 +272,14 @@ async def test_rows_are_charged_to_the_key_and_its_caller_is_told_when_to_come_a
     assert len(proxy.spool.rows) == 2
 
 
+async def test_what_is_asked_of_a_model_is_charged_by_its_own_length(up):
+    _, client = await up(auth=True, key_bytes_per_second=2_000)
+
+    for _ in range(8):
+        asked = pb.ModelReadyRequest(name="visits")
+        assert (await client.ask(f"{OIP}ModelReady", asked, pb.ModelReadyResponse, KEY)).ready
+
+
 async def test_a_process_that_is_short_of_time_takes_no_call(up):
     proxy, client = await up()
     for _ in range(4):

@@ -44,7 +44,7 @@ class Incoming(NamedTuple):
     @property
     def http_call(self) -> HttpCall:
         """The call as the handler of dialects takes it."""
-        return HttpCall(self.path, [*self.headers, (b"content-length", b"%d" % len(self.body))], self._read, self._hold)
+        return HttpCall(self.path, self.headers, self._read, self._hold)
 
     async def _read(self) -> bytes:
         return self.body
@@ -211,7 +211,8 @@ class UnaryCalls:
         body = message_of(await places.read(context, seconds), self._limits.message_bytes)
         if len(body) > SMALL_BYTES:
             call.held.count(len(body))
-        return await method.answer(call._replace(body=body))
+        headers = [*call.headers, (b"content-length", b"%d" % len(body))]
+        return await method.answer(call._replace(headers=headers, body=body))
 
 
 def message(found: Message) -> Outcome:
