@@ -59,6 +59,17 @@ def test_the_metrics_port_of_another_proxy_of_this_account_is_shared_as_its_work
         require_proxy_ports(settings(metrics_port=server.getsockname()[1]))
 
 
+@pytest.mark.timed
+def test_the_grpc_port_that_workers_of_another_proxy_share_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
+        mine = settings(grpc_port=server.getsockname()[1], workers=2)
+        with pytest.raises(CommandRefused):
+            require_proxy_ports(mine)
+
+        monkeypatch.setenv("GUNICORN_FD", "5")  # the one before, which ends once this one is there
+        require_proxy_ports(mine)
+
+
 def test_an_address_that_is_not_this_machines_is_named():
     with pytest.raises(CommandRefused) as refused:
         require_proxy_ports(settings(host="192.0.2.1", port=8080))

@@ -16,7 +16,7 @@ Options = tuple[tuple[int, int], ...]
 """Of a socket, by level and name; each is switched on."""
 REUSED: Options = ((socket.SOL_SOCKET, socket.SO_REUSEADDR),)
 SHARED: Options = (*REUSED, (socket.SOL_SOCKET, socket.SO_REUSEPORT))
-"""As workers bind the port of metrics, which the ones before them may still have."""
+"""As workers bind a port which the ones before them may still have."""
 
 
 def require_proxy_ports(settings: Settings) -> None:
@@ -34,7 +34,8 @@ def require_proxy_ports(settings: Settings) -> None:
         options = REUSED if is_cluster else (*REUSED, (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
         _require(_Wanted(settings.host, settings.port, "predict calls", "HOST", "PORT", options), patience)
     if settings.grpc_port:
-        options = SHARED if is_cluster else REUSED
+        # Of another proxy that shares its own among workers it would take calls, and that one of this one's.
+        options = SHARED if is_handed_over else REUSED
         _require(_Wanted(settings.host, settings.grpc_port, "gRPC's calls", "HOST", "GRPC_PORT", options), patience)
     _require(
         _Wanted(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_HOST", "METRICS_PORT", SHARED),
