@@ -7,7 +7,6 @@ send what the stream's window takes, and no more.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import islice
 
 from understudy.entrypoints.proxy.rpc.incoming import Context
@@ -41,8 +40,9 @@ class MessagePlaces:
             Overloaded: It gave way to others, or the process is short of memory.
         """
         due = self._now() + seconds
+        time = asyncio.timeout_at(due)
         try:
-            async with asyncio.timeout_at(due) as time:
+            async with time:
                 await self._place()
                 self._coming[time] = self._now()
                 try:
@@ -51,7 +51,7 @@ class MessagePlaces:
                     del self._coming[time]
                     self._wake()
         except TimeoutError:
-            if self._now() < due:
+            if time.when() != due:
                 raise no_room("messages") from None
             raise RequestTimedOut(f"the message was not complete after {seconds:g} s") from None
 
@@ -68,9 +68,12 @@ class MessagePlaces:
             self._waiting.append(turn)
             try:
                 await turn
-            finally:
-                with suppress(ValueError):  # who woke it took it out
+            except asyncio.CancelledError:
+                if turn in self._waiting:
                     self._waiting.remove(turn)
+                else:  # it was woken, and gives up at that moment: the place is another one's
+                    self._wake()
+                raise
 
     def _wake(self) -> None:
         while self._waiting:
