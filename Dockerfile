@@ -54,8 +54,8 @@ ENV PATH=/opt/understudy/bin:$PATH \
 # By number, so that a cluster can tell that it is not root.
 USER 10001:10001
 WORKDIR /var/lib/understudy
-# Predict calls, the proxy's metrics, the monitor's metrics, the development model server.
-EXPOSE 8080 9090 9091 8500
+# Predict calls, the same by gRPC, the proxy's metrics, the monitor's metrics, the development model server.
+EXPOSE 8080 8081 9090 9091 8500
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["understudy"]
 CMD ["serve", "proxy"]

@@ -137,6 +137,8 @@ class Settings(BaseModel):
 
     host: str = "127.0.0.1"
     port: int = 8080
+    grpc_port: int = Field(default=0, ge=0, le=65_535)
+    """Port of callers that speak gRPC, at ``host`` too; 0: the proxy has none."""
     host_names: str | None = None
     """Further names, by commas, that callers may put into ``Host`` (``predict.internal,*.shop.example``), beside
     addresses, ``localhost`` and ``host``. Without it any name is taken, unless the proxy serves this machine only and

@@ -5,15 +5,17 @@ import json
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from e2e.stack import a_stack, register, sql
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.dev_server.onnx import OnnxModel
+from understudy.adapters.embedded.loopback_ports import free_port
 
 PYTHON = Path(__file__).parents[2] / ".venv-clients" / "bin" / "python"
-SCRIPT = Path(__file__).parent / "ask.py"
+SCRIPT, GRPC_SCRIPT = (Path(__file__).parent / name for name in ("ask.py", "ask_grpc.py"))
 NAMES = [feature["name"] for feature in example_version("visits", 1).input_schema["features"]]
 ROWS = [[float(row.inputs[name]) for name in NAMES] for row in example_rows("visits")[:20]]
 WAYS = (
@@ -46,6 +48,14 @@ def outputs_of(label: int) -> str:
     return outputs["probabilities"].tobytes().hex()
 
 
+def asked(script: Path, *arguments: str | Path) -> dict[str, Any]:
+    """Return what a script of the clients' venv found."""
+    done = subprocess.run([PYTHON, script, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def test_every_public_way_to_call_is_answered_with_the_models_own_bits(
     database_url: str, tmp_path: Path, model_port: Callable[[str], int]
 ) -> None:
@@ -53,11 +63,7 @@ def test_every_public_way_to_call_is_answered_with_the_models_own_bits(
     (tmp_path / "rows.json").write_text(json.dumps(ROWS))
     with a_stack(tmp_path, database_url) as stack:
         address = f"127.0.0.1:{stack.start_proxy()}"
-        done = subprocess.run(
-            [PYTHON, SCRIPT, address, tmp_path / "rows.json"], capture_output=True, text=True, timeout=120, check=False
-        )
-    assert done.returncode == 0, done.stderr[-3_000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+        found = asked(SCRIPT, address, tmp_path / "rows.json")
 
     either = {outputs_of(1), outputs_of(2)}
     assert {way: found[way] for way in WAYS if found[way] not in either} == {}
@@ -71,3 +77,37 @@ def test_every_public_way_to_call_is_answered_with_the_models_own_bits(
     assert (found["triton rows"], found["triton who"]) == ([20, 2], "mixed")
     assert [found[name][0] for name in ("unknown model", "sequence", "wrong output")] == ["404", "501", "422"]
     assert "has no output 'y'; it has: probabilities" in found["wrong output"][1]
+
+
+def test_every_public_way_to_call_by_grpc_is_answered_with_the_models_own_bits(
+    database_url: str, tmp_path: Path, model_port: Callable[[str], int]
+) -> None:
+    asyncio.run(prepare(database_url, [model_port("visits:1"), model_port("visits:2")]))
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    grpc_port = free_port()
+    with a_stack(tmp_path, database_url) as stack:
+        stack.start_proxy(grpc_port=grpc_port)
+        triton, kserve = (
+            asked(GRPC_SCRIPT, client, f"127.0.0.1:{grpc_port}", tmp_path / "rows.json")
+            for client in ("triton", "kserve")
+        )
+
+    either = {outputs_of(1), outputs_of(2)}
+    ways = ("named", "no outputs", "parameters", "version", "async", "aio")
+    assert {way for way in ways if triton[f"triton {way}"] not in either} == set()
+    assert {kserve["kserve False"], kserve["kserve True"]} <= either
+    assert triton["triton version"] == outputs_of(1)
+    assert triton["live"] is triton["ready"] is kserve["live"] is kserve["ready"] is kserve["model_ready"] is True
+    assert triton["model_ready"] == [True, True]
+    assert (triton["server"], triton["config"], triton["index"]) == ("understudy", 256, ["visits", "visits"])
+    assert triton["metadata"] == [{"name": "probabilities", "datatype": "FP32", "shape": ["-1", "2"]}]
+    assert (triton["rows"], triton["who"]) == ([20, 2], "mixed")
+    refused = {
+        "unknown model": "NOT_FOUND",
+        "sequence": "UNIMPLEMENTED",
+        "wrong output": "INVALID_ARGUMENT",
+        "statistics": "UNIMPLEMENTED",
+        "compressed": "UNIMPLEMENTED",
+    }
+    assert {name: triton[name][0] for name in refused} == {name: f"StatusCode.{code}" for name, code in refused.items()}
+    assert "has no output 'y'; it has: probabilities" in triton["wrong output"][1]

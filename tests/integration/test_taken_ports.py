@@ -37,7 +37,12 @@ def test_a_port_that_was_just_let_go_is_free():
 
 
 @pytest.mark.parametrize(
-    ("field", "setting"), [("port", "UNDERSTUDY_PORT"), ("metrics_port", "UNDERSTUDY_METRICS_PORT")]
+    ("field", "setting"),
+    [
+        ("port", "UNDERSTUDY_PORT"),
+        ("grpc_port", "UNDERSTUDY_GRPC_PORT"),
+        ("metrics_port", "UNDERSTUDY_METRICS_PORT"),
+    ],
 )
 def test_a_taken_port_is_named_with_the_setting_that_changes_it(taken, field, setting):
     with pytest.raises(CommandRefused) as refused:
@@ -52,6 +57,17 @@ def test_a_taken_port_is_named_with_the_setting_that_changes_it(taken, field, se
 def test_the_metrics_port_of_another_proxy_of_this_account_is_shared_as_its_workers_share_it():
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
         require_proxy_ports(settings(metrics_port=server.getsockname()[1]))
+
+
+@pytest.mark.timed
+def test_the_grpc_port_that_workers_of_another_proxy_share_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as server:
+        mine = settings(grpc_port=server.getsockname()[1], workers=2)
+        with pytest.raises(CommandRefused):
+            require_proxy_ports(mine)
+
+        monkeypatch.setenv("GUNICORN_FD", "5")  # the one before, which ends once this one is there
+        require_proxy_ports(mine)
 
 
 def test_an_address_that_is_not_this_machines_is_named():

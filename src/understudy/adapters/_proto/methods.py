@@ -1,4 +1,4 @@
-"""The gRPC methods that Understudy calls, as full paths."""
+"""The gRPC methods that Understudy calls, as full paths, and the names of those that it offers."""
 
 TFSERVING_PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 TFSERVING_MODEL_SERVICE = "tensorflow.serving.ModelService"
@@ -16,9 +16,12 @@ OIP_MODEL_METADATA = "ModelMetadata"
 OIP_SERVER_LIVE = "ServerLive"
 OIP_SERVER_READY = "ServerReady"
 OIP_SERVER_METADATA = "ServerMetadata"
+OIP_MODEL_CONFIG = "ModelConfig"
 OIP_REPOSITORY_INDEX = "RepositoryIndex"
 OIP_REPOSITORY_LOAD = "RepositoryModelLoad"
 OIP_REPOSITORY_UNLOAD = "RepositoryModelUnload"
+
+HEALTH_SERVICE = "grpc.health.v1.Health"
 
 TORCHSERVE_SERVICE = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
 TORCHSERVE_PREDICTIONS = f"/{TORCHSERVE_SERVICE}/Predictions"

@@ -39,6 +39,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         "Calls in another protocol, by where their entity was found.",
         ("model", "dialect", "entity"),
     ),
+    "grpc_calls_total": ("Calls on the gRPC port, by method and status code.", ("method", "code")),
     "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),

@@ -21,6 +21,7 @@ class Demo:
     """Where the embedded Postgres' password is."""
     redis_url: str | None = None
     proxy_port: int = 0
+    grpc_port: int = 0
     metrics_port: int = 0
     monitor_port: int = 0
     """Where the monitor's metrics are."""
@@ -54,6 +55,11 @@ class Demo:
         return f"http://{LOOPBACK}:{self.proxy_port}"
 
     @property
+    def grpc_target(self) -> str:
+        """Where calls by gRPC go."""
+        return f"{LOOPBACK}:{self.grpc_port}"
+
+    @property
     def console_url(self) -> str:
         """Where the operator console is."""
         return f"http://{LOOPBACK}:{self.console_port}"
@@ -72,6 +78,7 @@ class Demo:
         """Return what programs need to know."""
         return {
             "proxy": self.proxy_url,
+            "grpc": self.grpc_target,
             "console": self.console_url,
             "console_key": self.console_key,
             "metrics": self.metrics_url,

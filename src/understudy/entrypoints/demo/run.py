@@ -24,7 +24,8 @@ from understudy.entrypoints.demo.state import StateFolder
 from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
 from understudy.errors import RegistryUnavailable
 
-WANTED_PORT, WANTED_METRICS_PORT, WANTED_MONITOR_PORT, WANTED_CONSOLE_PORT = 8080, 9090, 9091, 8090
+WANTED_PORT, WANTED_GRPC_PORT, WANTED_CONSOLE_PORT = 8080, 8081, 8090
+WANTED_METRICS_PORT, WANTED_MONITOR_PORT = 9090, 9091
 TICK_SECONDS = 1
 ENVIRONMENT = "demo"
 """Named in alerts."""
@@ -152,6 +153,7 @@ class _Starter:
     async def _open_services(self) -> None:
         """Start what reads the registry, once it is filled."""
         self.demo.proxy_port = self._proxy_port()
+        self.demo.grpc_port = self._port_like(WANTED_GRPC_PORT)
         self.demo.metrics_port = self._port_like(WANTED_METRICS_PORT)
         self.demo.monitor_port = self._port_like(WANTED_MONITOR_PORT)
         self.demo.console_port = self._port_like(WANTED_CONSOLE_PORT)
@@ -168,6 +170,7 @@ class _Starter:
             "UNDERSTUDY_STATE_DIR": str(self._folder.proxy),
             "UNDERSTUDY_HOST": LOOPBACK,
             "UNDERSTUDY_PORT": str(self.demo.proxy_port),
+            "UNDERSTUDY_GRPC_PORT": str(self.demo.grpc_port),
             "UNDERSTUDY_METRICS_HOST": LOOPBACK,
             "UNDERSTUDY_METRICS_PORT": str(self.demo.metrics_port),
             "UNDERSTUDY_WORKERS": str(self._options.workers),
@@ -179,7 +182,8 @@ class _Starter:
         }
         proxy = await self._serve("proxy", environment, services)
         await until_answers(proxy, self.demo.proxy_port, "/readyz")
-        self._on_ready("proxy", f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs", time.monotonic() - began)
+        where = f"{self.demo.proxy_url}   docs {self.demo.proxy_url}/docs   gRPC {self.demo.grpc_target}"
+        self._on_ready("proxy", where, time.monotonic() - began)
 
     async def _open_monitor(self, services: list[Child]) -> None:
         began = time.monotonic()

@@ -218,6 +218,7 @@ def place_rows(demo: Demo) -> list[tuple[str, str]]:
     """Return the rows of the screen that say where everything is: names and addresses."""
     return [
         ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
+        ("gRPC", demo.grpc_target),
         ("console", f"{demo.console_url}   sign in with the key {demo.console_key}"),
         ("docs", f"{demo.proxy_url}/docs"),
         ("metrics", demo.metrics_url),

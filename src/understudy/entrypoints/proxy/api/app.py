@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import cache, partial
@@ -23,7 +23,7 @@ from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
-from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, not_retired
+from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, is_leaving
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
@@ -34,15 +34,16 @@ from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
+from understudy.entrypoints.proxy.dialects.catalogue import not_retired
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
 from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET
-from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
-from understudy.entrypoints.proxy.server.overload import OVERLOAD
+from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, BodyBudget
+from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
+from understudy.entrypoints.proxy.server.overload import OVERLOAD, OverloadManager
 from understudy.errors import (
     EntityIdInvalid,
     InternalFault,
@@ -119,25 +120,45 @@ class Proxy:
             )
             with closing(ControlHandler(parts.control)) as app.state.control:
                 overload = overload_manager(settings, parts.telemetry)
+                budget = body_budget(settings, overload)
                 watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))
-                self._on_open()
-                yield {
-                    FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes),
-                    OVERLOAD: overload,
-                    BODY_BUDGET: body_budget(settings, overload),
-                }
+                async with self._grpc_port(overload, budget) as beside:
+                    self._on_open()
+                    yield {
+                        FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes),
+                        OVERLOAD: overload,
+                        BODY_BUDGET: budget,
+                        **beside,
+                    }
                 await _last_calls(handler)
                 await end_tasks([watching])
                 await self.readiness.close()
 
-    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Return whether the proxy can answer calls, and its health as a document, by a request's ASGI scope."""
-        if LEAVING in scope.get("state", ()):
+    async def health(self, *, is_leaving: bool) -> tuple[bool, dict[str, Any]]:
+        """Return whether the proxy can answer calls, and its health as a document; one that leaves takes no further."""
+        if is_leaving:
             return False, DRAINING_DETAIL
         feed = self.parts.feed
         snapshot = feed.snapshot
         found = NONE_ANSWERS if snapshot is None else await self.parts.champions.check(snapshot)
         return readiness(snapshot, found, degraded=feed.degraded, age_seconds=feed.age_seconds)
+
+    @asynccontextmanager
+    async def _grpc_port(self, overload: OverloadManager, budget: BodyBudget) -> AsyncIterator[dict[str, Any]]:
+        """Listen for gRPC's calls, if a port is set for them; yield what the server needs to know to end that."""
+        settings = self.settings
+        if not settings.grpc_port:
+            yield {}
+            return
+        # Late: a proxy that does not listen for gRPC's calls does without its messages.
+        from understudy.entrypoints.proxy.api.grpc_port import grpc_port  # noqa: PLC0415
+
+        port = grpc_port(settings, self, overload, budget)
+        await port.start()
+        try:
+            yield {BESIDE: port}
+        finally:
+            await port.stop(settings.drain_seconds)
 
     def snapshot(self) -> PolicySnapshot | None:
         """Return the policies of this moment."""
@@ -289,7 +310,7 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
     @api.get("/readyz", **READ["readyz"])
     @api.head("/readyz", include_in_schema=False)
     async def readyz(request: Request) -> Response:
-        ready, detail = await proxy.health(request.scope)
+        ready, detail = await proxy.health(is_leaving=is_leaving(request.scope))
         return _json(detail, 200 if ready else 503)
 
 

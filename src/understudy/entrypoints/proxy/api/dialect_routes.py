@@ -3,21 +3,22 @@
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 import orjson
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.access import ANY_MODEL, Scope
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.entrypoints.proxy.api.authorization import methods_of_path
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
+from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
 from understudy.entrypoints.proxy.dialects.dialect import Target
-from understudy.entrypoints.proxy.dialects.handler import DialectHandler, labelled
+from understudy.entrypoints.proxy.dialects.handler import DialectHandler
 from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import (
     OpenInference,
     config_document,
@@ -26,13 +27,10 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
 )
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import MethodNotAllowed, PolicyNotLoaded, UnderstudyError, UnknownRoute, UnknownVersion
-from understudy.serving.upstream.version_readiness import VersionReadiness
+from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
+from understudy.errors import MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.settings import Settings
 
-RETIRED = "retired"
-MAX_INDEXED = 10_000
-"""Versions that the repository index names."""
 _OPEN_INFERENCE_PREFIX = "/v2"
 _NOT_OFFERED = re.compile(
     r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
@@ -51,24 +49,6 @@ class Request(NamedTuple):
 
 
 Answer: TypeAlias = Callable[["DialectRoutes", Request], Awaitable[Reply]]
-
-
-class Parts(Protocol):
-    """What the routes need of the open proxy."""
-
-    @property
-    def dialects(self) -> DialectHandler:
-        """Answers the calls."""
-
-    @property
-    def readiness(self) -> VersionReadiness:
-        """Knows which versions' model servers answer."""
-
-    async def health(self, scope: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-        """Return whether the proxy can answer calls, and why."""
-
-    def snapshot(self) -> PolicySnapshot | None:
-        """Return the policies of this moment."""
 
 
 class Route(NamedTuple):
@@ -91,13 +71,13 @@ class DialectRoutes:
 
     Args:
         app: Answers every other request.
-        parts: What the lifespan has opened, before the first request.
+        proxy: What the lifespan has opened, before the first request.
         settings: The limits of a body's size and time.
     """
 
-    def __init__(self, app: App, parts: Parts, settings: Settings) -> None:
+    def __init__(self, app: App, proxy: Offered, settings: Settings) -> None:
         self._app = app
-        self._parts = parts
+        self._proxy = proxy
         self._settings = settings
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -112,7 +92,7 @@ class DialectRoutes:
     @property
     def handler(self) -> DialectHandler:
         """What answers the calls."""
-        return self._parts.dialects
+        return self._proxy.dialects
 
     async def _answered(self, call: HttpCall, scope: AsgiScope, found: "tuple[tuple[Route, Target], ...]") -> Reply:
         handler = self.handler
@@ -159,7 +139,7 @@ class DialectRoutes:
 
     async def ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/health/ready`` as ``/readyz`` decides."""
-        is_ready, _ = await self._parts.health(request.scope)
+        is_ready, _ = await self._proxy.health(is_leaving=is_leaving(request.scope))
         return json_reply({"ready": is_ready, "live": True}, 200 if is_ready else 503)
 
     async def server_metadata(self, _request: Request) -> Reply:
@@ -178,23 +158,17 @@ class DialectRoutes:
     async def model_ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}/ready``, also of one version."""
         policy, version = self._named(request.target)
-        is_ready = await self._parts.readiness.is_ready(version)
+        is_ready = await self._proxy.readiness.is_ready(version)
         return json_reply({"name": policy.model_name, "ready": is_ready}, 200 if is_ready else 503)
 
     async def repository_index(self, request: Request) -> Reply:
         """Answer ``POST /v2/repository/index``: the versions that a caller may know, and whether they have servers."""
-        snapshot = self._parts.snapshot()
-        if snapshot is None:
-            raise PolicyNotLoaded
         body = await request.call.read_body()
         document = parse(body) if body.strip() else {}
         ready_only = isinstance(document, dict) and document.get("ready") is True
-        options = read_headers(dict(request.call.headers))
-        permitted = self.handler.handler.permitted_models(options, Scope.READ)
-        policies = [one for name, one in snapshot.policies.items() if permitted is None or name in permitted]
-        versions = (policy.versions[label] for policy in policies for label in not_retired(policy))
-        entries = (_index_entry(version) for version in versions if version.endpoints or not ready_only)
-        return json_reply(list(islice(entries, MAX_INDEXED)))
+        permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
+        found = repository_index(self._proxy.snapshot(), permitted, ready_only=ready_only)
+        return json_reply([one._asdict() for one in found])
 
     def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:
         """Return a model's policy, and the version that a path names; the champion where it names none.
@@ -204,35 +178,17 @@ class DialectRoutes:
             UnknownVersion: The model has no such version, or no such label.
         """
         policy = self.handler.policy_of(target.model_name)
-        if target.label is not None:
-            found = labelled(policy, target.label)
-        else:
-            found = policy.champion if target.version is None else policy.versions.get(target.version)
-        if found is None:
-            raise UnknownVersion
-        return policy, found
+        return policy, named_version(policy, target)
+
+
+def is_leaving(scope: Mapping[str, Any]) -> bool:
+    """Whether the server that a request came to drains, and no other process takes its place."""
+    return LEAVING in scope.get("state", ())
 
 
 def json_reply(content: Any, status: int = 200) -> Reply:
     """Return a document."""
     return Reply(status, [JSON], orjson.dumps(content))
-
-
-def not_retired(policy: ServingPolicy) -> list[str]:
-    """Return the labels of a model's versions that are not retired."""
-    return [
-        label for label, version in policy.versions.items() if policy.statuses.get(label, version.status) != RETIRED
-    ]
-
-
-def _index_entry(version: ModelVersion) -> dict[str, str]:
-    has_servers = bool(version.endpoints)
-    return {
-        "name": version.model_name,
-        "version": version.version,
-        "state": "READY" if has_servers else "UNAVAILABLE",
-        "reason": "" if has_servers else "no model server serves it",
-    }
 
 
 _V1, _V2 = KServeV1(), OpenInference()

@@ -9,9 +9,17 @@ from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, o
 from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
+from understudy.entrypoints.proxy.dialects.catalogue import named_by, named_version
 from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
-from understudy.entrypoints.proxy.dialects.dialect import Answered, Dialect, Reading, Target, one_or_mixed, output_of
-from understudy.entrypoints.proxy.dialects.open_inference import HEADER_LENGTH
+from understudy.entrypoints.proxy.dialects.dialect import (
+    Answered,
+    Dialect,
+    Outcome,
+    Reading,
+    Target,
+    one_or_mixed,
+    output_of,
+)
 from understudy.entrypoints.proxy.dialects.refusals import refusal
 from understudy.entrypoints.proxy.messages.answers import answer_of
 from understudy.entrypoints.proxy.messages.headers import (
@@ -21,22 +29,16 @@ from understudy.entrypoints.proxy.messages.headers import (
     read_headers,
 )
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
-from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
-from understudy.errors import HeaderInvalid, UnderstudyError, UnknownVersion
+from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.errors import HeaderInvalid, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import step
 from understudy.serving.call import Call
 from understudy.serving.turn import Predictor
 
 ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
-CHAMPIONS_LABELS = frozenset({"stable", "latest"})
-CHALLENGERS_LABEL = "canary"
 INLINE_DEFLATED_BYTES = 4_096
 """Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
-INLINE_ELEMENTS = 512
-"""Of a body that is read on the event loop, in about a millisecond; 3,600 take up to ten (measured)."""
-INLINE_TENSOR_BYTES = 2_048
-"""Of a body with binary tensors that is read there."""
 INLINE_OUTPUT_BYTES = 262_144
 """Of an answer that is worded on the event loop, in a millisecond or two."""
 
@@ -97,7 +99,20 @@ class DialectHandler:
         self._new_id = new_id
 
     async def predict(self, dialect: Dialect, call: HttpCall, target: Target) -> Reply:
-        """Answer one call: all of its rows, or why there is no answer."""
+        """Answer one call over HTTP: all of its rows, or why there is no answer."""
+        outcome = await self.answer(dialect, call, target)
+        if outcome.worded is None:
+            assert outcome.error is not None
+            return refusal(outcome.error, call.path, row=outcome.row, receipt=outcome.receipt)
+        headers, body = outcome.worded
+        coding = coding_for(dict(call.headers).get(b"accept-encoding"), len(body))
+        if coding is not None:
+            body = await _off_loop_if_long(len(body), deflated, body, coding)
+            headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
+        return Reply(200, [*headers, *outcome.receipt], body)
+
+    async def answer(self, dialect: Dialect, call: HttpCall, target: Target) -> Outcome:
+        """Return what comes of one call, over whatever transport it came."""
         arrived = self._now()
         self.handler.in_flight += 1
         try:
@@ -113,9 +128,10 @@ class DialectHandler:
             choice = self._chosen(target)
             reading = await self._read(dialect, body, fields, choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
-            return await self._worded(reading, calls, (target, choice), (call.path, fields.get(b"accept-encoding")))
+            return await self._worded(reading, calls, target, choice)
         except UnderstudyError as problem:
-            return self.refuse(problem, call.path)
+            self.handler.count_refusal(problem)
+            return Outcome(error=problem)
         finally:
             self.handler.in_flight -= 1
 
@@ -144,7 +160,7 @@ class DialectHandler:
         if snapshot is None or not target.names_version or not self._rules.forces_version:
             return Scope.PREDICT
         policy = snapshot.policies.get(target.model_name)
-        if policy is not None and _named_version(policy, target) not in (None, policy.champion):
+        if policy is not None and named_by(policy, target) not in (None, policy.champion):
             return Scope.OPERATE
         operable = self.handler.permitted_models(options, Scope.OPERATE)
         return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
@@ -157,15 +173,10 @@ class DialectHandler:
             UnknownVersion: The model has no such version, or no such label.
         """
         policy = self.policy_of(target.model_name)
-        if not target.names_version:
-            return _Choice(policy.champion, None)
-        named = _named_version(policy, target)
-        if named is None:
-            what = f"label {target.label!r}" if target.label is not None else f"version {target.version!r}"
-            raise UnknownVersion(f"{target.model_name} has no {what}"[:255])
-        if not self._rules.forces_version:
-            return _Choice(policy.champion, None)
-        return _Choice(named, named.version)
+        named = named_version(policy, target)
+        if target.names_version and self._rules.forces_version:
+            return _Choice(named, named.version)
+        return _Choice(policy.champion, None)
 
     async def _body_of(self, call: HttpCall, coding: bytes | None, options: RequestOptions) -> bytes:
         """Return the whole body, inflated; it is held, and charged to its key, as one that came in this length."""
@@ -182,7 +193,7 @@ class DialectHandler:
         return body
 
     async def _read(self, dialect: Dialect, body: bytes, fields: HeaderFields, version: ModelVersion) -> Reading:
-        if _is_short(body, has_tensors=HEADER_LENGTH in fields):
+        if dialect.is_short(body, fields):
             return dialect.read(body, fields, version)
         return await self.handler.body_pool.run(dialect.read, body, fields, version)
 
@@ -219,11 +230,8 @@ class DialectHandler:
             return [await ask(requests[0])]
         return await asyncio.gather(*(_traced(ask, one) for one in requests))
 
-    async def _worded(
-        self, reading: Reading, calls: Sequence[Call], about: tuple[Target, _Choice], head: tuple[str, bytes | None]
-    ) -> Reply:
+    async def _worded(self, reading: Reading, calls: Sequence[Call], target: Target, choice: _Choice) -> Outcome:
         """Return the answer of all rows; the first row that failed fails the call."""
-        (target, choice), (path, accepted) = about, head
         names_version = self.handler.version_headers
         failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
         receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
@@ -231,20 +239,16 @@ class DialectHandler:
             error = calls[failed].error
             assert error is not None
             row = failed if len(calls) > 1 else None
-            return refusal(reading.request.located(failed, error), path, row=row, receipt=receipt)
+            return Outcome(error=reading.request.located(failed, error), row=row, receipt=receipt)
         try:
             # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
-            headers, body = await _off_loop_if_long(answered, reading.word, answered)
+            size = sum(map(len, answered.output.contents))
+            return Outcome(await _off_loop_if_long(size, reading.word, answered), receipt=receipt)
         except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
             self.handler.count_refusal(problem)
-            return refusal(problem, path, receipt=receipt)
-        coding = coding_for(accepted, len(body))
-        if coding is not None:
-            body = await _off_loop_if_long(answered, deflated, body, coding)
-            headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
-        return Reply(200, [*headers, *receipt], body)
+            return Outcome(error=problem, receipt=receipt)
 
 
 async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: PredictRequest) -> Call:
@@ -253,29 +257,9 @@ async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: Pre
         return await ask(request)
 
 
-def _named_version(policy: ServingPolicy, target: Target) -> ModelVersion | None:
-    if target.label is not None:
-        return labelled(policy, target.label)
-    return policy.versions.get(target.version or "")
-
-
-def labelled(policy: ServingPolicy, label: str) -> ModelVersion | None:
-    """Return the version that a label stands for: ``stable`` and ``latest`` the champion, ``canary`` the challenger."""
-    if label in CHAMPIONS_LABELS:
-        return policy.champion
-    return policy.challenger if label == CHALLENGERS_LABEL else None
-
-
-def _is_short(body: bytes, *, has_tensors: bool) -> bool:
-    """Whether a body is read on the event loop; the commas of JSON tell how many elements it has at most."""
-    if has_tensors:
-        return len(body) <= INLINE_TENSOR_BYTES
-    return len(body) <= INLINE_BYTES and body.count(b",") < INLINE_ELEMENTS
-
-
-async def _off_loop_if_long(answered: Answered, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what a piece of work on an answer returns; it is done in a thread where the answer is long."""
-    if sum(map(len, answered.output.contents)) <= INLINE_OUTPUT_BYTES:
+async def _off_loop_if_long(size: int, work: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Return what a piece of work on an answer of some bytes returns; it is done in a thread where they are many."""
+    if size <= INLINE_OUTPUT_BYTES:
         return work(*args)
     return await asyncio.to_thread(work, *args)
 

@@ -7,20 +7,18 @@ from typing import Any
 
 import orjson
 
-from understudy.core.requests.caller_request import refuse_inputs
 from understudy.core.requests.row_json import RowCall, read_row_json
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.tensors import Datatype
-from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded
+from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded, is_short_json
+from understudy.entrypoints.proxy.dialects.signature import require_signature
 from understudy.entrypoints.proxy.messages.reply import JSON
 
-DEFAULT_SIGNATURE = "serving_default"
 BYTES_SUFFIX = "_bytes"
 """Of the name of an output that is no text but bytes (TensorFlow Serving's convention)."""
-MAX_SHOWN = 64
 
 
 class KServeV1:
@@ -28,14 +26,16 @@ class KServeV1:
 
     name = "v1"
 
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        del fields
+        return is_short_json(body)
+
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
         del fields
         call = read_row_json(parse(body), version.input_schema)
-        own = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
-        if call.signature not in (None, "", own):
-            named = call.signature[:MAX_SHOWN]
-            raise refuse_inputs("/signature_name", f"version {version.version} has no signature {named!r}, but {own!r}")
+        require_signature(call.signature, version, "/signature_name")
         return Reading(call.request, partial(_worded, call))
 
 

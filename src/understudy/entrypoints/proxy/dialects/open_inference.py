@@ -7,12 +7,18 @@ from typing import Any
 import orjson
 
 from understudy import __version__
-from understudy.core.requests.caller_request import refuse_inputs
-from understudy.core.requests.infer_body import FRAMING, InferCall, WantedOutput, read_infer
-from understudy.core.requests.tensor_inputs import MAX_ROWS, shown
+from understudy.core.requests.infer_body import FRAMING, read_infer
+from understudy.core.requests.infer_call import InferCall, WantedOutput
+from understudy.core.requests.tensor_inputs import MAX_ROWS
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.tensors import Datatype
-from understudy.entrypoints.proxy.dialects.dialect import Answered, Reading, Worded
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_TENSOR_BYTES,
+    Answered,
+    Reading,
+    Worded,
+    is_short_json,
+)
 from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import JSON, Header
 from understudy.errors import HeaderInvalid
@@ -29,6 +35,10 @@ class OpenInference:
 
     name = "oip"
 
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        return len(body) <= INLINE_TENSOR_BYTES if HEADER_LENGTH in fields else is_short_json(body)
+
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
         length = None
@@ -38,26 +48,20 @@ class OpenInference:
                 raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
         call = read_infer(body, length, version.input_schema)
         if version.output_schema.tensor is not None:
-            _require_outputs(call, version.model_name, version.output_schema.tensor)
+            call.require_outputs(version.model_name, version.output_schema.tensor)
         return Reading(call.request, partial(_worded, call), call.timeout_seconds)
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
     output = answered.output
-    _require_outputs(call, answered.target.model_name, output.name)
+    call.require_outputs(answered.target.model_name, output.name)
     document: dict[str, Any] = {"model_name": answered.target.model_name}
-    version = answered.version if answered.names_version else answered.target.version
+    version = version_of(answered)
     if version is not None:
         document["model_version"] = version
     if call.id is not None:
         document["id"] = call.id
-    first = answered.calls[0]
-    parameters: dict[str, Any] = {"prediction_id": first.prediction_id, "generation": first.policy.generation}
-    if answered.names_version:
-        parameters["role"] = answered.role
-    if 1 < len(answered.calls) <= MAX_IDS:
-        parameters["prediction_ids"] = ",".join(one.prediction_id for one in answered.calls)
-    document["parameters"] = parameters
+    document["parameters"] = receipt_of(answered)
     wanted = call.outputs or (WantedOutput(output.name, call.binary),)
     entries: list[dict[str, Any]] = []
     contents: list[bytes] = []
@@ -77,12 +81,23 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     return Worded([BINARY, (HEADER_LENGTH, b"%d" % len(text))], b"".join((text, *contents)))
 
 
-def _require_outputs(call: InferCall, model_name: str, name: str) -> None:
-    """Refuse an output that there is not."""
-    for index, one in enumerate(call.outputs):
-        if one.name != name:
-            detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {name}"
-            raise refuse_inputs(f"/outputs/{index}/name", detail)
+def version_of(answered: Answered) -> str | None:
+    """Return who answered; where operators hide that, the version that was asked for, if one was."""
+    return answered.version if answered.names_version else answered.target.version
+
+
+def receipt_of(answered: Answered) -> dict[str, str | int]:
+    """Return an answer's parameters, which say what became of the call."""
+    first = answered.calls[0]
+    parameters: dict[str, str | int] = {
+        "prediction_id": first.prediction_id,
+        "generation": first.policy.generation,
+    }
+    if answered.names_version:
+        parameters["role"] = answered.role
+    if 1 < len(answered.calls) <= MAX_IDS:
+        parameters["prediction_ids"] = ",".join(one.prediction_id for one in answered.calls)
+    return parameters
 
 
 def server_document() -> dict[str, Any]:

@@ -39,7 +39,7 @@ from understudy.entrypoints.proxy.messages.problems import (
     status_of,
 )
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import DeadlineExceeded, UnderstudyError
+from understudy.errors import DeadlineExceeded, PolicyNotLoaded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Asked, Call
@@ -223,6 +223,19 @@ class PredictHandler:
         admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key)
         if charges:
             self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
+
+    def require_key(self, options: RequestOptions) -> None:
+        """Let a caller pass whose model is not known yet: one with a key, whatever that permits, where one is needed.
+
+        Raises:
+            PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
+            Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+        """
+        snapshot = self._snapshot()
+        if snapshot is None and options.authorization is not None:
+            raise PolicyNotLoaded
+        keys = snapshot.keys if snapshot is not None else {}
+        scopes_of(keys, options.authorization, needs_key=self._needs_key)
 
     def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
         """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""

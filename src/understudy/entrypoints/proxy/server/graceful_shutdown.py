@@ -9,6 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import uvicorn
 
@@ -16,6 +17,8 @@ from understudy.entrypoints.proxy.server.admission import TLS
 from understudy.entrypoints.proxy.server.backpressure import is_any_readable
 from understudy.entrypoints.proxy.server.connection import DRAINING, Connection
 
+BESIDE = "understudy.beside"
+"""Key of the :class:`Beside` in the server's state, where there is one."""
 LEAVING = "understudy.leaving"
 """Set in the server's state once it drains and no other process listens on its socket: ``/readyz`` says so."""
 CHECK_SECONDS = 0.05
@@ -25,6 +28,18 @@ TICK_SECONDS = 0.1
 MAX_END = 5
 """In drains: after that the process sends no heartbeat any more, and its arbiter may take it for hung."""
 _MAX_ACCEPT_TURNS = 100
+
+
+class Beside(Protocol):
+    """What answers callers of this process on another port."""
+
+    async def drain(self, seconds: float, *, is_alone: bool) -> None:
+        """Be ready no longer and answer what comes meanwhile, as the server does; then take nothing more, and return.
+
+        Args:
+            seconds: Longest time, and again of what is then under way: the application's end waits for that.
+            is_alone: Whether no other process listens there; if one does, nothing more is taken from now on.
+        """
 
 
 class GracefulServer(uvicorn.Server):
@@ -78,7 +93,15 @@ class GracefulServer(uvicorn.Server):
         """Drain, and then shut down as uvicorn does: wait for calls under way, close what the application opened."""
         ticking = asyncio.create_task(self._tick())
         try:
-            await self._drain(sockets or [])
+            is_alone = self._is_alone()
+            beside: Beside | None = self.lifespan.state.get(BESIDE)
+            if beside is None:
+                await self._drain(sockets or [], is_alone=is_alone)
+            else:
+                await asyncio.gather(
+                    self._drain(sockets or [], is_alone=is_alone),
+                    beside.drain(self._drain_seconds, is_alone=is_alone),
+                )
             await super().shutdown(sockets)
         finally:
             ticking.cancel()
@@ -91,9 +114,8 @@ class GracefulServer(uvicorn.Server):
             await self.on_tick(counter)
             await asyncio.sleep(TICK_SECONDS)
 
-    async def _drain(self, sockets: Iterable[socket.socket]) -> None:
+    async def _drain(self, sockets: Iterable[socket.socket], *, is_alone: bool) -> None:
         self._on_drain()
-        is_alone = self._is_alone()
         self.lifespan.state[DRAINING] = True  # of connections that are made from now on
         if is_alone:
             self.lifespan.state[LEAVING] = True

@@ -70,6 +70,8 @@ class OverloadManager:
     process: ConnectionQuota = field(init=False)
     addresses: dict[str, ConnectionQuota] = field(init=False, default_factory=dict)
     lingering: Lingering = field(init=False)
+    relief: list[Callable[[], None]] = field(init=False, default_factory=list)
+    """Called at each measurement that finds memory pressure: parts beside the connections that can give memory back."""
     _overloads: dict[str, _Overload] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,6 +129,8 @@ class OverloadManager:
         if reason is not None:
             self._note(reason)
         if reason == "memory":
+            for give_back in self.relief:
+                give_back()
             self.shrink_heap()
             for _ in range(max(1, int(SHED_RATIO * len(self.process.held)))):
                 if not self._close_one(self.process, reason):

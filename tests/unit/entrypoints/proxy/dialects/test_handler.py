@@ -11,13 +11,9 @@ from builders import a_policy
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
-from understudy.entrypoints.proxy.dialects.dialect import Reading, Target
-from understudy.entrypoints.proxy.dialects.handler import (
-    INLINE_ELEMENTS,
-    INLINE_TENSOR_BYTES,
-    DialectHandler,
-    Rules,
-)
+from understudy.entrypoints.proxy.dialects.dialect import INLINE_ELEMENTS, INLINE_TENSOR_BYTES, Reading, Target
+from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
+from understudy.entrypoints.proxy.dialects.open_inference import OpenInference
 from understudy.entrypoints.proxy.messages.reply import HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler
 from understudy.errors import MalformedBody, Overloaded
@@ -25,7 +21,7 @@ from understudy.errors import MalformedBody, Overloaded
 TENSORS = [(b"inference-header-content-length", b"0")]
 
 
-class Watched:
+class Watched(OpenInference):
     """A dialect that notes which thread it reads in, and finds nothing."""
 
     name = "watched"

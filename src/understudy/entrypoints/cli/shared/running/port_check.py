@@ -16,11 +16,11 @@ Options = tuple[tuple[int, int], ...]
 """Of a socket, by level and name; each is switched on."""
 REUSED: Options = ((socket.SOL_SOCKET, socket.SO_REUSEADDR),)
 SHARED: Options = (*REUSED, (socket.SOL_SOCKET, socket.SO_REUSEPORT))
-"""As workers bind the port of metrics, which the ones before them may still have."""
+"""As workers bind a port which the ones before them may still have."""
 
 
 def require_proxy_ports(settings: Settings) -> None:
-    """Go on only when a proxy can have its port and that of its metrics.
+    """Go on only when a proxy can have its port, that of gRPC's calls if there is to be one, and that of its metrics.
 
     Raises:
         CommandRefused: It cannot; the detail says which and why, the next step which setting names another.
@@ -32,8 +32,15 @@ def require_proxy_ports(settings: Settings) -> None:
     if not is_handed_over:
         # asyncio binds IPv6 addresses without the IPv4 ones that "::" stands for; gunicorn and /metrics leave it open.
         options = REUSED if is_cluster else (*REUSED, (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
-        _require(_Wanted(settings.host, settings.port, "predict calls", "", options), patience)
-    _require(_Wanted(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_", SHARED), patience)
+        _require(_Wanted(settings.host, settings.port, "predict calls", "HOST", "PORT", options), patience)
+    if settings.grpc_port:
+        # Of another proxy that shares its own among workers it would take calls, and that one of this one's.
+        options = SHARED if is_handed_over else REUSED
+        _require(_Wanted(settings.host, settings.grpc_port, "gRPC's calls", "HOST", "GRPC_PORT", options), patience)
+    _require(
+        _Wanted(settings.metrics_host, settings.metrics_port, "/metrics", "METRICS_HOST", "METRICS_PORT", SHARED),
+        patience,
+    )
 
 
 def require_console_port(settings: Settings) -> None:
@@ -43,35 +50,39 @@ def require_console_port(settings: Settings) -> None:
         CommandRefused: As :func:`require_proxy_ports`.
     """
     options = (*REUSED, (socket.IPPROTO_IPV6, socket.IPV6_V6ONLY))
-    _require(_Wanted(settings.console_host, settings.console_port, "the console", "CONSOLE_", options), 0.0)
+    _require(
+        _Wanted(settings.console_host, settings.console_port, "the console", "CONSOLE_HOST", "CONSOLE_PORT", options),
+        0.0,
+    )
 
 
 class _Wanted(NamedTuple):
-    """A port, what it is for, and the word in the names of its settings."""
+    """A port, what it is for, and the settings that choose it."""
 
     host: str
     port: int
     purpose: str
-    setting: str
+    host_setting: str
+    port_setting: str
     options: Options
 
 
 def _require(wanted: _Wanted, patience: float) -> None:
-    host, port, purpose, setting, options = wanted
+    host, port, purpose, host_setting, port_setting, options = wanted
     give_up = time.monotonic() + patience
     while (problem := _bind_problem(host, port, options)) is not None:
         if problem.errno != errno.EADDRINUSE:
             raise CommandRefused(
                 ExitCode.PROBLEM,
                 f"{host}:{port} cannot be had for {purpose}: {problem.strerror or problem}",
-                f"Set UNDERSTUDY_{setting}HOST to an address of this machine, and UNDERSTUDY_{setting}PORT to a port "
+                f"Set UNDERSTUDY_{host_setting} to an address of this machine, and UNDERSTUDY_{port_setting} to a port "
                 "that this account may have.",
             )
         if time.monotonic() >= give_up:
             raise CommandRefused(
                 ExitCode.PROBLEM,
                 f"port {port} of {host}, for {purpose}, is taken by another process",
-                f"End that one (ss -ltnp 'sport = :{port}' names it), or set UNDERSTUDY_{setting}PORT to a port that "
+                f"End that one (ss -ltnp 'sport = :{port}' names it), or set UNDERSTUDY_{port_setting} to a port that "
                 "is free.",
             )
         time.sleep(_LOOK_SECONDS)

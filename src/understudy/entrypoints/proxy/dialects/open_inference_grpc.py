@@ -1,0 +1,180 @@
+"""The Open Inference Protocol over gRPC: what Triton, MLServer and KServe speak, in protobuf messages."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from understudy.adapters._proto import understudy_oip_pb2 as pb
+from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.requests.infer_call import (
+    MAX_TEXT,
+    InferCall,
+    WantedOutputs,
+    refuse_shared_memory,
+    require_single_call,
+    timeout_of,
+)
+from understudy.core.requests.infer_tensors import CONTENT, InferTensor, request_of, require_names_once, shape_of
+from understudy.core.requests.tensor_inputs import shown
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
+from understudy.core.schema.tensors import Datatype
+from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
+from understudy.entrypoints.proxy.dialects.open_inference import receipt_of, version_of
+from understudy.errors import MalformedBody
+
+_CONTENTS: Mapping[Datatype, str] = {
+    Datatype.BOOL: "bool_contents",
+    Datatype.INT8: "int_contents",
+    Datatype.INT16: "int_contents",
+    Datatype.INT32: "int_contents",
+    Datatype.INT64: "int64_contents",
+    Datatype.UINT8: "uint_contents",
+    Datatype.FP32: "fp32_contents",
+    Datatype.FP64: "fp64_contents",
+    Datatype.BYTES: "bytes_contents",
+}
+_DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
+MAX_INPUTS = 1_024
+"""Of a call: half a million without a name fit into a message of 1 MiB, which then holds 40 MiB (measured)."""
+
+
+class OpenInferenceGrpc:
+    """``ModelInfer``.
+
+    Args:
+        request: The call, whose model has to be known before anything else.
+
+    Raises:
+        InputInvalid: It has no inputs, or too many to be kept, or too many outputs.
+    """
+
+    name = "oip_grpc"
+
+    def __init__(self, request: pb.ModelInferRequest) -> None:
+        require_inputs(len(request.inputs))
+        if len(request.outputs) > MAX_INPUTS:
+            raise refuse_inputs("/outputs", f"expected at most {MAX_INPUTS:,} tensors")
+        self._request = request
+
+    @property
+    def target(self) -> Target:
+        """Whose answer is asked for."""
+        return Target(self._request.model_name, self._request.model_version or None)
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        del fields
+        return len(body) <= INLINE_TENSOR_BYTES
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del body, fields  # the request was parsed from it
+        call = _call_of(self._request, version)
+        if version.output_schema.tensor is not None:
+            call.require_outputs(version.model_name, version.output_schema.tensor)
+        return Reading(call.request, partial(_worded, call), call.timeout_seconds)
+
+
+def require_inputs(count: int) -> None:
+    """Refuse a message without inputs, or with too many to be kept until a thread has time for them.
+
+    Raises:
+        InputInvalid: It is one.
+    """
+    if not 0 < count <= MAX_INPUTS:
+        raise refuse_inputs("/inputs", f"expected 1 to {MAX_INPUTS:,} tensors")
+
+
+def _call_of(request: pb.ModelInferRequest, version: ModelVersion) -> InferCall:
+    parameters = _values_of(request.parameters)
+    require_single_call(parameters)
+    if len(request.id) > MAX_TEXT:
+        raise refuse_inputs("/id", f"expected a string of at most {MAX_TEXT:,} characters")
+    raw = request.raw_input_contents
+    tensors = _tensors_of(request.inputs, raw)
+    outputs = WantedOutputs()
+    for one in request.outputs:
+        outputs.take(one.name, _values_of(one.parameters), binary=bool(raw))
+    read = request_of(tensors, parameters, version.input_schema)
+    return InferCall(read, request.id, outputs.all, bool(raw), timeout_of(parameters))
+
+
+def _tensors_of(inputs: Sequence[pb.ModelInferRequest.InferInputTensor], raw: Sequence[bytes]) -> list[InferTensor]:
+    if raw and len(raw) != len(inputs):
+        raise MalformedBody(f"{len(raw)} raw_input_contents for {len(inputs)} inputs", hint=CONTENT)
+    tensors: list[InferTensor] = []
+    for index, one in enumerate(inputs):
+        place = f"/inputs/{index}"
+        refuse_shared_memory(one.name, one.parameters)
+        shape = shape_of(one.shape, place)
+        if not raw:
+            content = _listed(one, shape, place)
+        elif one.HasField("contents") and one.contents.ByteSize():
+            raise MalformedBody(f"input {shown(one.name)} has contents beside raw_input_contents", hint=CONTENT)
+        else:
+            content = raw[index]
+        tensors.append(InferTensor(place, one.name, one.datatype, shape, None, content))
+    require_names_once(tensors)
+    return tensors
+
+
+def _listed(tensor: pb.ModelInferRequest.InferInputTensor, shape: tuple[int, ...], place: str) -> bytes:
+    """Return the content of a tensor whose elements are listed."""
+    datatype = _DATATYPES.get(tensor.datatype)
+    if datatype is None:
+        raise refuse_inputs(f"{place}/datatype", f"input {shown(tensor.name)} has a datatype that no version takes")
+    values = getattr(tensor.contents, _CONTENTS[datatype])
+    if len(values) != prod(shape):
+        field, wanted = _CONTENTS[datatype], f"{list(shape)[:8]} has {prod(shape):,}"
+        raise refuse_inputs(f"{place}/contents/{field}", f"has {len(values):,} values, and {wanted}")
+    if datatype is Datatype.BYTES:
+        return join_bytes_elements(values)
+    try:
+        return np.fromiter(values, datatype.numpy_dtype, count=len(values)).tobytes()
+    except OverflowError:
+        raise refuse_inputs(f"{place}/data", f"has a value outside {datatype.wire_name}") from None
+
+
+def _values_of(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
+    """Return parameters as plain values; one without a value is left out."""
+    found: dict[str, Any] = {}
+    for name, parameter in parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is not None:
+            found[name] = getattr(parameter, kind)
+    return found
+
+
+def _worded(call: InferCall, answered: Answered) -> Worded:
+    output = answered.output
+    call.require_outputs(answered.target.model_name, output.name)
+    answer = pb.ModelInferResponse(
+        model_name=answered.target.model_name, model_version=version_of(answered) or "", id=call.id or ""
+    )
+    for name, value in receipt_of(answered).items():
+        if isinstance(value, int):
+            answer.parameters[name].int64_param = value
+        else:
+            answer.parameters[name].string_param = value
+    entry = answer.outputs.add(name=output.name, datatype=output.datatype.wire_name, shape=answered.shape)
+    if call.binary:
+        answer.raw_output_contents.append(output.content)
+    elif output.datatype is Datatype.BYTES:
+        entry.contents.bytes_contents.extend(split_bytes_elements(output.content))
+    else:
+        getattr(entry.contents, _CONTENTS[output.datatype]).extend(output.array((-1,)).tolist())
+    return Worded([], answer.SerializeToString())
+
+
+def metadata_message(document: Mapping[str, Any]) -> pb.ModelMetadataResponse:
+    """Return a model's metadata as a message, from what :func:`~.open_inference.metadata_document` returns."""
+    return pb.ModelMetadataResponse(**document)
+
+
+def config_message(document: Mapping[str, Any]) -> pb.ModelConfigResponse:
+    """Return a model's configuration as a message, from what :func:`~.open_inference.config_document` returns."""
+    return pb.ModelConfigResponse(config=pb.ModelConfig(**document))

@@ -1,0 +1,194 @@
+"""TensorFlow Serving's gRPC API: ``Predict``, and what it says of models."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+from google.protobuf.any_pb2 import Any as AnyMessage
+
+from understudy.adapters._proto import understudy_tfserving_pb2 as pb
+from understudy.adapters._proto.methods import TFSERVING_SIGNATURE_TYPE_URL
+from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.requests.infer_tensors import CONTENT, InferTensor, request_of, shape_of
+from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, shown
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
+from understudy.core.schema.tensors import Datatype
+from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
+from understudy.entrypoints.proxy.dialects.open_inference import version_of
+from understudy.entrypoints.proxy.dialects.open_inference_grpc import require_inputs
+from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
+from understudy.errors import MalformedBody
+
+PREDICT_METHOD = "tensorflow/serving/predict"
+_TYPES: Mapping[Datatype, tuple["pb.DataType", str]] = {
+    Datatype.BOOL: (pb.DT_BOOL, "bool_val"),
+    Datatype.INT8: (pb.DT_INT8, "int_val"),
+    Datatype.INT16: (pb.DT_INT16, "int_val"),
+    Datatype.INT32: (pb.DT_INT32, "int_val"),
+    Datatype.INT64: (pb.DT_INT64, "int64_val"),
+    Datatype.UINT8: (pb.DT_UINT8, "int_val"),
+    Datatype.FP32: (pb.DT_FLOAT, "float_val"),
+    Datatype.FP64: (pb.DT_DOUBLE, "double_val"),
+    Datatype.BYTES: (pb.DT_STRING, "string_val"),
+}
+_DATATYPES = {int(number): (datatype, field) for datatype, (number, field) in _TYPES.items()}
+_BY_WIRE_NAME = {datatype.wire_name: number for datatype, (number, _) in _TYPES.items()}
+_MAX_VERSION = 2**63 - 1
+
+
+class TfServingGrpc:
+    """``Predict``.
+
+    Args:
+        request: The call, whose model has to be known before anything else.
+
+    Raises:
+        InputInvalid: It has no inputs, or too many to be kept.
+    """
+
+    name = "tfs_grpc"
+
+    def __init__(self, request: pb.PredictRequest) -> None:
+        require_inputs(len(request.inputs))
+        self._request = request
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`; one element of a message may stand for many."""
+        del fields
+        return len(body) <= INLINE_TENSOR_BYTES and (
+            sum(_left_out(one) for one in self._request.inputs.values()) <= INLINE_TENSOR_BYTES
+        )
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del body, fields  # the request was parsed from it
+        request = self._request
+        require_signature(request.model_spec.signature_name, version, "/model_spec/signature_name")
+        if version.output_schema.tensor is not None:
+            _require_outputs(request.output_filter, version.model_name, version.output_schema.tensor)
+        if sum(map(_left_out, request.inputs.values())) > LONG_ELEMENTS:
+            raise refuse_inputs("/inputs", f"more than {LONG_ELEMENTS:,} elements are left out, as equal to the last")
+        tensors = [_tensor_of(name, tensor) for name, tensor in request.inputs.items()]
+        read = request_of(tensors, {}, version.input_schema)
+        return Reading(read, partial(_worded, request, signature_of(version)))
+
+
+def target_of(spec: pb.ModelSpec) -> Target:
+    """Return whose answer is asked for; version 0 names none."""
+    if spec.WhichOneof("version_choice") == "version_label":
+        return Target(spec.name, label=spec.version_label or None)
+    return Target(spec.name, str(spec.version.value) if spec.version.value else None)
+
+
+def number_of(label: str) -> int | None:
+    """Return the number that a version's name is, if it is one of TensorFlow Serving's."""
+    is_number = label.isascii() and label.isdecimal() and not label.startswith("0")
+    return int(label) if is_number and int(label) <= _MAX_VERSION else None
+
+
+def _tensor_of(name: str, tensor: pb.TensorProto) -> InferTensor:
+    place = "/inputs/" + name.replace("~", "~0").replace("/", "~1")
+    datatype, field = _DATATYPES.get(int(tensor.dtype), (None, ""))
+    if datatype is None:
+        raise refuse_inputs(f"{place}/dtype", f"input {shown(name)} has a type that no version takes")
+    if tensor.tensor_shape.unknown_rank:
+        raise refuse_inputs(f"{place}/tensor_shape", "expected a shape that is known")
+    shape = shape_of([dim.size for dim in tensor.tensor_shape.dim], place)
+    if tensor.tensor_content and datatype is Datatype.BYTES:
+        raise MalformedBody(f"input {shown(name)}: strings come in string_val", hint=CONTENT)
+    content = tensor.tensor_content or _listed(datatype, getattr(tensor, field), prod(shape), f"{place}/{field}")
+    return InferTensor(place, name, datatype.wire_name, shape, None, content)
+
+
+def _left_out(tensor: pb.TensorProto) -> int:
+    """Return how many elements the last one of a list stands for, where that is permitted."""
+    datatype, field = _DATATYPES.get(int(tensor.dtype), (None, ""))
+    if datatype is None or tensor.tensor_content:
+        return 0
+    count = prod(dim.size for dim in tensor.tensor_shape.dim)
+    return max(0, count - len(getattr(tensor, field))) if count <= LONG_ELEMENTS else 0
+
+
+def _listed(datatype: Datatype, values: Sequence[Any], count: int, place: str) -> bytes:
+    """Return the content of a tensor whose elements are listed; the last number stands for those that follow it."""
+    if len(values) != count:
+        is_repeated = datatype is not Datatype.BYTES and 0 < len(values) < count <= LONG_ELEMENTS
+        if not is_repeated:
+            raise refuse_inputs(place, f"has {len(values):,} values, and the shape {count:,}")
+        values = [*values, *[values[-1]] * (count - len(values))]
+    if datatype is Datatype.BYTES:
+        return join_bytes_elements(values)
+    try:
+        return np.fromiter(values, datatype.numpy_dtype, count=count).tobytes()
+    except OverflowError:
+        raise refuse_inputs(place, f"has a value outside {datatype.wire_name}") from None
+
+
+def _require_outputs(names: Sequence[str], model_name: str, own: str) -> None:
+    for index, name in enumerate(names):
+        if name != own:
+            detail = f"{shown(model_name)} has no output {shown(name)}; it has: {own}"
+            raise refuse_inputs(f"/output_filter/{index}", detail)
+
+
+def _worded(request: pb.PredictRequest, signature: str, answered: Answered) -> Worded:
+    output = answered.output
+    _require_outputs(request.output_filter, answered.target.model_name, output.name)
+    answer = pb.PredictResponse(model_spec=_spec_of(answered.target.model_name, version_of(answered), signature))
+    number, _ = _TYPES[output.datatype]
+    tensor = pb.TensorProto(dtype=number, tensor_shape=_shape_of(answered.shape))
+    if output.datatype is Datatype.BYTES:
+        tensor.string_val.extend(split_bytes_elements(output.content))
+    else:
+        tensor.tensor_content = output.content
+    answer.outputs[output.name].CopyFrom(tensor)
+    return Worded([], answer.SerializeToString())
+
+
+def metadata_message(document: Mapping[str, Any], version: ModelVersion) -> pb.GetModelMetadataResponse:
+    """Return a model's metadata, from what :func:`~.open_inference.metadata_document` returns of a version."""
+    signature = pb.SignatureDef(
+        inputs={one["name"]: _info_of(one) for one in document["inputs"]},
+        outputs={one["name"]: _info_of(one) for one in document["outputs"]},
+        method_name=PREDICT_METHOD,
+    )
+    signatures = pb.SignatureDefMap(signature_def={signature_of(version): signature})
+    packed = AnyMessage(type_url=TFSERVING_SIGNATURE_TYPE_URL, value=signatures.SerializeToString())
+    spec = _spec_of(version.model_name, version.version, "")
+    return pb.GetModelMetadataResponse(model_spec=spec, metadata={"signature_def": packed})
+
+
+def status_message(document: Sequence[Mapping[str, Any]]) -> pb.GetModelStatusResponse:
+    """Return versions' states, from what :func:`~.kserve_v1.status_document` returns; 0 is a name that is no number."""
+    return pb.GetModelStatusResponse(
+        model_version_status=[
+            pb.ModelVersionStatus(
+                version=number_of(one["version"]) or 0,
+                state=one["state"],
+                status=pb.StatusProto(),
+            )
+            for one in document
+        ]
+    )
+
+
+def _spec_of(model_name: str, version: str | None, signature: str) -> pb.ModelSpec:
+    spec = pb.ModelSpec(name=model_name, signature_name=signature)
+    number = number_of(version or "")
+    if number is not None:
+        spec.version.value = number
+    elif version is not None:
+        spec.version_label = version
+    return spec
+
+
+def _info_of(tensor: Mapping[str, Any]) -> pb.TensorInfo:
+    dtype, shape = _BY_WIRE_NAME[tensor["datatype"]], _shape_of(tensor["shape"])
+    return pb.TensorInfo(name=f"{tensor['name']}:0", dtype=dtype, tensor_shape=shape)
+
+
+def _shape_of(sizes: Sequence[int]) -> pb.TensorShapeProto:
+    return pb.TensorShapeProto(dim=[pb.TensorShapeProto.Dim(size=size) for size in sizes])

@@ -1,0 +1,78 @@
+"""TensorFlow Serving's services: its calls, and what it says of models."""
+
+from collections.abc import Mapping
+
+from understudy.adapters._proto import understudy_tfserving_pb2 as pb
+from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.routing.access import Scope
+from understudy.core.routing.policy import ModelVersion, ServingPolicy
+from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired
+from understudy.entrypoints.proxy.dialects.dialect import Outcome
+from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
+from understudy.entrypoints.proxy.dialects.offered import Offered
+from understudy.entrypoints.proxy.dialects.open_inference import metadata_document
+from understudy.entrypoints.proxy.dialects.tfserving_grpc import (
+    TfServingGrpc,
+    metadata_message,
+    status_message,
+    target_of,
+)
+from understudy.entrypoints.proxy.messages.headers import read_headers
+from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, not_offered
+
+SIGNATURES = "signature_def"
+NOT_OFFERED: Mapping[str, str] = {
+    name: f"{name}: send the features as tensors, by Predict" for name in ("Classify", "Regress", "MultiInference")
+}
+"""Methods that clients know, and what to do in their place."""
+
+
+class PredictionServices:
+    """``tensorflow.serving.PredictionService`` and ``ModelService``.
+
+    Args:
+        offered: The open proxy.
+    """
+
+    def __init__(self, offered: Offered) -> None:
+        self._offered = offered
+
+    @property
+    def prediction(self) -> tuple[Method, ...]:
+        """The methods of the one."""
+        return (
+            Method("Predict", self._predict, is_traced=True),
+            Method("GetModelMetadata", self._metadata),
+            *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
+        )
+
+    @property
+    def model(self) -> tuple[Method, ...]:
+        """The methods of the other."""
+        reload = "models are loaded by the registry: understudy version load"
+        return (Method("GetModelStatus", self._status), not_offered("HandleReloadConfigRequest", reload))
+
+    async def _predict(self, call: Incoming) -> Outcome:
+        request = call.parsed(pb.PredictRequest)
+        return await self._offered.dialects.answer(
+            TfServingGrpc(request), call.http_call, target_of(request.model_spec)
+        )
+
+    async def _metadata(self, call: Incoming) -> Outcome:
+        request = call.parsed(pb.GetModelMetadataRequest)
+        policy, version = self._named(call, request.model_spec)
+        if list(request.metadata_field) != [SIGNATURES]:
+            raise refuse_inputs("/metadata_field", f"expected {SIGNATURES!r} alone")
+        return message(metadata_message(metadata_document(policy, version, []), version))
+
+    async def _status(self, call: Incoming) -> Outcome:
+        spec = call.parsed(pb.GetModelStatusRequest).model_spec
+        policy, version = self._named(call, spec)
+        labels = [version.version] if target_of(spec).names_version else not_retired(policy)
+        return message(status_message(status_document(policy, labels)))
+
+    def _named(self, call: Incoming, spec: pb.ModelSpec) -> tuple[ServingPolicy, ModelVersion]:
+        """Return the policy and the version that a call names, once its caller was admitted to the model."""
+        self._offered.dialects.handler.admit(read_headers(dict(call.headers)), Scope.READ, spec.name)
+        policy = self._offered.dialects.policy_of(spec.name)
+        return policy, named_version(policy, target_of(spec))
