@@ -5,6 +5,7 @@ for in a task; then it goes on with the next step.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
@@ -73,14 +74,18 @@ class VersionCalls:
 
     def ask(self, calls: Iterable[Call]) -> None:
         """Assemble the inputs of calls, and send each version what is for it."""
-        groups: dict[ModelVersion, list[Call]] = {}
+        groups: defaultdict[ModelVersion, list[Call]] = defaultdict(list)
         for call in calls:
             version, request = call.version, call.request
             try:
-                if not isinstance(request, TypedRequest) and request.is_large(version):
+                if isinstance(request, TypedRequest) and request.decoder is version.input_schema.decoder:
+                    call.assembled = request.assembled  # as it was read
+                elif request.is_large(version):
                     self._start(call, self._ask_with_large(call))
-                elif self._takes(call, _assembled(call)):
-                    groups.setdefault(version, []).append(call)
+                    continue
+                elif not self._takes(call, _assembled(call)):
+                    continue
+                groups[version].append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
         for version, group in groups.items():
