@@ -76,7 +76,7 @@ class Predictor:
         self._log = log
         fetch = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
         self._ended = TurnGroup[Call](self._end_turn)
-        challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.add
+        challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.extend
         self._versions = VersionCalls(inference, fetch, challenger_ratio, clocks.monotonic, on_end)
         self._recorder = CallRecorder(telemetry)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)

@@ -7,6 +7,7 @@ for in a task; then it goes on with the next step.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import structlog
@@ -22,7 +23,7 @@ from understudy.serving.feature_fetch import FeatureFetch, inputs_in_spite_of
 from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.upstream.row_deadlines import Found
+from understudy.serving.upstream.row_deadlines import Found, Take, end_rows
 
 _log = structlog.get_logger(__name__)
 
@@ -41,7 +42,7 @@ class VersionCalls:
         features: Fetches stored features, and counts those that did not fit.
         challenger_budget_ratio: A challenger's share of the time of a call that the champion can still answer.
         now: The monotonic clock, in seconds.
-        on_end: Called once for each call, which has its version's answer or error then; raises nothing.
+        on_end: Takes calls that have their versions' answers or errors, each once; raises nothing.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class VersionCalls:
         features: FeatureFetch,
         challenger_budget_ratio: float,
         now: Callable[[], float],
-        on_end: Callable[[Call], None],
+        on_end: Take,
     ) -> None:
         self._inference = inference
         self._features = features
@@ -153,8 +154,7 @@ class VersionCalls:
             problem = InternalFault()
         else:
             return
-        for row in rows:
-            row.end(problem, self._now())
+        end_rows(rows, repeat(problem), self._now())
 
     def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
         """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
@@ -180,7 +180,7 @@ class VersionCalls:
     def _end(self, call: Call, found: Found, cache: CacheResult = CacheResult.BYPASS) -> None:
         """Take what a version made of a call that is no row of a batch."""
         call.found, call.cache, call.ended = found, cache, self._now()
-        self._on_end(call)
+        self._on_end([call])
 
     def _start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         """Do for a call what has to wait."""
