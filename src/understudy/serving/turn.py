@@ -165,8 +165,7 @@ class Predictor:
 
     def _end_turn(self, turn: Iterable[Call]) -> None:
         """Write the rows of the calls that ended, and then answer them; the champion answers for failed challengers."""
-        unix = self._clocks.unix()
-        ended, again = [], []
+        ended, without_row, again = [], [], []
         for call in turn:
             try:
                 found = call.found
@@ -177,14 +176,15 @@ class Predictor:
                     if call.may_fall_back:
                         again.append(_fallback_of(call))
                         continue
-                # There is no row for a call that its caller must correct: it is counted, but is no exposure.
-                if call.role is Role.SHADOW or not isinstance(call.error, RequestError):
-                    call.log_row = self._recorder.row(call, unix)
+                    if call.role is not Role.SHADOW and isinstance(call.error, RequestError):
+                        # A call that its caller must correct is counted, but it is no exposure.
+                        without_row.append(call)
+                        continue
                 ended.append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
         self._versions.ask(again)
-        self._log.commit(ended, self._settle)
+        self._log.commit(self._recorder.with_rows(ended, self._clocks.unix()) + without_row, self._settle)
 
     def _settle(self, ended: Sequence[Call]) -> None:
         """Count calls whose rows are written, and describe them in their spans; answer them; show them to shadows."""

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import orjson
 
-from understudy.core.prediction_log.analysis_hash import analysis_digest
+from understudy.core.prediction_log.analysis_hash import ANALYSIS_HASH
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.prediction_log.row_record import FIELDS, REASONS, ROLES, STATUSES, record_bytes
 from understudy.core.routing.policy import Role
@@ -39,7 +39,7 @@ class _Shared(NamedTuple):
 
 
 def encode_payload(row: PredictionRow) -> bytes:
-    """Return a row's record, and behind it its line (2.5 µs, measured with a line of 250 bytes, on the request path).
+    """Return a row's record, and behind it its line (2.4 µs, measured with a line of 250 bytes, on the request path).
 
     ``latency_ms`` is ``latency_us`` cut to whole milliseconds. What is not Unicode (lone surrogates, invalid UTF-8)
     becomes ``?`` or U+FFFD, because logging must never fail the request.
@@ -82,10 +82,12 @@ def encode_payload(row: PredictionRow) -> bytes:
         )
     )
     second, moment = _moment(predicted_at)
+    hasher = ANALYSIS_HASH.copy()  # as analysis_digest() does
+    hasher.update(entity_id.encode("utf-8", "replace"))
     own = _pack_own(
         second,
         flags,
-        analysis_digest(entity_id.encode("utf-8", "replace")),
+        hasher.digest(),
         _NO_SCORE if score is None else score,
         latency_us,
         deadline_us or 0,
