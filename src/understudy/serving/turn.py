@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import structlog
 
-from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.core.prediction_log.prediction_id import prediction_ids
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
@@ -122,14 +122,33 @@ class Predictor:
 
     # -- from the route to the model servers ---------------------------------------------------------------------------
 
-    def begin(self, asked: Iterable[Asked]) -> None:
+    def begin(self, asked: Sequence[Asked]) -> None:
         """Take the calls that a turn of the event loop brought from their routes to their versions."""
-        snapshot, unix_ms, calls = self._snapshot(), int(self._clocks.unix() * 1000), []
+        snapshot, clocks, calls = self._snapshot(), self._clocks, []
         known = {} if snapshot is None else snapshot.policies
-        for one in asked:
+        ids = prediction_ids(int(clocks.unix() * 1000), [clocks.random_bits() for _ in asked])
+        for one, prediction_id in zip(asked, ids, strict=True):
             try:
+                started, request, caller_seconds = clocks.monotonic(), one.request, one.timeout_seconds
                 policy = known.get(one.model_name) or serving_policy_of(snapshot, one.model_name)
-                calls.append(self._routed(one, policy, unix_ms))
+                forced = None if one.forced_version is None else _version_named(policy, one.forced_version)
+                route = choose_route(policy, request.entity_id, request.category, forced)
+                # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
+                may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
+                version = route.version
+                budget = (policy.champion if may_fall_back else version).timeout_seconds
+                wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
+                if caller_seconds is not None and caller_seconds < budget:
+                    budget = caller_seconds
+                # By their places: names would cost every call a tenth of a microsecond.
+                call = Call(
+                    prediction_id, policy, route, request, one, version, route.role,
+                    budget, caller_seconds, may_fall_back, wanted, started, started + budget,
+                )  # fmt: skip
+                call.span = one.span
+                if one.keeps_output:
+                    call.keeps_output = True
+                calls.append(call)
             except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
                 one.on_result(problem)
         self._versions.serve(calls)
@@ -138,28 +157,6 @@ class Predictor:
         """End now what would end with this turn: the process ends."""
         while self._ended:
             self._ended.end()
-
-    def _routed(self, asked: Asked, policy: ServingPolicy, unix_ms: int) -> Call:
-        """Choose the route and the deadline; raises as :meth:`predict`."""
-        started, request, caller_seconds = self._clocks.monotonic(), asked.request, asked.timeout_seconds
-        forced = None if asked.forced_version is None else _version_named(policy, asked.forced_version)
-        route = choose_route(policy, request.entity_id, request.category, forced)
-        # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
-        may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
-        version = route.version
-        budget = (policy.champion if may_fall_back else version).timeout_seconds
-        wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
-        if caller_seconds is not None and caller_seconds < budget:
-            budget = caller_seconds
-        # By their places: names would cost every call a tenth of a microsecond.
-        call = Call(
-            prediction_id(unix_ms, self._clocks.random_bits()), policy, route, request, asked, version, route.role,
-            budget, caller_seconds, may_fall_back, wanted, started, started + budget,
-        )  # fmt: skip
-        call.span = asked.span
-        if asked.keeps_output:
-            call.keeps_output = True
-        return call
 
     # -- from the model servers to the answer --------------------------------------------------------------------------
 
