@@ -130,18 +130,20 @@ class VersionCalls:
             self._features.count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
         return True
 
-    def _send(self, version: ModelVersion, calls: Iterable[Call]) -> None:
+    def _send(self, version: ModelVersion, calls: Sequence[Call]) -> None:
         """Ask a version for the answers to calls whose inputs are assembled: all of them are one batch."""
-        now, looks_up, on_end = self._now(), self._inference.looks_up(version), self._on_end
+        if self._inference.looks_up(version):
+            self._look_up(version, calls)
+            return
+        now, on_end = self._now(), self._on_end
         rows: list[Call] = []
         for call in calls:
             assembled = call.assembled
-            assert assembled is not None
-            if looks_up or not isinstance(assembled, Assembled):
-                self._send_alone(call, assembled)
-            else:
+            if isinstance(assembled, Assembled):
                 call.row, call.since, call.take = assembled.row, now, on_end
                 rows.append(call)
+            else:
+                self._start(call, self._infer(call))
         if not rows:
             return
         problem: ServingError
@@ -156,21 +158,32 @@ class VersionCalls:
             return
         end_rows(rows, repeat(problem), self._now())
 
-    def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
-        """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
-        try:
-            found = None
-            if isinstance(assembled, Assembled):
-                found = self._inference.hit(call.version, assembled, keeps_output=call.keeps_output)
-        except Exception as defect:  # noqa: BLE001 - as above
-            call.asked.on_result(defect)
-            return
-        if found is None:
-            self._start(call, self._infer(call, assembled))
-        else:
-            self._end(call, found, CacheResult.HIT)
+    def _look_up(self, version: ModelVersion, calls: Iterable[Call]) -> None:
+        """Answer calls from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
+        hits = []
+        for call in calls:
+            assembled = call.assembled
+            try:
+                found = None
+                if isinstance(assembled, Assembled):
+                    found = self._inference.hit(version, assembled, keeps_output=call.keeps_output)
+                if found is None:
+                    self._start(call, self._infer(call))
+                else:
+                    call.found, call.cache = found, CacheResult.HIT
+                    hits.append(call)
+            except Exception as defect:  # noqa: BLE001 - as above
+                call.asked.on_result(defect)
+        if hits:
+            ended = self._now()
+            for call in hits:
+                call.ended = ended
+            self._on_end(hits)
+            self._inference.count_hits(version, len(hits))
 
-    async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
+    async def _infer(self, call: Call) -> None:
+        assembled = call.assembled
+        assert assembled is not None
         try:
             found = await self._inference.infer(call.version, assembled, call.deadline, keeps_output=call.keeps_output)
             self._end(call, *found)

@@ -3,7 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.local_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
+from understudy.adapters.local_cache import (
+    ENTRY_OVERHEAD_BYTES,
+    OUTPUT_OVERHEAD_BYTES,
+    PREDICTION_OVERHEAD_BYTES,
+    MemoryCache,
+    PredictionMemory,
+)
+from understudy.core.schema.outputs import Prediction
+from understudy.core.schema.row_output import RowOutput
+from understudy.core.schema.tensors import Datatype
 
 
 class Clock:
@@ -90,3 +99,19 @@ async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_
     clock.seconds += 10
     assert [await cache.get(key) for key in "abcdefgh"] == [None] * 8
     assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+def test_a_prediction_is_kept_as_it_is_and_counted_with_its_output():
+    memory = PredictionMemory(10_000)
+    plain = Prediction(b'{"score":0.5}', 0.5)
+    with_output = plain.but(output=RowOutput("p", Datatype.FP32, (1,), b"\x00\x00\x00\x3f"))
+
+    memory.keep("a", plain, 60)
+    plain_bytes = memory.size_bytes
+    memory.keep("a", with_output, 60)
+
+    assert memory.peek("a") is with_output
+    assert plain_bytes == 1 + len(plain.json) + PREDICTION_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES
+    assert memory.size_bytes == plain_bytes + len(b"\x00\x00\x00\x3f") + OUTPUT_OVERHEAD_BYTES
+    memory.clear()
+    assert (len(memory), memory.size_bytes) == (0, 0)

@@ -15,7 +15,7 @@ import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
 from virtual_time import in_virtual_time
 
-from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.local_cache import MemoryCache, PredictionMemory
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
@@ -124,6 +124,7 @@ class Stage:
         shadows: int = 64,
         shared_cache: MemoryCache | None = None,
         caches: bool = True,
+        memory_cache: PredictionMemory | None = None,
         spool: KeptRows | None = None,
         telemetry: MemoryTelemetry | None = None,
         on_drop: Callable[[str], None] | None = None,
@@ -137,7 +138,7 @@ class Stage:
         self.telemetry = telemetry or MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowPool(shadows, on_drop or partial(self.telemetry.count, "shadow_dropped_total"))
-        self.memory_cache = MemoryCache(1_000_000)
+        self.memory_cache = PredictionMemory(1_000_000) if memory_cache is None else memory_cache
         identifiers = count(1)
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
@@ -246,14 +247,27 @@ async def test_a_hit_in_the_shared_cache_needs_no_call():
 
 
 async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
-    stage = Stage(a_policy())
-    digest = (await stage.ask()).assembled.digest  # type: ignore[union-attr]
+    shared = MemoryCache(1_000_000)
+    digest = (await Stage(a_policy(), shared_cache=shared).ask()).assembled.digest  # type: ignore[union-attr]
+    good = await shared.get(f"infer:1:{digest}")
     poison = encode_cached(Origin(2, a_version().answer_digest, digest), Prediction(b'{"score":-1.0}', -1.0))
-    await stage.memory_cache.set(f"infer:1:{digest}", poison, 300)
+    await shared.set(f"infer:1:{digest}", poison, 300)
 
-    outcome = await stage.ask()
+    outcome = await Stage(a_policy(), shared_cache=shared).ask()
 
-    assert score_of(outcome) == 43.0
+    assert (outcome.cache, score_of(outcome)) == (CacheResult.MISS, 43.0)
+    assert await shared.get(f"infer:1:{digest}") == good
+
+
+async def test_what_the_process_keeps_is_no_answer_of_a_version_that_was_corrected_in_place():
+    corrected = a_version("1", output_schema={"score_index": 0})
+    before = Stage(a_policy())
+    after = Stage(a_policy(champion=corrected), memory_cache=before.memory_cache)
+    await before.ask()
+
+    outcomes = [await after.ask(), await after.ask(), await before.ask()]
+
+    assert [outcome.cache for outcome in outcomes] == [CacheResult.MISS, CacheResult.HIT, CacheResult.HIT]
 
 
 async def test_a_version_that_is_not_deterministic_is_asked_every_time():
@@ -960,7 +974,7 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
 
     stage.predictor.begin(
-        asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities
+        [asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities]
     )
     async with asyncio.timeout(5):
         while len(answered) < len(entities):  # noqa: ASYNC110 - it has no event
@@ -1141,7 +1155,7 @@ async def test_a_shadow_is_asked_once_the_answers_of_the_turn_are_given():
     shadows: list[int] = []
     requests = [PredictRequest(entity, {"age": len(entity), "income": 1}) for entity in ("one", "another")]
 
-    stage.predictor.begin(asked(request, lambda _: shadows.append(len(called))) for request in requests)
+    stage.predictor.begin([asked(request, lambda _: shadows.append(len(called))) for request in requests])
     async with asyncio.timeout(5):
         while len(shadows) < len(requests):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
@@ -1177,7 +1191,7 @@ async def test_a_defect_in_one_call_of_a_turn_costs_no_other_its_answer():
     kinds = {"first": PredictRequest, "broken": Broken, "last": PredictRequest}
 
     stage.predictor.begin(
-        asked(kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()
+        [asked(kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()]
     )
     async with asyncio.timeout(5):
         while len(answered) < len(kinds):  # noqa: ASYNC110 - it has no event
@@ -1195,7 +1209,10 @@ async def test_a_defect_at_sending_one_versions_rows_leaves_no_call_of_the_turn_
     entities = {"challenger's": entity_in(0, 50), "champion's": entity_in(50, 100)}
 
     stage.predictor.begin(
-        asked(PredictRequest(entity, INPUTS), answered.setdefault(name, []).append) for name, entity in entities.items()
+        [
+            asked(PredictRequest(entity, INPUTS), answered.setdefault(name, []).append)
+            for name, entity in entities.items()
+        ]
     )
     async with asyncio.timeout(5):
         while not all(answered.values()):  # noqa: ASYNC110 - it has no event
