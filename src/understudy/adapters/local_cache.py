@@ -16,7 +16,7 @@ Source:
 PREDICTION_OVERHEAD_BYTES = 80
 """Memory of a prediction beside its JSON and its output (measured in the same way: 64 bytes)."""
 OUTPUT_OVERHEAD_BYTES = 300
-"""Memory of an output beside its elements, with its name and its shape (measured: 261 bytes)."""
+"""Memory of an output beside its name and its elements, with its shape (measured: 261 bytes)."""
 
 Kept = TypeVar("Kept")
 
@@ -88,6 +88,10 @@ class PredictionMemory(LeastRecentlyUsed[Prediction]):
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(limit_bytes, _prediction_bytes, now)
 
+    def keep(self, key: str, value: Prediction, ttl_seconds: int) -> None:
+        """Keep a copy: JSON as orjson writes it holds the whole buffer that it was written to, 4 KiB for a label."""
+        super().keep(key, value.but(json=bytes(memoryview(value.json))), ttl_seconds)
+
 
 class MemoryCache(LeastRecentlyUsed[bytes]):
     """A :class:`understudy.ports.upstream.prediction_cache.PredictionCache` in this process."""
@@ -109,4 +113,4 @@ class MemoryCache(LeastRecentlyUsed[bytes]):
 def _prediction_bytes(prediction: Prediction) -> int:
     output = prediction.output
     own = len(prediction.json) + PREDICTION_OVERHEAD_BYTES
-    return own if output is None else own + len(output.content) + OUTPUT_OVERHEAD_BYTES
+    return own if output is None else own + len(output.name) + len(output.content) + OUTPUT_OVERHEAD_BYTES
