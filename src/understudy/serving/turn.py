@@ -126,7 +126,12 @@ class Predictor:
         """Take the calls that a turn of the event loop brought from their routes to their versions."""
         snapshot, clocks, calls = self._snapshot(), self._clocks, []
         known = {} if snapshot is None else snapshot.policies
-        ids = prediction_ids(int(clocks.unix() * 1000), [clocks.random_bits() for _ in asked])
+        try:
+            ids = prediction_ids(int(clocks.unix() * 1000), [clocks.random_bits() for _ in asked])
+        except Exception as defect:  # noqa: BLE001 - a defect of ours, of all calls: their callers are told
+            for one in asked:
+                one.on_result(defect)
+            return
         for one, prediction_id in zip(asked, ids, strict=True):
             try:
                 started, request, caller_seconds = clocks.monotonic(), one.request, one.timeout_seconds

@@ -179,7 +179,10 @@ class VersionCalls:
             for call in hits:
                 call.ended = ended
             self._on_end(hits)
-            self._inference.count_hits(version, len(hits))
+            try:
+                self._inference.count_hits(version, len(hits))
+            except Exception:  # noqa: BLE001 - as above; the answers are good
+                _log.exception("call.not_reported", model=version.model_name)
 
     async def _infer(self, call: Call) -> None:
         assembled = call.assembled

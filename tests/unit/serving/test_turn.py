@@ -139,7 +139,7 @@ class Stage:
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowPool(shadows, on_drop or partial(self.telemetry.count, "shadow_dropped_total"))
         self.memory_cache = PredictionMemory(1_000_000) if memory_cache is None else memory_cache
-        identifiers = count(1)
+        self.random_bits: Callable[[], int] = partial(next, count(1))
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
         log = GroupCommit(self.spool)
@@ -158,7 +158,7 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
+            clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: self.random_bits()),
         )
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
@@ -1027,6 +1027,40 @@ async def test_a_defect_of_telemetry_costs_neither_the_row_nor_the_answer():
 
     assert score_of(outcome) == 43.0
     assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
+
+
+class HitsUncounted(MemoryTelemetry):
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        if labels[-1:] == ("hit",):
+            a_defect()
+        super().count(name, *labels, by=by)
+
+
+async def test_a_defect_at_counting_hits_costs_no_call_of_the_turn_its_answer():
+    champion, challenger = a_version("1"), a_version("2", deterministic=False)
+    policy = a_policy(champion=champion, challenger=challenger, challenger_weight=50, fallback=False)
+    stage, answered = Stage(policy, telemetry=HitsUncounted()), dict[str, Call | Exception]()
+    hit, other = entity_in(50, 100), entity_in(0, 50)
+    await stage.ask(hit)
+
+    stage.predictor.begin(
+        [asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in (hit, other)]
+    )
+    async with asyncio.timeout(5):
+        while answered.keys() != {hit, other}:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+
+    assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0, 43.0]
+    assert [row.cache_hit for row in stage.rows] == [False, True, False]
+
+
+async def test_callers_are_told_of_a_defect_of_what_their_ids_are_made_of():
+    stage, answered = Stage(a_policy()), list[Call | Exception]()
+    stage.random_bits = a_defect
+
+    stage.predictor.begin([asked(PredictRequest(entity, INPUTS), answered.append) for entity in ("one", "another")])
+
+    assert [type(found) for found in answered] == [ZeroDivisionError, ZeroDivisionError]
 
 
 def a_long_batch(*entities: str) -> list[Any]:
