@@ -19,7 +19,6 @@ from understudy.core.schema.row_output import RowOutput, row_outputs_of
 from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype, Tensor
 
-
 ENTRIES = 100
 
 
@@ -141,6 +140,8 @@ def test_kept_predictions_hold_no_more_memory_than_is_counted(elements, keeps_ou
         predictions = predictions_of(OutputSchema(), tensor, ENTRIES, batch=True)
         outputs = row_outputs_of(tensor, range(ENTRIES), batch=True)
         for number, (prediction, output) in enumerate(zip(predictions, outputs, strict=True)):
+            assert isinstance(prediction, Prediction)
+            assert isinstance(output, RowOutput)
             memory.keep(f"infer:1:{number:081}", prediction.but(output=output) if keeps_output else prediction, 60)
 
     keep_all()

@@ -128,6 +128,7 @@ class Stage:
         spool: KeptRows | None = None,
         telemetry: MemoryTelemetry | None = None,
         on_drop: Callable[[str], None] | None = None,
+        random_bits: Callable[[], int] | None = None,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
         self.connects: set[str] = set()
@@ -139,7 +140,6 @@ class Stage:
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowPool(shadows, on_drop or partial(self.telemetry.count, "shadow_dropped_total"))
         self.memory_cache = PredictionMemory(1_000_000) if memory_cache is None else memory_cache
-        self.random_bits: Callable[[], int] = partial(next, count(1))
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
         log = GroupCommit(self.spool)
@@ -158,7 +158,7 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: self.random_bits()),
+            clocks=Clocks(monotonic=now, unix=time.time, random_bits=random_bits or partial(next, count(1))),
         )
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
@@ -985,7 +985,7 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0] * 5
 
 
-def a_defect(*_: Any) -> None:
+def a_defect(*_: Any) -> Any:
     raise ZeroDivisionError
 
 
@@ -1055,8 +1055,7 @@ async def test_a_defect_at_counting_hits_costs_no_call_of_the_turn_its_answer():
 
 
 async def test_callers_are_told_of_a_defect_of_what_their_ids_are_made_of():
-    stage, answered = Stage(a_policy()), list[Call | Exception]()
-    stage.random_bits = a_defect
+    stage, answered = Stage(a_policy(), random_bits=a_defect), list[Call | Exception]()
 
     stage.predictor.begin([asked(PredictRequest(entity, INPUTS), answered.append) for entity in ("one", "another")])
 
