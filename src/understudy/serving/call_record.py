@@ -94,8 +94,6 @@ class CallRecorder:
     def with_rows(self, ended: Iterable[Call], unix: float) -> list[Call]:
         """Make the rows of calls, and return the calls; a defect is told the caller of the one that it concerns.
 
-        A row is made by places: its columns by their names take three times as long.
-
         Args:
             ended: Calls that have ended, in one turn of the event loop.
             unix: When, in seconds since the epoch.
@@ -111,7 +109,7 @@ class CallRecorder:
                     is_whole = isinstance(prediction, Prediction) and len(prediction.json) <= MAX_LOGGED_BYTES
                     text = prediction.json if is_whole else prediction.logged  # most are: a property costs a call
                 told = error or fallback_from
-                call.log_row = row_of((
+                call.log_row = row_of((  # by places: columns by their names take three times as long
                     call.prediction_id, unix, call.version.id,
                     call.version.id if role is Role.SHADOW else route.version.id,
                     request.entity_id,

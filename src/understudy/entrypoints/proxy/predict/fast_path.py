@@ -100,23 +100,18 @@ class _Call(WholeCall):
 
     def _unusual_answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
         """Return status, header lines and body, as the handler's replies have them, of an error or a traced call."""
-        if self.span is None:
-            return self._answer(found)
+        handler, path = self._path.handler, self._target.decode()
         with within(self.span):  # the result may come in another call's turn of the event loop
-            return self._answer(found)
-
-    def _answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
-        handler, target = self._path.handler, self._target
-        request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
-        if isinstance(found, Call):
-            status, lines, body = handler.answer(found, target.decode())
-            return status, lines + identity_lines, body
-        if isinstance(found, UnderstudyError):
-            reply = handler.refuse(found, target.decode())
-        else:
-            _log.error("request.failed", request_id=request_id, path=target.decode(), exc_info=found)
-            reply = handler.refuse(InternalFault(), target.decode())
-        return reply.status, header_lines(reply.headers) + identity_lines, reply.body
+            request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
+            if isinstance(found, Call):
+                status, lines, body = handler.answer(found, path)
+                return status, lines + identity_lines, body
+            if isinstance(found, UnderstudyError):
+                reply = handler.refuse(found, path)
+            else:
+                _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
+                reply = handler.refuse(InternalFault(), path)
+            return reply.status, header_lines(reply.headers) + identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:
