@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Scope, Send, read_body
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 from understudy.entrypoints.proxy.server.connection import Connection
+from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.request_state import State
 from understudy.entrypoints.proxy.server.response_writer import WRITE_WHOLE
 
@@ -118,13 +119,18 @@ class Peer:
     """A caller's end of a connection."""
 
     def __init__(
-        self, fast_path: FakeFastPath | None = None, held: socket.socket | None = None, app: App = echo
+        self,
+        fast_path: FakeFastPath | None = None,
+        held: socket.socket | None = None,
+        app: App = echo,
+        rules: HeadRules = NO_RULES,
     ) -> None:
         config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none", timeout_keep_alive=KEEP_ALIVE_SECONDS)
         self.server, self.state = ServerState(), {FAST_PATH: fast_path or FakeFastPath()}
         self.transport = FakeTransport(held)
         self.connection = Watched(
             receive_seconds=RECEIVE_SECONDS,
+            head_rules=rules,
             config=config,
             server_state=self.server,
             app_state=self.state,

@@ -19,7 +19,7 @@ from asgi import lifespan
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
-from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.local_cache import PredictionMemory
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.adapters.memory.policy import MemoryPolicySource
@@ -185,7 +185,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                 shadows = ShadowPool(most_shadows, partial(telemetry.count, "shadow_dropped_total"))
                 inference = CachedInference(
                     pool,
-                    memory_cache=MemoryCache(100_000),
+                    memory_cache=PredictionMemory(100_000),
                     shared_cache=None,
                     telemetry=telemetry,
                     now=time.monotonic,

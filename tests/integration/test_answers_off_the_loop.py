@@ -75,7 +75,12 @@ async def longest_turn_of_three_calls(version: ModelVersion) -> float:
         inference = BatchInference(version, backend, time.monotonic)
         now = time.monotonic()
         rows = [
-            WaitingRow(row=ROW, deadline=now + LOAD_SECONDS, since=now, take=lambda over: results.append(over.found))
+            WaitingRow(
+                row=ROW,
+                deadline=now + LOAD_SECONDS,
+                since=now,
+                take=lambda over: results.extend(one.found for one in over),
+            )
             for _ in range(3)
         ]
 

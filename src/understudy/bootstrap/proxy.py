@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
-from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.local_cache import PredictionMemory
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
@@ -246,7 +246,7 @@ def _inference_of(
 ) -> CachedInference:
     return CachedInference(
         backends,
-        memory_cache=MemoryCache(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
+        memory_cache=PredictionMemory(settings.memory_cache_bytes) if settings.memory_cache_bytes else None,
         shared_cache=shared_cache.cache if shared_cache is not None else None,
         telemetry=telemetry,
         now=time.monotonic,

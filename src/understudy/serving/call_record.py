@@ -1,5 +1,6 @@
 """What a call leaves behind: its counts, its row of the prediction log, and the attributes of its span."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
@@ -7,9 +8,10 @@ import structlog
 
 from understudy.core.prediction_log.call_slices import call_slices
 from understudy.core.prediction_log.input_sampling import encode_sample, is_sampled
-from understudy.core.prediction_log.row import PredictionRow, Status, row_of
+from understudy.core.prediction_log.row import Status, row_of
 from understudy.core.routing.policy import ModelVersion, Role
 from understudy.core.routing.route import Reason
+from understudy.core.schema.outputs import MAX_LOGGED_BYTES, Prediction
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -27,7 +29,7 @@ from understudy.serving.upstream.cached_inference import CacheResult
 
 _log = structlog.get_logger(__name__)
 
-_Counts: TypeAlias = dict[tuple[ModelVersion, Role, str], tuple[list[float], list[float]]]
+_Counts: TypeAlias = defaultdict[tuple[ModelVersion, Role, str], tuple[list[float], list[float]]]
 """Seconds and scores by version, role and how the calls ended."""
 
 _STATUS: Mapping[type[UnderstudyError], Status] = {
@@ -59,16 +61,19 @@ class CallRecorder:
 
         It comes after the rows: a defect in here is logged, and costs neither the rows nor the answers.
         """
-        counts: _Counts = {}
+        counts: _Counts = defaultdict(_no_counts)
         for call in ended:
             try:
                 if call.span is not None and call.span.is_recorded:
                     describe_call(call.span, call)
-                if call.failed is None:
-                    word = Status.OK if call.error is None else _outcome_word(call.error)
-                    _add_answer(counts, call, word, call.ended - call.started)
-                else:
+                if call.failed is not None:
                     self._add_both(counts, call, call.failed)
+                    continue
+                prediction, error = call.prediction, call.error
+                seconds, scores = counts[call.version, call.role, Status.OK if error is None else _outcome_word(error)]
+                seconds.append(call.ended - call.started)
+                if prediction is not None and prediction.score is not None:
+                    scores.append(prediction.score)
             except Exception:  # noqa: BLE001 - whatever the defect is, the answer is good and its row is written
                 _log.exception("call.not_reported", model=call.policy.model_name)
         for (version, role, word), (seconds, scores) in counts.items():
@@ -86,43 +91,45 @@ class CallRecorder:
         if failed.error is not None:
             self._telemetry.count("fallbacks_total", call.policy.model_name, failed.error.code)
 
-    def row(self, call: Call, unix: float) -> PredictionRow:
-        """Return a call's row, by places: its columns by their names take three times as long.
+    def with_rows(self, ended: Iterable[Call], unix: float) -> list[Call]:
+        """Make the rows of calls, and return the calls; a defect is told the caller of the one that it concerns.
 
         Args:
-            call: It has ended.
+            ended: Calls that have ended, in one turn of the event loop.
             unix: When, in seconds since the epoch.
         """
-        prediction, assembled = call.prediction, call.assembled
-        fallback_from = None if call.failed is None else call.failed.error
-        error = call.error or fallback_from
-        role, route, policy = call.role, call.route, call.policy
-        return row_of(
-            (
-                call.prediction_id,
-                unix,
-                call.version.id,
-                call.version.id if role is Role.SHADOW else route.version.id,
-                call.request.entity_id,
-                assembled.digest if assembled is not None else "",
-                prediction.logged if prediction is not None else b"null",
-                prediction.score if prediction is not None else None,
-                int((call.ended - call.started - call.waited) * 1_000_000),
-                role,
-                route.reason,
-                route.bucket,
-                policy.generation,
-                policy.rollout_id,
-                call.cache is CacheResult.HIT,
-                Status.OK if error is None else _status(call.error, fallback_from),
-                error.code if error is not None else None,
-                assembled.defaulted if assembled is not None else (),
-                None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
-                None if call.request.category is None and not policy.slices else _slices(call),
-                self._logged_inputs(call) if policy.input_sample_percent else None,
-                call.request.is_drawn,
-            )
-        )
+        done = []
+        for call in ended:
+            try:
+                prediction, assembled, error = call.prediction, call.assembled, call.error
+                role, route, policy, request = call.role, call.route, call.policy, call.request
+                fallback_from = None if call.failed is None else call.failed.error
+                text = b"null"
+                if prediction is not None:
+                    is_whole = isinstance(prediction, Prediction) and len(prediction.json) <= MAX_LOGGED_BYTES
+                    text = prediction.json if is_whole else prediction.logged  # most are: a property costs a call
+                told = error or fallback_from
+                call.log_row = row_of((  # by places: columns by their names take three times as long
+                    call.prediction_id, unix, call.version.id,
+                    call.version.id if role is Role.SHADOW else route.version.id,
+                    request.entity_id,
+                    "" if assembled is None else assembled.digest, text,
+                    None if prediction is None else prediction.score,
+                    int((call.ended - call.started - call.waited) * 1_000_000),
+                    role, route.reason, route.bucket, policy.generation, policy.rollout_id,
+                    call.cache is CacheResult.HIT,
+                    Status.OK if told is None else _status(error, fallback_from),
+                    None if told is None else told.code,
+                    () if assembled is None else assembled.defaulted,
+                    None if call.caller_seconds is None else _deadline_us(call, call.caller_seconds),
+                    None if request.category is None and not policy.slices else _slices(call),
+                    self._logged_inputs(call) if policy.input_sample_percent else None,
+                    request.is_drawn,
+                ))  # fmt: skip
+                done.append(call)
+            except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
+                call.asked.on_result(defect)
+        return done
 
     def _logged_inputs(self, call: Call) -> bytes | None:
         """Return what is logged of the inputs; ``None`` when the entity is not sampled, or nothing was assembled.
@@ -203,13 +210,14 @@ def _deadline_us(call: Call, caller_seconds: float) -> int | None:
 
 def _add_answer(counts: _Counts, call: Call, word: str, seconds: float) -> None:
     """Add what one version made of a call."""
-    key = call.version, call.role, word
-    found = counts.get(key)
-    if found is None:
-        found = counts[key] = ([], [])
-    found[0].append(seconds)
+    all_seconds, scores = counts[call.version, call.role, word]
+    all_seconds.append(seconds)
     if call.prediction is not None and call.prediction.score is not None:
-        found[1].append(call.prediction.score)
+        scores.append(call.prediction.score)
+
+
+def _no_counts() -> tuple[list[float], list[float]]:
+    return [], []
 
 
 def _outcome_word(error: UnderstudyError | None) -> str:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import structlog
 
-from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.core.prediction_log.prediction_id import prediction_ids
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy, serving_policy_of
 from understudy.core.routing.route import choose_route, falls_back
 from understudy.core.schema.typed_decoder import TypedDecoder
@@ -76,7 +76,7 @@ class Predictor:
         self._log = log
         fetch = FeatureFetch(features, telemetry, limits.feature_timeout_seconds, clocks.monotonic)
         self._ended = TurnGroup[Call](self._end_turn)
-        challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.add
+        challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.extend
         self._versions = VersionCalls(inference, fetch, challenger_ratio, clocks.monotonic, on_end)
         self._recorder = CallRecorder(telemetry)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
@@ -122,14 +122,38 @@ class Predictor:
 
     # -- from the route to the model servers ---------------------------------------------------------------------------
 
-    def begin(self, asked: Iterable[Asked]) -> None:
+    def begin(self, asked: Sequence[Asked]) -> None:
         """Take the calls that a turn of the event loop brought from their routes to their versions."""
-        snapshot, unix_ms, calls = self._snapshot(), int(self._clocks.unix() * 1000), []
+        snapshot, clocks, calls = self._snapshot(), self._clocks, []
         known = {} if snapshot is None else snapshot.policies
-        for one in asked:
+        try:
+            ids = prediction_ids(int(clocks.unix() * 1000), [clocks.random_bits() for _ in asked])
+        except Exception as defect:  # noqa: BLE001 - a defect of ours, of all calls: their callers are told
+            for one in asked:
+                one.on_result(defect)
+            return
+        for one, prediction_id in zip(asked, ids, strict=True):
             try:
+                started, request, caller_seconds = clocks.monotonic(), one.request, one.timeout_seconds
                 policy = known.get(one.model_name) or serving_policy_of(snapshot, one.model_name)
-                calls.append(self._routed(one, policy, unix_ms))
+                forced = None if one.forced_version is None else _version_named(policy, one.forced_version)
+                route = choose_route(policy, request.entity_id, request.category, forced)
+                # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
+                may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
+                version = route.version
+                budget = (policy.champion if may_fall_back else version).timeout_seconds
+                wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
+                if caller_seconds is not None and caller_seconds < budget:
+                    budget = caller_seconds
+                # By their places: names would cost every call a tenth of a microsecond.
+                call = Call(
+                    prediction_id, policy, route, request, one, version, route.role,
+                    budget, caller_seconds, may_fall_back, wanted, started, started + budget,
+                )  # fmt: skip
+                call.span = one.span
+                if one.keeps_output:
+                    call.keeps_output = True
+                calls.append(call)
             except Exception as problem:  # noqa: BLE001 - there is no route, or a defect of ours: its caller is told
                 one.on_result(problem)
         self._versions.serve(calls)
@@ -139,34 +163,11 @@ class Predictor:
         while self._ended:
             self._ended.end()
 
-    def _routed(self, asked: Asked, policy: ServingPolicy, unix_ms: int) -> Call:
-        """Choose the route and the deadline; raises as :meth:`predict`."""
-        started, request, caller_seconds = self._clocks.monotonic(), asked.request, asked.timeout_seconds
-        forced = None if asked.forced_version is None else _version_named(policy, asked.forced_version)
-        route = choose_route(policy, request.entity_id, request.category, forced)
-        # A challenger that may fall back lives in the champion's time, and needs what the champion needs.
-        may_fall_back = route.role is Role.CHALLENGER and falls_back(policy, route)
-        version = route.version
-        budget = (policy.champion if may_fall_back else version).timeout_seconds
-        wanted = names_for(policy, route) if may_fall_back else version.input_schema.stored_names
-        if caller_seconds is not None and caller_seconds < budget:
-            budget = caller_seconds
-        # By their places: names would cost every call a tenth of a microsecond.
-        call = Call(
-            prediction_id(unix_ms, self._clocks.random_bits()), policy, route, request, asked, version, route.role,
-            budget, caller_seconds, may_fall_back, wanted, started, started + budget,
-        )  # fmt: skip
-        call.span = asked.span
-        if asked.keeps_output:
-            call.keeps_output = True
-        return call
-
     # -- from the model servers to the answer --------------------------------------------------------------------------
 
     def _end_turn(self, turn: Iterable[Call]) -> None:
         """Write the rows of the calls that ended, and then answer them; the champion answers for failed challengers."""
-        unix = self._clocks.unix()
-        ended, again = [], []
+        ended, without_row, again = [], [], []
         for call in turn:
             try:
                 found = call.found
@@ -177,14 +178,15 @@ class Predictor:
                     if call.may_fall_back:
                         again.append(_fallback_of(call))
                         continue
-                # There is no row for a call that its caller must correct: it is counted, but is no exposure.
-                if call.role is Role.SHADOW or not isinstance(call.error, RequestError):
-                    call.log_row = self._recorder.row(call, unix)
+                    if call.role is not Role.SHADOW and isinstance(call.error, RequestError):
+                        # A call that its caller must correct is counted, but it is no exposure.
+                        without_row.append(call)
+                        continue
                 ended.append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
         self._versions.ask(again)
-        self._log.commit(ended, self._settle)
+        self._log.commit(self._recorder.with_rows(ended, self._clocks.unix()) + without_row, self._settle)
 
     def _settle(self, ended: Sequence[Call]) -> None:
         """Count calls whose rows are written, and describe them in their spans; answer them; show them to shadows."""

@@ -15,23 +15,30 @@ class TurnGroup(Generic[T]):
         take: Takes all of it, in its order and in no call's trace; what comes meanwhile is for the next turn.
     """
 
-    __slots__ = ("_come", "_take")
+    __slots__ = ("_come", "_take", "add")
 
     def __init__(self, take: Callable[[list[T]], None]) -> None:
         self._take = take
         self._come: list[T] = []
+        self.add: Callable[[T], None] = self._add_first
+        """Adds one. Behind the first of a turn it is the list's own ``append``: look it up for each."""
 
     def __len__(self) -> int:
         return len(self._come)
 
-    def add(self, one: T) -> None:
-        """Add one."""
-        if not self._come:
-            asyncio.get_running_loop().call_soon(self.end, context=Context())
-        self._come.append(one)
+    def extend(self, several: list[T]) -> None:
+        """Add several."""
+        if several:
+            self.add(several[0])
+            self._come += several[1:]
 
     def end(self) -> None:
         """Give on what has come, if anything has."""
-        come, self._come = self._come, []
+        come, self._come, self.add = self._come, [], self._add_first
         if come:
             self._take(come)
+
+    def _add_first(self, one: T) -> None:
+        asyncio.get_running_loop().call_soon(self.end, context=Context())
+        self._come.append(one)
+        self.add = self._come.append

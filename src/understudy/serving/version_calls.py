@@ -5,7 +5,9 @@ for in a task; then it goes on with the next step.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from itertools import repeat
 from typing import Any
 
 import structlog
@@ -21,7 +23,7 @@ from understudy.serving.feature_fetch import FeatureFetch, inputs_in_spite_of
 from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.upstream.row_deadlines import Found
+from understudy.serving.upstream.row_deadlines import Found, Take, end_rows
 
 _log = structlog.get_logger(__name__)
 
@@ -40,7 +42,7 @@ class VersionCalls:
         features: Fetches stored features, and counts those that did not fit.
         challenger_budget_ratio: A challenger's share of the time of a call that the champion can still answer.
         now: The monotonic clock, in seconds.
-        on_end: Called once for each call, which has its version's answer or error then; raises nothing.
+        on_end: Takes calls that have their versions' answers or errors, each once; raises nothing.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class VersionCalls:
         features: FeatureFetch,
         challenger_budget_ratio: float,
         now: Callable[[], float],
-        on_end: Callable[[Call], None],
+        on_end: Take,
     ) -> None:
         self._inference = inference
         self._features = features
@@ -73,14 +75,18 @@ class VersionCalls:
 
     def ask(self, calls: Iterable[Call]) -> None:
         """Assemble the inputs of calls, and send each version what is for it."""
-        groups: dict[ModelVersion, list[Call]] = {}
+        groups: defaultdict[ModelVersion, list[Call]] = defaultdict(list)
         for call in calls:
             version, request = call.version, call.request
             try:
-                if not isinstance(request, TypedRequest) and request.is_large(version):
+                if isinstance(request, TypedRequest) and request.decoder is version.input_schema.decoder:
+                    call.assembled = request.assembled  # as it was read
+                elif request.is_large(version):
                     self._start(call, self._ask_with_large(call))
-                elif self._takes(call, _assembled(call)):
-                    groups.setdefault(version, []).append(call)
+                    continue
+                elif not self._takes(call, _assembled(call)):
+                    continue
+                groups[version].append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
         for version, group in groups.items():
@@ -124,18 +130,20 @@ class VersionCalls:
             self._features.count_unfit(call.policy.model_name, call.stored, assembled.defaulted)
         return True
 
-    def _send(self, version: ModelVersion, calls: Iterable[Call]) -> None:
+    def _send(self, version: ModelVersion, calls: Sequence[Call]) -> None:
         """Ask a version for the answers to calls whose inputs are assembled: all of them are one batch."""
-        now, looks_up, on_end = self._now(), self._inference.looks_up(version), self._on_end
+        if self._inference.looks_up(version):
+            self._look_up(version, calls)
+            return
+        now, on_end = self._now(), self._on_end
         rows: list[Call] = []
         for call in calls:
             assembled = call.assembled
-            assert assembled is not None
-            if looks_up or not isinstance(assembled, Assembled):
-                self._send_alone(call, assembled)
-            else:
+            if isinstance(assembled, Assembled):
                 call.row, call.since, call.take = assembled.row, now, on_end
                 rows.append(call)
+            else:
+                self._start(call, self._infer(call))
         if not rows:
             return
         problem: ServingError
@@ -148,24 +156,37 @@ class VersionCalls:
             problem = InternalFault()
         else:
             return
-        for row in rows:
-            row.end(problem, self._now())
+        end_rows(rows, repeat(problem), self._now())
 
-    def _send_alone(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
-        """Answer a call from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
-        try:
-            found = None
-            if isinstance(assembled, Assembled):
-                found = self._inference.hit(call.version, assembled, keeps_output=call.keeps_output)
-        except Exception as defect:  # noqa: BLE001 - as above
-            call.asked.on_result(defect)
-            return
-        if found is None:
-            self._start(call, self._infer(call, assembled))
-        else:
-            self._end(call, found, CacheResult.HIT)
+    def _look_up(self, version: ModelVersion, calls: Iterable[Call]) -> None:
+        """Answer calls from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
+        hits = []
+        for call in calls:
+            assembled = call.assembled
+            try:
+                found = None
+                if isinstance(assembled, Assembled):
+                    found = self._inference.hit(version, assembled, keeps_output=call.keeps_output)
+                if found is None:
+                    self._start(call, self._infer(call))
+                else:
+                    call.found, call.cache = found, CacheResult.HIT
+                    hits.append(call)
+            except Exception as defect:  # noqa: BLE001 - as above
+                call.asked.on_result(defect)
+        if hits:
+            ended = self._now()
+            for call in hits:
+                call.ended = ended
+            self._on_end(hits)
+            try:
+                self._inference.count_hits(version, len(hits))
+            except Exception:  # noqa: BLE001 - as above; the answers are good
+                _log.exception("call.not_reported", model=version.model_name)
 
-    async def _infer(self, call: Call, assembled: Assembled | AssembledTreatments) -> None:
+    async def _infer(self, call: Call) -> None:
+        assembled = call.assembled
+        assert assembled is not None
         try:
             found = await self._inference.infer(call.version, assembled, call.deadline, keeps_output=call.keeps_output)
             self._end(call, *found)
@@ -175,7 +196,7 @@ class VersionCalls:
     def _end(self, call: Call, found: Found, cache: CacheResult = CacheResult.BYPASS) -> None:
         """Take what a version made of a call that is no row of a batch."""
         call.found, call.cache, call.ended = found, cache, self._now()
-        self._on_end(call)
+        self._on_end([call])
 
     def _start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         """Do for a call what has to wait."""

@@ -1,9 +1,25 @@
 """The in-process cache: least recently used, bounded in bytes, each entry with its own end."""
 
+import tracemalloc
+
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.local_cache import ENTRY_OVERHEAD_BYTES, MemoryCache
+from understudy.adapters.local_cache import (
+    ENTRY_OVERHEAD_BYTES,
+    OUTPUT_OVERHEAD_BYTES,
+    PREDICTION_OVERHEAD_BYTES,
+    MemoryCache,
+    PredictionMemory,
+)
+from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.row_output import RowOutput, row_outputs_of
+from understudy.core.schema.schema import OutputSchema
+from understudy.core.schema.tensors import Datatype, Tensor
+
+ENTRIES = 100
 
 
 class Clock:
@@ -90,3 +106,50 @@ async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_
     clock.seconds += 10
     assert [await cache.get(key) for key in "abcdefgh"] == [None] * 8
     assert (len(cache), cache.size_bytes) == (0, 0)
+
+
+def test_a_prediction_is_kept_as_it_is_and_counted_with_its_output():
+    memory = PredictionMemory(10_000)
+    plain = Prediction(b'{"score":0.5}', 0.5)
+    with_output = plain.but(output=RowOutput("p", Datatype.FP32, (1,), b"\x00\x00\x00\x3f"))
+
+    memory.keep("a", plain, 60)
+    plain_bytes = memory.size_bytes
+    memory.keep("a", with_output, 60)
+
+    assert memory.peek("a") == with_output
+    assert plain_bytes == 1 + len(plain.json) + PREDICTION_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES
+    assert memory.size_bytes == plain_bytes + len(b"p\x00\x00\x00\x3f") + OUTPUT_OVERHEAD_BYTES
+    memory.clear()
+    assert (len(memory), memory.size_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("keeps_output", [False, True], ids=["plain", "with its output"])
+@pytest.mark.parametrize(
+    "elements",
+    [[0.25], [0.25, 0.5, 0.75], list(range(50)), [b"cat"], [b"cat", b"dog"]],
+    ids=["score", "scores", "many scores", "label", "labels"],
+)
+def test_kept_predictions_hold_no_more_memory_than_is_counted(elements, keeps_output):
+    datatype = Datatype.BYTES if isinstance(elements[0], bytes) else Datatype.FP32
+    values = np.array(elements * ENTRIES, datatype.numpy_dtype)
+    tensor = Tensor(datatype, (ENTRIES, len(elements)), values, "a name as long as its server likes " * 20)
+    memory = PredictionMemory(10_000_000)
+
+    def keep_all() -> None:
+        predictions = predictions_of(OutputSchema(), tensor, ENTRIES, batch=True)
+        outputs = row_outputs_of(tensor, range(ENTRIES), batch=True)
+        for number, (prediction, output) in enumerate(zip(predictions, outputs, strict=True)):
+            assert isinstance(prediction, Prediction)
+            assert isinstance(output, RowOutput)
+            memory.keep(f"infer:1:{number:081}", prediction.but(output=output) if keeps_output else prediction, 60)
+
+    keep_all()
+    memory.clear()
+    tracemalloc.start()
+    keep_all()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert len(memory) == ENTRIES
+    assert held <= memory.size_bytes

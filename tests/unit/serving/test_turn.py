@@ -15,7 +15,7 @@ import pytest
 from builders import KeptRows, a_policy, a_version, an_input_schema
 from virtual_time import in_virtual_time
 
-from understudy.adapters.local_cache import MemoryCache
+from understudy.adapters.local_cache import MemoryCache, PredictionMemory
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
@@ -124,9 +124,11 @@ class Stage:
         shadows: int = 64,
         shared_cache: MemoryCache | None = None,
         caches: bool = True,
+        memory_cache: PredictionMemory | None = None,
         spool: KeptRows | None = None,
         telemetry: MemoryTelemetry | None = None,
         on_drop: Callable[[str], None] | None = None,
+        random_bits: Callable[[], int] | None = None,
     ) -> None:
         self.backends: dict[str, MemoryBackend] = {}
         self.connects: set[str] = set()
@@ -137,8 +139,7 @@ class Stage:
         self.telemetry = telemetry or MemoryTelemetry()
         self.snapshot = PolicySnapshot({policy.model_name: policy}) if policy is not None else None
         self.shadows = ShadowPool(shadows, on_drop or partial(self.telemetry.count, "shadow_dropped_total"))
-        self.memory_cache = MemoryCache(1_000_000)
-        identifiers = count(1)
+        self.memory_cache = PredictionMemory(1_000_000) if memory_cache is None else memory_cache
         for version in policy.versions.values() if policy is not None else ():
             self.backends[version.version] = MemoryBackend(sums)
         log = GroupCommit(self.spool)
@@ -157,7 +158,7 @@ class Stage:
             shadows=self.shadows,
             telemetry=self.telemetry,
             limits=Limits(feature_timeout_seconds=0.2, challenger_budget_ratio=0.4, shadow_timeout_seconds=0.5),
-            clocks=Clocks(monotonic=now, unix=time.time, random_bits=lambda: next(identifiers)),
+            clocks=Clocks(monotonic=now, unix=time.time, random_bits=random_bits or partial(next, count(1))),
         )
 
     def _make(self, version: ModelVersion) -> BatchingCaller:
@@ -246,14 +247,27 @@ async def test_a_hit_in_the_shared_cache_needs_no_call():
 
 
 async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
-    stage = Stage(a_policy())
-    digest = (await stage.ask()).assembled.digest  # type: ignore[union-attr]
+    shared = MemoryCache(1_000_000)
+    digest = (await Stage(a_policy(), shared_cache=shared).ask()).assembled.digest  # type: ignore[union-attr]
+    good = await shared.get(f"infer:1:{digest}")
     poison = encode_cached(Origin(2, a_version().answer_digest, digest), Prediction(b'{"score":-1.0}', -1.0))
-    await stage.memory_cache.set(f"infer:1:{digest}", poison, 300)
+    await shared.set(f"infer:1:{digest}", poison, 300)
 
-    outcome = await stage.ask()
+    outcome = await Stage(a_policy(), shared_cache=shared).ask()
 
-    assert score_of(outcome) == 43.0
+    assert (outcome.cache, score_of(outcome)) == (CacheResult.MISS, 43.0)
+    assert await shared.get(f"infer:1:{digest}") == good
+
+
+async def test_what_the_process_keeps_is_no_answer_of_a_version_that_was_corrected_in_place():
+    corrected = a_version("1", output_schema={"score_index": 0})
+    before = Stage(a_policy())
+    after = Stage(a_policy(champion=corrected), memory_cache=before.memory_cache)
+    await before.ask()
+
+    outcomes = [await after.ask(), await after.ask(), await before.ask()]
+
+    assert [outcome.cache for outcome in outcomes] == [CacheResult.MISS, CacheResult.HIT, CacheResult.HIT]
 
 
 async def test_a_version_that_is_not_deterministic_is_asked_every_time():
@@ -960,7 +974,7 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     entities = ["first", "second", "third", "unlucky", "fifth", "sixth"]
 
     stage.predictor.begin(
-        asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities
+        [asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in entities]
     )
     async with asyncio.timeout(5):
         while len(answered) < len(entities):  # noqa: ASYNC110 - it has no event
@@ -971,7 +985,7 @@ async def test_a_defect_behind_one_answer_is_told_and_costs_no_other_row_of_the_
     assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0] * 5
 
 
-def a_defect(*_: Any) -> None:
+def a_defect(*_: Any) -> Any:
     raise ZeroDivisionError
 
 
@@ -1013,6 +1027,39 @@ async def test_a_defect_of_telemetry_costs_neither_the_row_nor_the_answer():
 
     assert score_of(outcome) == 43.0
     assert [row.prediction_id for row in stage.rows] == [outcome.prediction_id]
+
+
+class HitsUncounted(MemoryTelemetry):
+    def count(self, name: str, *labels: str, by: float = 1) -> None:
+        if labels[-1:] == ("hit",):
+            a_defect()
+        super().count(name, *labels, by=by)
+
+
+async def test_a_defect_at_counting_hits_costs_no_call_of_the_turn_its_answer():
+    champion, challenger = a_version("1"), a_version("2", deterministic=False)
+    policy = a_policy(champion=champion, challenger=challenger, challenger_weight=50, fallback=False)
+    stage, answered = Stage(policy, telemetry=HitsUncounted()), dict[str, Call | Exception]()
+    hit, other = entity_in(50, 100), entity_in(0, 50)
+    await stage.ask(hit)
+
+    stage.predictor.begin(
+        [asked(PredictRequest(entity, INPUTS), partial(answered.__setitem__, entity)) for entity in (hit, other)]
+    )
+    async with asyncio.timeout(5):
+        while answered.keys() != {hit, other}:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.001)
+
+    assert [score_of(found) for found in answered.values() if isinstance(found, Call)] == [43.0, 43.0]
+    assert [row.cache_hit for row in stage.rows] == [False, True, False]
+
+
+async def test_callers_are_told_of_a_defect_of_what_their_ids_are_made_of():
+    stage, answered = Stage(a_policy(), random_bits=a_defect), list[Call | Exception]()
+
+    stage.predictor.begin([asked(PredictRequest(entity, INPUTS), answered.append) for entity in ("one", "another")])
+
+    assert [type(found) for found in answered] == [ZeroDivisionError, ZeroDivisionError]
 
 
 def a_long_batch(*entities: str) -> list[Any]:
@@ -1141,7 +1188,7 @@ async def test_a_shadow_is_asked_once_the_answers_of_the_turn_are_given():
     shadows: list[int] = []
     requests = [PredictRequest(entity, {"age": len(entity), "income": 1}) for entity in ("one", "another")]
 
-    stage.predictor.begin(asked(request, lambda _: shadows.append(len(called))) for request in requests)
+    stage.predictor.begin([asked(request, lambda _: shadows.append(len(called))) for request in requests])
     async with asyncio.timeout(5):
         while len(shadows) < len(requests):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.001)
@@ -1177,7 +1224,7 @@ async def test_a_defect_in_one_call_of_a_turn_costs_no_other_its_answer():
     kinds = {"first": PredictRequest, "broken": Broken, "last": PredictRequest}
 
     stage.predictor.begin(
-        asked(kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()
+        [asked(kind(name, INPUTS), partial(answered.__setitem__, name)) for name, kind in kinds.items()]
     )
     async with asyncio.timeout(5):
         while len(answered) < len(kinds):  # noqa: ASYNC110 - it has no event
@@ -1195,7 +1242,10 @@ async def test_a_defect_at_sending_one_versions_rows_leaves_no_call_of_the_turn_
     entities = {"challenger's": entity_in(0, 50), "champion's": entity_in(50, 100)}
 
     stage.predictor.begin(
-        asked(PredictRequest(entity, INPUTS), answered.setdefault(name, []).append) for name, entity in entities.items()
+        [
+            asked(PredictRequest(entity, INPUTS), answered.setdefault(name, []).append)
+            for name, entity in entities.items()
+        ]
     )
     async with asyncio.timeout(5):
         while not all(answered.values()):  # noqa: ASYNC110 - it has no event

@@ -63,3 +63,17 @@ async def test_a_group_belongs_to_no_trace_whoever_came_first():
         await a_turn()
 
     assert seen == [None]
+
+
+async def test_several_that_come_together_join_those_of_the_turn():
+    taken: list[list[int]] = []
+    group = TurnGroup[int](taken.append)
+
+    group.extend([])
+    none = len(group)
+    group.extend([1, 2])
+    group.add(3)
+    group.extend([4])
+    await a_turn()
+
+    assert (none, taken) == (0, [[1, 2, 3, 4]])

@@ -1,7 +1,14 @@
 """Prediction ids: identifiers that sort by time."""
 
+from collections.abc import Iterable
+
 RANDOM_BITS = 74
 """Random bits of a UUID version 7."""
+_OF_12 = 0xFFF << 62
+_OF_62 = 0x3FFF_FFFF_FFFF_FFFF
+_VARIANT = 0x8000_0000_0000_0000
+_BEGINNING_CHARACTERS = 15
+"""Of the text: those that the millisecond and the version decide."""
 
 
 def prediction_id(unix_ms: int, random_bits: int) -> str:
@@ -10,11 +17,21 @@ def prediction_id(unix_ms: int, random_bits: int) -> str:
     Args:
         unix_ms: Milliseconds since the epoch, 48 bits.
         random_bits: 74 random bits; two calls with the same value in one millisecond give the same id.
+    """
+    return prediction_ids(unix_ms, (random_bits,))[0]
+
+
+def prediction_ids(unix_ms: int, random_bits: Iterable[int]) -> list[str]:
+    """Return such ids for calls that began together: what the millisecond decides is made once.
 
     Source:
         RFC 9562 §5.7.
     """
-    high = (unix_ms << 16) | 0x7000 | (random_bits >> 62 & 0xFFF)
-    low = 0x8000_0000_0000_0000 | (random_bits & 0x3FFF_FFFF_FFFF_FFFF)
-    text = (high << 64 | low).to_bytes(16).hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    digits = ((unix_ms << 16 | 0x7000) << 64).to_bytes(16).hex()
+    beginning = f"{digits[:8]}-{digits[8:12]}-{digits[12]}"
+    found = []
+    for bits in random_bits:
+        # Ten bytes: one that stands for the beginning's last digit, and the 80 bits with version and variant.
+        text = ((bits & _OF_12) << 2 | _VARIANT | bits & _OF_62).to_bytes(10).hex()
+        found.append(f"{beginning}{text[1:4]}-{text[4:8]}-{text[8:]}")
+    return found

@@ -1,5 +1,6 @@
 """Encodes a row for the spool: its record, and behind that its line of COPY text."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple, TypeAlias
@@ -7,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import orjson
 
-from understudy.core.prediction_log.analysis_hash import analysis_digest
+from understudy.core.prediction_log.analysis_hash import ANALYSIS_HASH
 from understudy.core.prediction_log.row import PredictionRow, Status
 from understudy.core.prediction_log.row_record import FIELDS, REASONS, ROLES, STATUSES, record_bytes
 from understudy.core.routing.policy import Role
@@ -39,72 +40,48 @@ class _Shared(NamedTuple):
 
 
 def encode_payload(row: PredictionRow) -> bytes:
-    """Return a row's record, and behind it its line (2.5 µs, measured with a line of 250 bytes, on the request path).
+    """Return one row as :func:`encode_payloads` does."""
+    return encode_payloads((row,))[0]
+
+
+def encode_payloads(rows: Iterable[PredictionRow]) -> list[bytes]:
+    """Return rows' records, each with its line behind it: 2.4 µs a row, measured with lines of 250 bytes.
 
     ``latency_ms`` is ``latency_us`` cut to whole milliseconds. What is not Unicode (lone surrogates, invalid UTF-8)
     becomes ``?`` or U+FFFD, because logging must never fail the request.
     """
-    (
-        prediction_id,
-        predicted_at,
-        model_version_id,
-        assigned_version_id,
-        entity_id,
-        input_hash,
-        prediction,
-        score,
-        latency_us,
-        role,
-        reason,
-        bucket,
-        policy_generation,
-        rollout_id,
-        cache_hit,
-        status,
-        error_code,
-        defaulted,
-        deadline_us,
-        slices,
-        inputs,
-        is_drawn,
-    ) = row
-    versions, choice, rules, ending, record, flags = _shared(
+    payloads = []
+    for row in rows:
         (
-            model_version_id,
-            assigned_version_id,
-            role,
-            reason,
-            policy_generation,
-            rollout_id,
-            cache_hit,
-            status,
+            prediction_id, predicted_at, model_version_id, assigned_version_id, entity_id, input_hash, prediction,
+            score, latency_us, role, reason, bucket, policy_generation, rollout_id, cache_hit, status, error_code,
+            defaulted, deadline_us, slices, inputs, is_drawn,
+        ) = row  # fmt: skip
+        versions, choice, rules, ending, record, flags = _shared((
+            model_version_id, assigned_version_id, role, reason, policy_generation, rollout_id, cache_hit, status,
             error_code,
+        ))  # fmt: skip
+        second, moment = _moment(predicted_at)
+        hasher = ANALYSIS_HASH.copy()  # as analysis_digest() does
+        hasher.update(entity_id.encode("utf-8", "replace"))
+        own = _pack_own(
+            second, flags, hasher.digest(), _NO_SCORE if score is None else score, latency_us, deadline_us or 0,
+            slices is not None, is_drawn,
+        )  # fmt: skip
+        answer = prediction.decode("utf-8", "replace")
+        # One search for all four: escaping each separately would cost more than the rest of this function.
+        text = f"{prediction_id}{entity_id}{input_hash}{answer}"
+        if "\\" in text or "\t" in text or "\n" in text or "\r" in text:
+            prediction_id, entity_id, input_hash, answer = map(_escape, (prediction_id, entity_id, input_hash, answer))
+        is_plain = inputs is None and slices is None and deadline_us is None and not defaulted
+        last = "\\N\t\\N\t\\N\t\\N\n" if is_plain else _last_columns(defaulted, deadline_us, slices, inputs)
+        line = (
+            f"{prediction_id}\t{moment}\t{versions}\t{entity_id}\t{input_hash}\t{answer}"
+            f"\t{_NULL if score is None else score}\t{latency_us // 1000}\t{latency_us}\t{choice}\t{bucket}\t{rules}"
+            f"\t{ending}\t{last}"
         )
-    )
-    second, moment = _moment(predicted_at)
-    own = _pack_own(
-        second,
-        flags,
-        analysis_digest(entity_id.encode("utf-8", "replace")),
-        _NO_SCORE if score is None else score,
-        latency_us,
-        deadline_us or 0,
-        slices is not None,
-        is_drawn,
-    )
-    answer = prediction.decode("utf-8", "replace")
-    # One search for all four: escaping each separately would cost more than the rest of this function.
-    text = f"{prediction_id}{entity_id}{input_hash}{answer}"
-    if "\\" in text or "\t" in text or "\n" in text or "\r" in text:
-        prediction_id, entity_id, input_hash, answer = map(_escape, (prediction_id, entity_id, input_hash, answer))
-    is_plain = inputs is None and slices is None and deadline_us is None and not defaulted
-    last = "\\N\t\\N\t\\N\t\\N\n" if is_plain else _last_columns(defaulted, deadline_us, slices, inputs)
-    line = (
-        f"{prediction_id}\t{moment}\t{versions}\t{entity_id}\t{input_hash}\t{answer}"
-        f"\t{_NULL if score is None else score}\t{latency_us // 1000}\t{latency_us}\t{choice}\t{bucket}\t{rules}"
-        f"\t{ending}\t{last}"
-    )
-    return record + own + line.encode("utf-8", "replace")
+        payloads.append(record + own + line.encode("utf-8", "replace"))
+    return payloads
 
 
 def encode_line(row: PredictionRow) -> bytes:

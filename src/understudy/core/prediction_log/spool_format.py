@@ -18,7 +18,7 @@ from zlib import crc32
 import orjson
 
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow
-from understudy.core.prediction_log.row_encoding import encode_payload
+from understudy.core.prediction_log.row_encoding import encode_payload, encode_payloads
 from understudy.core.prediction_log.row_record import FIELDS, NO_FIELDS, Fields, fields_of, record_bytes
 
 FORMAT = 2
@@ -64,8 +64,7 @@ def encode_row(row: PredictionRow) -> bytes:
 def encode_rows(rows: Iterable[PredictionRow]) -> list[bytes]:
     """Return the frames of several rows."""
     frames = []
-    for row in rows:
-        payload = encode_payload(row)
+    for payload in encode_payloads(rows):
         length = len(payload)
         frames.append(_pack_frame(length, crc32(payload, length)) + payload)  # as _frame() does
     return frames

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, NoReturn
+
+from msgspec.structs import astuple
 
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.features import MAX_NAME_SHOWN
-from understudy.core.schema.schema import Assembled, input_hash_of, single_values
-from understudy.core.schema.tensors import Row
-from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, TypedDecoder
+from understudy.core.schema.schema import Assembled, single_values
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID, UNREADABLE, TypedDecoder
 from understudy.core.value import Slotted
 from understudy.errors import (
     MAX_VIOLATIONS,
@@ -63,14 +65,15 @@ class LongRequest(PredictRequest):
 class TypedRequest(Slotted, gc=False):
     """A predict request that the typed decoder of a version's inputs read in one pass.
 
-    Versions with the same inputs use its row as it is; for any other the body is parsed again.
+    Versions with the same inputs, and so the same ``decoder``, take it ``assembled`` as it is; for any other the body
+    is parsed again.
     """
 
     is_drawn: ClassVar[bool] = False
     entity_id: str
     category: str | None
-    _row: Row
-    _decoder: TypedDecoder
+    assembled: Assembled
+    decoder: TypedDecoder
     _body: bytes
     _inputs: Mapping[str, Any] | None = None
 
@@ -81,13 +84,14 @@ class TypedRequest(Slotted, gc=False):
             self._inputs = parse_predict(self._body).inputs
         return self._inputs
 
+    def is_large(self, _version: ModelVersion) -> bool:
+        """See :meth:`PredictRequest.is_large`."""
+        return False
+
     def assemble(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> Assembled:
         """See :meth:`PredictRequest.assemble`."""
         schema = version.input_schema
-        if schema.decoder is not self._decoder:
-            return schema.assemble(self.inputs, stored)
-        row = self._row
-        return Assembled(row, input_hash_of(row), ())
+        return self.assembled if schema.decoder is self.decoder else schema.assemble(self.inputs, stored)
 
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         """See :meth:`PredictRequest.logged_values`."""
@@ -96,10 +100,23 @@ class TypedRequest(Slotted, gc=False):
 
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:
     """Read the body of one predict call, in one pass if the decoder accepts it; raises as :func:`parse_predict`."""
-    typed = decoder.read(body) if decoder is not None else None
-    if decoder is None or typed is None:
+    if decoder is None:
         return parse_predict(body)
-    return TypedRequest(typed.entity_id, typed.category, typed.row, decoder, body)
+    # As many colons as keys: no key is repeated, no string has a colon. Without a backslash no string has U+0000.
+    more_colons = body.count(b":") - decoder.colons
+    if more_colons not in (0, 1) or b"\\" in body or not body.isascii():
+        return parse_predict(body)
+    try:
+        found = decoder.decode(body)
+        packed = decoder.pack(*astuple(found.inputs))
+    except UNREADABLE:
+        return parse_predict(body)
+    category = found.category
+    if (category is None) is (more_colons == 1):
+        return parse_predict(body)
+    # The hash is the inputs', whichever version is asked: core.schema.schema.input_hash_of() of one tensor.
+    assembled = Assembled((packed,), sha256(decoder.hashed_length + packed).hexdigest(), ())
+    return TypedRequest(found.entity_id, category, assembled, decoder, body)
 
 
 def parse_predict(body: bytes, read: Callable[[bytes], Any] = parse) -> PredictRequest:

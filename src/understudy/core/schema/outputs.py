@@ -60,15 +60,21 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
     if tensor.datatype is Datatype.BYTES:
         return [_of_strings(schema, list(row)) for row in matrix]
     activated = _activate(schema.activation, matrix)
-    defects = _defects_of(schema, activated)
+    is_single = activated.shape[1] == 1
+    shown = np.ascontiguousarray(activated.ravel() if is_single else activated)
     # orjson prints a float32 in its shortest form (0.31); through a Python float it would be 0.3100000023841858.
-    values: list[list[Any]] = orjson.loads(
-        orjson.dumps(np.ascontiguousarray(activated), option=orjson.OPT_SERIALIZE_NUMPY)
-    )
-    if defects is None:
-        index = 0 if schema.score_index is None and matrix.shape[1] == 1 else schema.score_index
-        return [_of_numbers(schema, row) for row in values] if index is None else _all_scored(values, index)
-    return [defect or _of_numbers(schema, row) for defect, row in zip(defects, values, strict=True)]
+    text = orjson.dumps(shown, option=orjson.OPT_SERIALIZE_NUMPY)
+    values: list[Any] = orjson.loads(text)
+    if _are_good(schema, shown, text):
+        index = schema.score_index
+        if is_single:
+            return _all_scored(values)
+        return (
+            [_of_numbers(schema, row) for row in values] if index is None else _all_scored([v[index] for v in values])
+        )
+    defects = _defects_of(schema, activated) or [None] * rows
+    each = [[value] for value in values] if is_single else values
+    return [defect or _of_numbers(schema, row) for defect, row in zip(defects, each, strict=True)]
 
 
 def why_no_score(schema: OutputSchema) -> str | None:
@@ -139,6 +145,21 @@ def _activate(activation: str, matrix: NDArray[Any]) -> NDArray[Any]:
     return normalised
 
 
+def _are_good(schema: OutputSchema, values: NDArray[Any], text: bytes) -> bool:
+    """Whether all values are valid for certain: three questions to numpy less than :func:`_defects_of`.
+
+    Args:
+        schema: Its bounds.
+        values: All of them.
+        text: Their JSON, which has ``null`` for NaN and for an infinity.
+    """
+    return (
+        b"null" not in text
+        and (schema.minimum is None or bool(np.minimum.reduce(values, axis=None) >= schema.minimum))
+        and (schema.maximum is None or bool(np.maximum.reduce(values, axis=None) <= schema.maximum))
+    )
+
+
 def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
     """Return what is wrong with each row's values; ``None`` when all rows are valid."""
     checks = [(np.isfinite(matrix), "an output is NaN or infinite")]
@@ -171,9 +192,8 @@ def _of_numbers(schema: OutputSchema, values: list[Any]) -> Prediction:
     return Prediction(orjson.dumps({"label": label, "scores": values}), float(values[best]))
 
 
-def _all_scored(rows: list[list[Any]], index: int) -> list[Prediction | BadAnswer]:
-    """Do what :func:`_scored` does for the value of each row at a place, with one text of all of them."""
-    values = [row[index] for row in rows]
+def _all_scored(values: list[Any]) -> list[Prediction | BadAnswer]:
+    """Do what :func:`_scored` does for the value of each row, with one text of all of them."""
     texts = orjson.dumps(values)[1:-1].split(b",")
     return [Prediction(b'{"score":%b}' % text, float(value)) for text, value in zip(texts, values, strict=True)]
 

@@ -1,7 +1,7 @@
 """The fast path of the commonest input: one tensor of single numbers, all of them in the request.
 
-A typed decoder reads a body's JSON, types and bounds in one pass; :class:`ScalarPacker` packs values that were parsed
-already. Neither refuses anything: what they do not accept goes to the general path (``core.requests``,
+A typed decoder's ``decode`` reads a body's JSON, types and bounds in one pass; :class:`ScalarPacker` packs values that
+were parsed already. Neither refuses anything: what they do not accept goes to the general path (``core.requests``,
 ``InputSchema.assemble``), which alone refuses. What they accept they read as the general path does, which a property
 test compares.
 """
@@ -14,9 +14,6 @@ from re import compile as compiled
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
-from msgspec.structs import astuple
-
-from understudy.core.value import Value
 
 MAX_ENTITY_ID = 255
 MAX_TYPED_FIELDS = 1_024
@@ -29,6 +26,9 @@ _PLAIN_NAME = compiled(r'[^"\\:\x00-\x1f\x7f-\U0010ffff]+')
 _INTEGERS = (-(2**63), 2**63 - 1)
 _ENVELOPE_COLONS = 2
 """Of ``entity_id`` and ``inputs``."""
+
+UNREADABLE = (msgspec.DecodeError, OverflowError, struct.error)
+"""Of a body that the general path has to read."""
 
 Check = tuple[str, tuple[type, ...], float, float]
 """A feature's name, the JSON types it takes, and its least and greatest value."""
@@ -57,16 +57,8 @@ class ScalarPacker(NamedTuple):
             return None
 
 
-class TypedBody(Value, frozen=True, gc=False):
-    """A body's entity id, its category if it has one, and the row of its inputs."""
-
-    entity_id: str
-    category: str | None
-    row: tuple[bytes, ...]
-
-
 class TypedDecoder:
-    """Reads bodies in one pass: JSON, types and bounds.
+    """What reads bodies with the same inputs in one pass; ``core.requests.predict.read_predict`` does it.
 
     Source:
         ``msgspec`` decodes into known types in a fraction of the time of decoding and then checking each value
@@ -76,27 +68,18 @@ class TypedDecoder:
     def __init__(self, scalars: ScalarPacker) -> None:
         self._scalars = scalars
         # Built for the first body: most of thousands of versions get none, and it is half the cost of compiling one.
-        self._decode: Callable[[bytes], Any] = self._decode_first
-        self._pack = scalars.packer.pack
-        self._colons = len(scalars.checks) + _ENVELOPE_COLONS
-
-    def read(self, body: bytes) -> TypedBody | None:
-        """Return the body's values; ``None`` where the general path has to read it."""
-        # As many colons as keys: no key is repeated, no string has a colon. Without a backslash no string has U+0000.
-        more_colons = body.count(b":") - self._colons
-        if more_colons not in (0, 1) or b"\\" in body or not body.isascii():
-            return None
-        try:
-            found = self._decode(body)
-            if (found.category is None) is (more_colons == 1):
-                return None
-            return TypedBody(found.entity_id, found.category, (self._pack(*astuple(found.inputs)),))
-        except (msgspec.DecodeError, OverflowError, struct.error):
-            return None
+        self.decode: Callable[[bytes], Any] = self._decode_first
+        """Returns ``entity_id``, ``category`` and ``inputs`` of a body, or raises one of :data:`UNREADABLE`."""
+        self.pack = scalars.packer.pack
+        """Packs the values of ``inputs``; raises one of :data:`UNREADABLE`."""
+        self.colons = len(scalars.checks) + _ENVELOPE_COLONS
+        """Of a body without a category whose keys are all there, once each."""
+        self.hashed_length = scalars.packer.size.to_bytes(8, "little")
+        """What the input hash has before the packed inputs."""
 
     def _decode_first(self, body: bytes) -> Any:
-        self._decode = msgspec.json.Decoder(_body_of(self._scalars)).decode
-        return self._decode(body)
+        self.decode = msgspec.json.Decoder(_body_of(self._scalars)).decode
+        return self.decode(body)
 
 
 def is_readable(scalars: ScalarPacker) -> bool:

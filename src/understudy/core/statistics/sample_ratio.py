@@ -223,7 +223,7 @@ def _log_ramp_evidence(entities_b: FloatArray, totals: FloatArray, shares: Float
 def _log_evidence_of_one(entities_b: FloatArray, totals: FloatArray, share: float) -> FloatArray:
     """Return the evidence of one share: 0 before its first entity, and what its last one left from there on."""
     first = max(0, int(np.searchsorted(totals, 0.0, side="right")) - 1)
-    end = int(np.searchsorted(totals, totals[-1])) + 1
+    end = max(first, int(np.searchsorted(totals, totals[-1]))) + 1  # where it had none, one time without any
     within = _log_evidence(entities_b[first:end], totals[first:end, None], np.array([share]))
     return np.pad(within, (first, len(totals) - end), mode="edge")
 

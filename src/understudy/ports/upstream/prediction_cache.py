@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from understudy.core.schema.outputs import Prediction
+
 
 class PredictionCache(Protocol):
     """Answers by ``infer:{version_id}:{sha256}``, those with the server's own output by ``infer:output:…``.
@@ -19,8 +21,14 @@ class PredictionCache(Protocol):
         """Close the connections."""
 
 
-class LocalCache(PredictionCache, Protocol):
-    """A cache in this process, which can be asked without a wait."""
+class LocalCache(Protocol):
+    """Predictions in this process: only it writes them, so they are kept as they are answered, and asked for at once.
 
-    def peek(self, key: str) -> bytes | None:
-        """Return the stored value, or ``None``."""
+    The keys name all that a prediction was made by and from.
+    """
+
+    def peek(self, key: str) -> Prediction | None:
+        """Return the prediction that is kept, or ``None``."""
+
+    def keep(self, key: str, value: Prediction, ttl_seconds: int) -> None:
+        """Keep a prediction, or let it go."""

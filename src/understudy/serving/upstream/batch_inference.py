@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from math import inf
 from operator import attrgetter
 
@@ -11,7 +12,7 @@ from understudy.core.schema.row_output import row_outputs_of
 from understudy.core.schema.tensors import Row, Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
-from understudy.serving.upstream.row_deadlines import WaitingRow
+from understudy.serving.upstream.row_deadlines import WaitingRow, end_rows
 
 PARTS = 8
 """A call that was refused is asked again in so many parts, each with an eighth of its rows: of 256 rows the one that
@@ -62,9 +63,7 @@ class BatchInference:
         except ServingError as problem:
             self.fail(batch, problem)
             return problem
-        now = self._now()
-        for waiting, prediction in zip(batch, predictions, strict=True):
-            waiting.end(prediction, now)
+        end_rows(batch, predictions, self._now())
         return None
 
     def _predictions_of(self, batch: list[WaitingRow], tensor: Tensor) -> list[Prediction | BadAnswer]:
@@ -114,6 +113,4 @@ class BatchInference:
 
     def fail(self, rows: Iterable[WaitingRow], problem: ServingError) -> None:
         """Give rows the same error."""
-        now = self._now()
-        for waiting in rows:
-            waiting.end(problem, now)
+        end_rows(rows, repeat(problem), self._now())

@@ -142,16 +142,17 @@ class BatchingCaller:
             self._inference.fail(rows, InternalFault())
 
     def _submit(self, rows: Iterable[WaitingRow]) -> None:
-        now, queue, watch, limit = self._now(), self._queue, self._deadlines.watch, self._queue_rows
+        now, queue, limit = self._now(), self._queue, self._queue_rows
+        taken = []
         for waiting in rows:
-            remaining = waiting.deadline - now
-            if remaining <= 0:
+            if waiting.deadline <= now:
                 waiting.end(DeadlineExceeded("queue"), now)
             elif len(queue) < limit or self._has_room():
-                watch(waiting, remaining)
                 queue.append(waiting)
+                taken.append(waiting)
             else:
-                self._shedder.reject(waiting, remaining)
+                self._shedder.reject(waiting, waiting.deadline - now)
+        self._deadlines.watch(taken, now)
         self._dispatch_if_due()
 
     def _has_room(self) -> bool:
@@ -287,7 +288,8 @@ def _span_of(batch: list[WaitingRow]) -> Span | None:
     return spans[0].together(spans[1:]) if spans else None
 
 
-def _set(answer: asyncio.Future[Prediction], waiting: WaitingRow) -> None:
+def _set(answer: asyncio.Future[Prediction], over: list[WaitingRow]) -> None:
+    (waiting,) = over
     if answer.done():
         return
     if isinstance(waiting.found, Prediction):

@@ -77,17 +77,14 @@ class CachedInference:
         return version.caches and self._has_cache
 
     def hit(self, version: ModelVersion, assembled: Assembled, *, keeps_output: bool = False) -> Prediction | None:
-        """Return what is cached in this process, and count it; ``None`` leaves everything to :meth:`infer`."""
-        if self._memory_cache is None or not version.caches:
+        """Return what this process keeps of a version that is looked up; ``None`` leaves all to :meth:`infer`."""
+        if self._memory_cache is None:
             return None
-        form = _WITH_OUTPUT if keeps_output else _PLAIN
-        value = self._memory_cache.peek(_key_of(form, version, assembled))
-        if value is None:
-            return None
-        found = form.decode(version.output_schema, _origin_of(version, assembled), value)
-        if found is not None:
-            self._telemetry.count("cache_requests_total", version.model_name, "hit")
-        return found
+        return self._memory_cache.peek(_kept_as(_WITH_OUTPUT if keeps_output else _PLAIN, version, assembled))
+
+    def count_hits(self, version: ModelVersion, hits: int) -> None:
+        """Count calls that :meth:`hit` answered."""
+        self._telemetry.count("cache_requests_total", version.model_name, "hit", by=hits)
 
     def submit(self, version: ModelVersion, rows: Sequence[WaitingRow]) -> None:
         """Have rows answered by a version that is not looked up: all that a turn of the event loop has for it.
@@ -129,43 +126,44 @@ class CachedInference:
         self, version: ModelVersion, assembled: Assembled, deadline: float, form: _Form
     ) -> tuple[Prediction, CacheResult]:
         """Return the cached prediction; concurrent misses ask the model servers once."""
-        key = _key_of(form, version, assembled)
-        origin = _origin_of(version, assembled)
-        cached = await self._cached(version, key, origin, form)
+        cached = await self._cached(version, assembled, form)
         if cached is not None:
             self._telemetry.count("cache_requests_total", version.model_name, "hit")
             return cached, CacheResult.HIT
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
         prediction, made = await self._flights.run(
-            key,
+            _key_of(form, version, assembled),
             lambda: self._backends.of(version).call(assembled.row, deadline, keeps_output=form is _WITH_OUTPUT),
         )
         if not form.fits(prediction):
             return prediction, CacheResult.TOO_LARGE
         if made:
-            await self._store(version, key, form.encode(origin, prediction))
+            await self._store(version, assembled, form, prediction)
         return prediction, CacheResult.MISS
 
-    async def _cached(self, version: ModelVersion, key: str, origin: Origin, form: _Form) -> Prediction | None:
+    async def _cached(self, version: ModelVersion, assembled: Assembled, form: _Form) -> Prediction | None:
         if self._memory_cache is not None:
-            value = self._memory_cache.peek(key)
-            if value is not None:
-                return form.decode(version.output_schema, origin, value)
+            kept = self._memory_cache.peek(_kept_as(form, version, assembled))
+            if kept is not None:
+                return kept
         if self._shared_cache is None:
             return None
-        value = await self._shared_cache.get(key)
+        value = await self._shared_cache.get(_key_of(form, version, assembled))
         if value is None:
             return None
-        found = form.decode(version.output_schema, origin, value)
+        found = form.decode(version.output_schema, _origin_of(version, assembled), value)
         if found is not None and self._memory_cache is not None:
-            await self._memory_cache.set(key, value, min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS))
+            ttl_seconds = min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS)
+            self._memory_cache.keep(_kept_as(form, version, assembled), found, ttl_seconds)
         return found
 
-    async def _store(self, version: ModelVersion, key: str, value: bytes) -> None:
+    async def _store(self, version: ModelVersion, assembled: Assembled, form: _Form, prediction: Prediction) -> None:
+        ttl_seconds = version.cache_ttl_seconds
         if self._memory_cache is not None:
-            await self._memory_cache.set(key, value, version.cache_ttl_seconds)
+            self._memory_cache.keep(_kept_as(form, version, assembled), prediction, ttl_seconds)
         if self._shared_cache is not None:
-            await self._shared_cache.set(key, value, version.cache_ttl_seconds)
+            value = form.encode(_origin_of(version, assembled), prediction)
+            await self._shared_cache.set(_key_of(form, version, assembled), value, ttl_seconds)
 
 
 def _origin_of(version: ModelVersion, assembled: Assembled) -> Origin:
@@ -174,3 +172,8 @@ def _origin_of(version: ModelVersion, assembled: Assembled) -> Origin:
 
 def _key_of(form: _Form, version: ModelVersion, assembled: Assembled) -> str:
     return f"{form.prefix}:{version.id}:{assembled.digest}"
+
+
+def _kept_as(form: _Form, version: ModelVersion, assembled: Assembled) -> str:
+    """Return the key in this process. It has the whole origin: what is kept is not looked at again."""
+    return f"{form.prefix}:{version.id}:{version.answer_digest}:{assembled.digest}"

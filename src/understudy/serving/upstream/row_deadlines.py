@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from typing import Any, TypeAlias
 
@@ -29,6 +29,8 @@ TIMER_SECONDS = 0.001
 
 Found: TypeAlias = Prediction | Ranking | UnderstudyError
 """What a row or a call ends with."""
+Take: TypeAlias = Callable[[list[Any]], None]
+"""Takes rows that are over, each once, from the event loop; raises nothing."""
 
 
 class WaitingRow(Slotted, kw_only=True):
@@ -40,8 +42,8 @@ class WaitingRow(Slotted, kw_only=True):
     """From when on it waits."""
     keeps_output: bool = False
     """Whether its prediction has the server's own output with it."""
-    take: Callable[[Any], None] | None = None
-    """Takes it when it is over; called once, from the event loop, and raises nothing. ``None`` once it is over."""
+    take: Take | None = None
+    """Takes it when it is over, with those that end together. ``None`` once it is over."""
     span: Span | None = None
     """Its call's, where that is traced."""
     timer: asyncio.TimerHandle | None = None
@@ -52,22 +54,34 @@ class WaitingRow(Slotted, kw_only=True):
 
     def end(self, found: Found, at: float) -> None:
         """Give the row its answer or its error, unless it is over."""
-        take = self.take
-        if take is None:
-            return
-        self.take, self.found, self.ended = None, found, at
-        if self.timer is not None:
-            self.timer.cancel()
-        try:
-            take(self)
-        except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
-            _log.exception("answer.failed")
+        end_rows((self,), (found,), at)
 
     def leave(self) -> None:
         """Want no answer any more."""
         self.take = None
         if self.timer is not None:
             self.timer.cancel()
+
+
+def end_rows(rows: Iterable[WaitingRow], found: Iterable[Found], at: float) -> None:
+    """Give each row its answer or its error, unless it is over; what takes several is called once for all of them."""
+    together: dict[Take, list[WaitingRow]] = {}
+    for waiting, one in zip(rows, found, strict=False):
+        take = waiting.take
+        if take is None:
+            continue
+        waiting.take, waiting.found, waiting.ended = None, one, at
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        if take in together:
+            together[take].append(waiting)
+        else:
+            together[take] = [waiting]
+    for take, over in together.items():
+        try:
+            take(over)
+        except Exception:  # noqa: BLE001 - a defect of ours: it must not cost the rows of the same call their answers
+            _log.exception("answer.failed")
 
 
 class RowDeadlines:
@@ -92,20 +106,24 @@ class RowDeadlines:
         """Return how many rows are kept, some of which may be over."""
         return len(self._rows)
 
-    def watch(self, waiting: WaitingRow, remaining: float) -> None:
-        """End a row at its deadline, ``remaining`` seconds from now."""
+    def watch(self, come: Sequence[WaitingRow], now: float) -> None:
+        """End rows at their deadlines."""
         rows = self._rows
         while rows and rows[0].take is None:
             rows.popleft()
-        if len(rows) >= self._sweep_rows:  # one slow row stands before many that are over
+        if len(rows) + len(come) > self._sweep_rows:  # one slow row stands before many that are over
             self._rows = rows = deque(one for one in rows if one.take is not None)
             self._sweep_rows = 2 * len(rows) + SWEEP_ROWS
-        if rows and waiting.deadline < rows[-1].deadline:
-            waiting.timer = asyncio.get_running_loop().call_later(remaining, self._end_late, waiting)
-            return
-        rows.append(waiting)
-        if self._timer is None or waiting.deadline < self._timer_deadline:  # a timer of a row that is over may be late
-            self._expire_after(remaining, waiting.deadline)
+        latest = rows[-1].deadline if rows else -inf
+        for waiting in come:
+            deadline = waiting.deadline
+            if deadline < latest:
+                waiting.timer = asyncio.get_running_loop().call_later(deadline - now, self._end_late, waiting)
+                continue
+            rows.append(waiting)
+            latest = deadline
+            if self._timer is None or deadline < self._timer_deadline:  # a timer of a row that is over may be late
+                self._expire_after(deadline - now, deadline)
 
     def _expire_after(self, seconds: float, deadline: float) -> None:
         if self._timer is not None:

@@ -131,6 +131,34 @@ def test_a_bad_value_costs_its_own_row_alone(value):
     assert third == Prediction(b'{"score":0.6}', 0.6)
 
 
+NO_NUMBERS = st.sampled_from([float("nan"), float("inf"), float("-inf")])
+VALUES = {
+    Datatype.FP32: NO_NUMBERS | st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(0, 1, width=32),
+    Datatype.FP64: NO_NUMBERS | st.floats(-(2.0**60), 2.0**60) | st.floats(0, 1),
+    Datatype.INT64: st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 2, 2**53 + 2),
+    Datatype.BOOL: st.booleans(),
+}
+BOUNDS = st.none() | st.sampled_from([0.0, 1.0, 0.5, 2.0**53, 2.0**63, -1e300, 1e300])
+
+
+@given(st.data(), st.sampled_from(list(VALUES)), st.integers(1, 3), BOUNDS, BOUNDS)
+def test_what_a_row_is_answered_depends_on_none_that_was_asked_with_it(data, datatype, size, minimum, maximum):
+    index = data.draw(st.none() | st.integers(0, size - 1))
+    activation = data.draw(st.sampled_from(["none", "none", "sigmoid", "softmax"]))
+    schema = OutputSchema(score_index=index, activation=activation, minimum=minimum, maximum=maximum)
+    row = st.lists(VALUES[datatype], min_size=size, max_size=size)
+    rows = [np.array(one, datatype.numpy_dtype) for one in data.draw(st.lists(row, min_size=1, max_size=5))]
+
+    together = predictions_of(schema, Tensor(datatype, (len(rows), size), np.concatenate(rows)), len(rows), batch=True)
+    alone = [predictions_of(schema, Tensor(datatype, (1, size), one), 1, batch=True)[0] for one in rows]
+
+    assert [told(one) for one in together] == [told(one) for one in alone]
+
+
+def told(found: Prediction | BadAnswer) -> Prediction | str:
+    return found if isinstance(found, Prediction) else found.detail
+
+
 def test_a_string_that_is_no_text_costs_its_own_row_alone():
     for element in (b"\xff", b"a\x00b"):
         answer = Tensor(Datatype.BYTES, (2, 1), np.array([element, b"cat"], dtype=object))

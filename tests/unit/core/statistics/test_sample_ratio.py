@@ -123,6 +123,15 @@ def test_several_shippers_that_meet_the_same_entities_are_averaged_and_not_multi
     assert together == pytest.approx(alone)
 
 
+def test_a_shipper_without_new_entities_under_a_share_has_no_evidence_about_it():
+    early = [("a", 15 * n, 1, 95, 5) for n in range(10)]
+    late = [(shipper, 150 + 15 * n, 2, 25, 25) for shipper in "ab" for n in range(10)]
+    none = [("c", 15 * n, 1, 0, 0) for n in range(10)]
+
+    assert 0 <= split_evidence(arrivals_of(early + late + none), {1: 0.05, 2: 0.5}) < 1
+    assert split_evidence(arrivals_of(none), {1: 0.05}) == 0.0
+
+
 def test_arrivals_under_an_unknown_weight_say_nothing():
     assert split_evidence(arrivals_of([("a", 0, 9, 100, 0)]), {1: 0.5}) == 0.0
     assert split_evidence(arrivals_of([("a", 0, 1, 100, 0)]), {1: 0.0}) == 0.0

@@ -180,7 +180,10 @@ class CountedRow:
         self.value = value
         self.found: list[Any] = []
         self.waiting = WaitingRow(
-            row=row_of(value), deadline=now + seconds, since=now, take=lambda over: self.found.append(over.found)
+            row=row_of(value),
+            deadline=now + seconds,
+            since=now,
+            take=lambda over: self.found.extend(one.found for one in over),
         )
 
 
@@ -362,7 +365,10 @@ async def test_rows_that_wait_have_failed_when_closing_is_over():
     since = time.monotonic()
     caller.submit(
         WaitingRow(
-            row=row_of(float(number)), deadline=since + 5, since=since, take=lambda row: answered.append(row.found)
+            row=row_of(float(number)),
+            deadline=since + 5,
+            since=since,
+            take=lambda over: answered.extend(one.found for one in over),
         )
         for number in range(12)
     )

@@ -61,7 +61,7 @@ def a_waiting_row(number: int, seconds: float, on_result: Callable[[object], Non
         row=row_of(float(number)),
         deadline=now() + seconds,
         since=now(),
-        take=lambda waiting: on_result(waiting.found),
+        take=lambda over: on_result(over[0].found),
     )
 
 

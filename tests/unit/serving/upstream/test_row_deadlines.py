@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from virtual_time import run_in_virtual_time
 
 from understudy.core.schema.outputs import Prediction
 from understudy.errors import DeadlineExceeded
-from understudy.serving.upstream.row_deadlines import SWEEP_ROWS, RowDeadlines, WaitingRow
+from understudy.serving.upstream.row_deadlines import SWEEP_ROWS, RowDeadlines, WaitingRow, end_rows
 
 ANSWER = Prediction(b"0.5", 0.5)
 
@@ -20,8 +21,8 @@ def now() -> float:
 
 def a_row(deadlines: RowDeadlines, seconds: float, on_result: Callable[[Any], None] = lambda _: None) -> WaitingRow:
     """Return a row that is watched and has so many seconds left."""
-    waiting = WaitingRow(row=(b"",), deadline=now() + seconds, since=now(), take=lambda over: on_result(over.found))
-    deadlines.watch(waiting, seconds)
+    waiting = WaitingRow(row=(b"",), deadline=now() + seconds, since=now(), take=lambda over: on_result(over[0].found))
+    deadlines.watch([waiting], now())
     return waiting
 
 
@@ -62,3 +63,27 @@ def test_rows_that_are_over_are_not_kept_because_a_slow_one_came_first():
         return kept
 
     assert max(run_in_virtual_time(scenario())) <= SWEEP_ROWS + 2 * 64
+
+
+def test_rows_that_end_together_are_taken_by_one_call_and_one_that_is_over_by_none():
+    taken: list[list[Any]] = []
+    alone: list[list[Any]] = []
+    rows = [WaitingRow(take=taken.append), WaitingRow(take=alone.append), WaitingRow(take=taken.append), WaitingRow()]
+    first, second, third, fourth = (Prediction(b"%d" % number, number) for number in range(4))
+
+    end_rows(rows, [first, second, third, fourth], at=7.0)
+
+    assert [[one.found for one in over] for over in taken] == [[first, third]]
+    assert [[one.found for one in over] for over in alone] == [[second]]
+    assert [(one.take, one.ended) for one in rows] == [(None, 7.0)] * 3 + [(None, 0.0)]
+
+
+def test_a_defect_of_what_takes_rows_costs_other_rows_nothing():
+    taken: list[list[Any]] = []
+
+    def fails(_over: list[Any]) -> None:
+        raise ZeroDivisionError
+
+    end_rows([WaitingRow(take=fails), WaitingRow(take=taken.append)], repeat(ANSWER), at=7.0)
+
+    assert [[one.found for one in over] for over in taken] == [[ANSWER]]

@@ -84,36 +84,34 @@ class _Call(WholeCall):
 
     def on_result(self, found: Call | Exception) -> None:
         """Answer with the call as it ended; a defect is answered E500."""
-        self._path.handler.in_flight -= 1
-        make_answer = self._answer if self.span is None else self._traced_answer
+        path = self._path
+        path.handler.in_flight -= 1
         try:
-            answer = make_answer(found)
+            if self.span is None and isinstance(found, Call) and found.error is None:
+                lines, body = answer_of(found, name_version=path.handler.version_headers)
+                answer = 200, lines + identify(self.fields, path.new_id)[1], body
+            else:
+                answer = self._unusual_answer(found)
         except Exception as defect:  # noqa: BLE001 - the last resort, as the request-id middleware is on ASGI
-            answer = make_answer(defect)
+            answer = self._unusual_answer(defect)
         self._writer.answer(*answer)
         if self.span is not None:
             end_span(self.span, answer[0])
 
-    def _traced_answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
+    def _unusual_answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
+        """Return status, header lines and body, as the handler's replies have them, of an error or a traced call."""
+        handler, path = self._path.handler, self._target.decode()
         with within(self.span):  # the result may come in another call's turn of the event loop
-            return self._answer(found)
-
-    def _answer(self, found: Call | Exception) -> tuple[int, bytes, bytes]:
-        """Return status, header lines and body, as the handler's own replies have them."""
-        handler, target = self._path.handler, self._target
-        request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
-        if isinstance(found, Call) and found.error is None:
-            lines, body = answer_of(found, name_version=handler.version_headers)
-            return 200, lines + identity_lines, body
-        if isinstance(found, Call):
-            status, lines, body = handler.answer(found, target.decode())
-            return status, lines + identity_lines, body
-        if isinstance(found, UnderstudyError):
-            reply = handler.refuse(found, target.decode())
-        else:
-            _log.error("request.failed", request_id=request_id, path=target.decode(), exc_info=found)
-            reply = handler.refuse(InternalFault(), target.decode())
-        return reply.status, header_lines(reply.headers) + identity_lines, reply.body
+            request_id, identity_lines = identify(self.fields, self._path.new_id, self.span)
+            if isinstance(found, Call):
+                status, lines, body = handler.answer(found, path)
+                return status, lines + identity_lines, body
+            if isinstance(found, UnderstudyError):
+                reply = handler.refuse(found, path)
+            else:
+                _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
+                reply = handler.refuse(InternalFault(), path)
+            return reply.status, header_lines(reply.headers) + identity_lines, reply.body
 
 
 def model_of(target: bytes) -> str | None:

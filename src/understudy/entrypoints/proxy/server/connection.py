@@ -5,8 +5,9 @@ from http import HTTPStatus
 from typing import Any
 
 from understudy.entrypoints.proxy.messages.headers import RawHeaders
+from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES, Backlog, has_unread_bytes, is_answered, is_free
-from understudy.entrypoints.proxy.server.head_reader import read_whole
+from understudy.entrypoints.proxy.server.head_reader import WholeRequest, read_whole
 from understudy.entrypoints.proxy.server.head_rules import NO_RULES, HeadRules
 from understudy.entrypoints.proxy.server.parser_callbacks import ParserCallbacks
 from understudy.entrypoints.proxy.server.request_state import State
@@ -47,6 +48,7 @@ class Connection(ParserCallbacks):
     def __init__(self, *, receive_seconds: float, head_rules: HeadRules = NO_RULES, **arguments: Any) -> None:
         super().__init__(head_rules=head_rules, **arguments)
         self._receive_seconds = receive_seconds
+        self._passed_host: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait for a first request as long as for a next one."""
@@ -73,27 +75,28 @@ class Connection(ParserCallbacks):
             self._backlog.add(data)
             return
         self._keep_alive.idle_since = None
-        if self._state is not _IDLE or not self._offer_whole(data):
-            self._read(data)
-        elif self._read_timeout.timer is not None:
-            self._read_timeout.stop()  # empty lines have come before it
-
-    def _offer_whole(self, data: bytes) -> bool:
-        """Offer the bytes of one read to the fast path if they are a plain call; the HTTP parser never sees them then.
-
-        Return whether they are taken.
-        """
         cycle = self.cycle
-        if cycle is not None and not cycle.response_complete:  # type: ignore[redundant-expr]  # there is none at first
+        is_next = self._state is _IDLE and (cycle is None or cycle.response_complete)  # type: ignore[redundant-expr]  # there is none at first
+        if is_next and self._fast_path is not None and not self.flow.write_paused and not self.transport.is_closing():
+            request = read_whole(data)
+            if request is not None and self._takes(request):
+                return  # the HTTP parser never sees it
+        self._read(data)
+
+    def _takes(self, request: WholeRequest) -> bool:
+        """Whether a plain call passes the rules, and the fast path takes it; the parser's way says why not."""
+        fields = request.fields
+        host = fields.get(b"host")
+        # Rules that let a host pass have nothing against a body of JSON for it, either.
+        if host is None or host != self._passed_host or fields.get(b"content-type") != JSON[1]:
+            if host is None or self._head_rules.problem_of_plain(b"POST", fields) is not None:
+                return False
+            self._passed_host = host
+        if not self._offer(request.target, fields, request.body, is_last=True):
             return False
-        if self._fast_path is None or self.flow.write_paused or self.transport.is_closing():
-            return False
-        request = read_whole(data)
-        if request is None or b"host" not in request.fields:
-            return False
-        if self._head_rules.problem_of_plain(b"POST", request.fields) is not None:
-            return False  # the parser's way says so
-        return self._offer(request.target, request.fields, request.body, is_last=True)
+        if self._read_timeout.timer is not None:
+            self._read_timeout.stop()  # empty lines have come before it
+        return True
 
     def _offer(self, target: bytes, headers: RawHeaders | dict[bytes, bytes], body: bytes, *, is_last: bool) -> bool:
         """Offer the fast path a request that it may take; one that is taken is the connection's current cycle.

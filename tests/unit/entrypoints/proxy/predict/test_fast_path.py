@@ -1,13 +1,21 @@
 """Calls of one turn of the event loop: each is admitted, charged, read and answered as if it were alone."""
 
 import asyncio
+import sys
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import orjson
 import pytest
+from builders import a_version_row, an_input_schema, policy_rows
+from connection_world import Peer
 from proxy_world import Running
 
+import understudy
+from understudy.adapters.disk.spool import Spool
 from understudy.core.routing.rate_limits import BURST_SECONDS
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH
 
@@ -100,3 +108,50 @@ async def test_each_call_of_a_turn_is_answered_with_its_own_score(start: Any):
 
     scores = [orjson.loads(answers.bodies[f"{number}"])["prediction"]["score"] for number in range(12)]
     assert scores == [(number + 1.5) / 2 for number in range(12)]
+
+
+MAX_MODULES = 9
+"""Of ours, that each call of a turn enters: all others are entered once for all of them."""
+FEATURES = [{"name": "age", "dtype": "float32"}, {"name": "income", "dtype": "float32"}]
+HEAD = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+async def functions_entered(peers: Iterable[Peer]) -> Counter[tuple[str, str]]:
+    """Count the functions of ours, with their modules, that are entered for calls which arrive in one turn."""
+    ours, entered, peers = str(Path(understudy.__file__).parent), Counter[tuple[str, str]](), list(peers)
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(ours):
+            entered[code.co_filename[len(ours) + 1 :], code.co_qualname] += 1
+
+    sys.setprofile(count)
+    try:
+        for peer in peers:
+            peer.transport.written = b""
+            peer.send(HEAD % (TARGET, len(BODY)) + BODY)
+        async with asyncio.timeout(10):
+            while not all(peer.transport.written for peer in peers):  # noqa: ASYNC110 - a transport has no event
+                await asyncio.sleep(0)
+    finally:
+        sys.setprofile(None)
+    assert all(peer.transport.written.startswith(b"HTTP/1.1 200 ") for peer in peers)
+    return entered
+
+
+@pytest.mark.parametrize("cache_seconds", [0, 300], ids=["asked", "hit"])
+async def test_a_further_call_of_a_turn_enters_few_modules(start: Any, tmp_path: Path, cache_seconds: int):
+    version = a_version_row("1", input_schema=an_input_schema(features=FEATURES), cache_ttl_seconds=cache_seconds)
+    spool = Spool(tmp_path / "spool", limit_bytes=1 << 24, segment_bytes=1 << 20, sync_seconds=1_000)
+    proxy = await start(spool=spool, models={"visits": policy_rows(versions=[version])})
+    peers = [Peer(proxy.state[FAST_PATH]) for _ in range(20)]
+    for peer in peers:
+        peer.connection.server_state = peers[0].server
+    await functions_entered(peers)  # what is made for the first call is there from now on
+
+    ten, twenty = await functions_entered(peers[:10]), await functions_entered(peers)
+    spool.close()
+
+    for_each = {module for (module, name), times in twenty.items() if times > ten[module, name]}
+    assert "entrypoints/proxy/server/connection.py" in for_each
+    assert len(for_each) <= MAX_MODULES, sorted(for_each)

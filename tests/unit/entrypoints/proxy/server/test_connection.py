@@ -22,6 +22,7 @@ from virtual_time import in_virtual_time
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES
 from understudy.entrypoints.proxy.server.connection import DRAINING, MAX_HEAD, Connection
+from understudy.entrypoints.proxy.server.head_rules import HeadRules
 
 
 @in_virtual_time
@@ -279,3 +280,28 @@ async def test_bytes_that_are_no_request_are_answered_400_and_the_connection_clo
 
     assert peer.transport.written.startswith(b"HTTP/1.1 400 ")
     assert peer.transport.is_closing()
+
+
+HOSTS = HeadRules(host_names=("known",), refuses_pages=True)
+CALL = b"POST /v1/models/m/predict HTTP/1.1\r\n%bcontent-type: %b\r\ncontent-length: 2\r\n\r\n{}"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        (b"", b"application/json"),
+        (b"host: \r\n", b"application/json"),
+        (b"host: unknown\r\n", b"application/json"),
+        (b"host: known\r\nsec-fetch-site: cross-site\r\n", b"text/plain"),
+    ],
+)
+@pytest.mark.parametrize("calls_before", [0, 1])
+@in_virtual_time
+async def test_a_head_that_breaks_a_rule_is_not_taken_whatever_the_connections_last_one_was(head, calls_before):
+    peer = Peer(rules=HOSTS)
+    for _ in range(calls_before):
+        peer.send(CALL % (b"host: known\r\n", b"application/json"))
+
+    peer.send(CALL % head)
+
+    assert len(peer.transport.bodies) == calls_before

@@ -1,0 +1,25 @@
+from uuid import UUID
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id, prediction_ids
+
+MILLISECONDS = st.integers(0, 2**48 - 1)
+BITS = st.integers(0, 2**RANDOM_BITS - 1)
+
+
+@given(MILLISECONDS, BITS)
+@example(2**48 - 1, 2**RANDOM_BITS - 1)
+@example(0, 0)
+def test_an_id_is_a_uuid_of_version_7_with_the_time_and_all_random_bits(unix_ms, bits):
+    made = UUID(prediction_id(unix_ms, bits))
+
+    assert (made.version, made.variant) == (7, "specified in RFC 4122")
+    assert made.int >> 80 == unix_ms
+    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == bits
+
+
+@given(MILLISECONDS, st.lists(BITS, max_size=20))
+def test_ids_that_are_made_together_are_those_that_are_made_alone(unix_ms, several):
+    assert prediction_ids(unix_ms, several) == [prediction_id(unix_ms, bits) for bits in several]
