@@ -4,7 +4,7 @@ It shares no table with the client in ``model_servers/oip.py``: both sides would
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -15,28 +15,17 @@ from numpy.typing import NDArray
 from understudy import __version__
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as pb
+from understudy.adapters._proto.oip_fields import CONTENT_FIELDS
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel
 from understudy.adapters.dev_server.status import unary_handler
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
-from understudy.core.schema.tensors import Datatype, TensorSpec
+from understudy.core.schema.tensors import DATATYPES, Datatype, TensorSpec
 from understudy.errors import InputInvalid
 
 SERVER_NAME: Final = "understudy-modelserver"
 PLATFORM: Final = "onnxruntime_onnx"
 
 _VERSION: Final = re.compile(r"[0-9]{1,18}")
-_DATATYPES: Final = {datatype.wire_name: datatype for datatype in Datatype}
-_CONTENTS: Final[Mapping[Datatype, str]] = {
-    Datatype.BOOL: "bool_contents",
-    Datatype.INT8: "int_contents",
-    Datatype.INT16: "int_contents",
-    Datatype.INT32: "int_contents",
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT8: "uint_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
-    Datatype.BYTES: "bytes_contents",
-}
 
 
 def oip_handlers(catalog: ModelCatalog, service_path: str = methods.OIP_SERVICE) -> grpc.GenericRpcHandler:
@@ -133,7 +122,7 @@ def _from_raw(entry: pb.ModelInferRequest.InferInputTensor, raw: bytes) -> NDArr
 
 def _from_contents(entry: pb.ModelInferRequest.InferInputTensor) -> NDArray[Any]:
     datatype = _datatype_of(entry)
-    values = getattr(entry.contents, _CONTENTS[datatype])
+    values = getattr(entry.contents, CONTENT_FIELDS[datatype])
     try:
         array = _strings(values) if datatype is Datatype.BYTES else np.array(values, datatype.numpy_dtype)
     except (OverflowError, UnicodeDecodeError):
@@ -146,9 +135,9 @@ def _strings(elements: Iterable[bytes]) -> NDArray[Any]:
 
 
 def _datatype_of(entry: pb.ModelInferRequest.InferInputTensor) -> Datatype:
-    if entry.datatype not in _DATATYPES:
+    if entry.datatype not in DATATYPES:
         raise InputInvalid(f"input {entry.name!r} has datatype {entry.datatype!r}, which is not served")
-    return _DATATYPES[entry.datatype]
+    return DATATYPES[entry.datatype]
 
 
 def _shaped(entry: pb.ModelInferRequest.InferInputTensor, values: NDArray[Any]) -> NDArray[Any]:
@@ -172,7 +161,7 @@ def _add_output(response: pb.ModelInferResponse, spec: TensorSpec, values: NDArr
     if spec.datatype is Datatype.BYTES:
         elements = [str(element).encode() for element in elements]
     if not raw:
-        getattr(output.contents, _CONTENTS[spec.datatype]).extend(elements)
+        getattr(output.contents, CONTENT_FIELDS[spec.datatype]).extend(elements)
     elif spec.datatype is Datatype.BYTES:
         response.raw_output_contents.append(join_bytes_elements(elements))
     else:

@@ -3,7 +3,7 @@
 It shares no table with the client in ``model_servers/tfserving.py``: both sides would make a shared table's mistake.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import prod
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
+from understudy.adapters._proto.tfserving_types import DATATYPES, WIRE_TYPES
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel
 from understudy.adapters.dev_server.status import unary_handler
 from understudy.core.schema.tensors import Datatype, TensorSpec
@@ -24,20 +25,6 @@ SIGNATURE_NAME: Final = "serving_default"
 PREDICT_METHOD_NAME: Final = "tensorflow/serving/predict"
 MAX_ELEMENTS: Final = 4_000_000
 """Of one input tensor: a typed value may stand for any number of elements, so the message's size is no bound."""
-
-# Datatype: its number on the wire and the field that carries typed values.
-_WIRE_TYPES: Final[Mapping[Datatype, tuple["pb.DataType", str]]] = {
-    Datatype.BOOL: (pb.DT_BOOL, "bool_val"),
-    Datatype.INT8: (pb.DT_INT8, "int_val"),
-    Datatype.INT16: (pb.DT_INT16, "int_val"),
-    Datatype.INT32: (pb.DT_INT32, "int_val"),
-    Datatype.INT64: (pb.DT_INT64, "int64_val"),
-    Datatype.UINT8: (pb.DT_UINT8, "int_val"),
-    Datatype.FP32: (pb.DT_FLOAT, "float_val"),
-    Datatype.FP64: (pb.DT_DOUBLE, "double_val"),
-    Datatype.BYTES: (pb.DT_STRING, "string_val"),
-}
-_DATATYPES: Final = {number: (datatype, field) for datatype, (number, field) in _WIRE_TYPES.items()}
 
 
 def tfserving_handlers(catalog: ModelCatalog) -> tuple[grpc.GenericRpcHandler, ...]:
@@ -104,9 +91,9 @@ def decode_tensor(name: str, tensor: pb.TensorProto) -> NDArray[Any]:
     Raises:
         InputInvalid: If the type is not served or the values do not fill the shape.
     """
-    if tensor.dtype not in _DATATYPES:
+    if tensor.dtype not in DATATYPES:
         raise InputInvalid(f"input {name!r} has type {tensor.dtype}, which is not served")
-    datatype, field = _DATATYPES[tensor.dtype]
+    datatype, field = DATATYPES[tensor.dtype]
     shape = tuple(dim.size for dim in tensor.tensor_shape.dim)
     size = prod(shape)
     if tensor.tensor_shape.unknown_rank or any(dim < 0 for dim in shape) or size > MAX_ELEMENTS:
@@ -152,12 +139,12 @@ def encode_typed(datatype: Datatype, values: NDArray[Any]) -> pb.TensorProto:
     elements = values.ravel().tolist()
     if datatype is Datatype.BYTES:
         elements = [str(element).encode() for element in elements]
-    getattr(tensor, _WIRE_TYPES[datatype][1]).extend(elements)
+    getattr(tensor, WIRE_TYPES[datatype][1]).extend(elements)
     return tensor
 
 
 def _empty(datatype: Datatype, values: NDArray[Any]) -> pb.TensorProto:
-    return pb.TensorProto(dtype=_WIRE_TYPES[datatype][0], tensor_shape=_shape_of(values.shape))
+    return pb.TensorProto(dtype=WIRE_TYPES[datatype][0], tensor_shape=_shape_of(values.shape))
 
 
 def _shape_of(shape: Iterable[int]) -> pb.TensorShapeProto:
@@ -165,7 +152,7 @@ def _shape_of(shape: Iterable[int]) -> pb.TensorShapeProto:
 
 
 def _info_of(spec: TensorSpec) -> pb.TensorInfo:
-    return pb.TensorInfo(name=f"{spec.name}:0", dtype=_WIRE_TYPES[spec.datatype][0], tensor_shape=_shape_of(spec.shape))
+    return pb.TensorInfo(name=f"{spec.name}:0", dtype=WIRE_TYPES[spec.datatype][0], tensor_shape=_shape_of(spec.shape))
 
 
 def _spec_of(served: ServedModel) -> pb.ModelSpec:

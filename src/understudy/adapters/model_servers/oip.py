@@ -9,6 +9,7 @@ from understudy.adapters._proto.methods import (
     OIP_SERVICE_OF_TORCHSERVE,
     oip_method,
 )
+from understudy.adapters._proto.oip_fields import CONTENT_FIELDS
 from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelInferRequest,
     ModelInferResponse,
@@ -23,25 +24,13 @@ from understudy.adapters.model_servers.probes import Probe
 from understudy.adapters.model_servers.torchserve import TORCHSERVE_TRAITS
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import array_of_content, tensor_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Tensor
+from understudy.core.schema.tensors import DATATYPES, Block, Tensor
 from understudy.errors import BadAnswer
 
-_DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
 MAX_OUTPUTS = 4_096
 """Of an answer. Two million without a name fit into 4 MiB, and it takes 0.3 s to ask each for its name (measured)."""
 MAX_NAMED_CHARACTERS = 64
 """Of an output's name that a server chose, in an error."""
-_CONTENT_FIELDS = {
-    Datatype.BOOL: "bool_contents",
-    Datatype.INT8: "int_contents",
-    Datatype.INT16: "int_contents",
-    Datatype.INT32: "int_contents",
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT8: "uint_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
-    Datatype.BYTES: "bytes_contents",
-}
 
 
 class OipBackend(GrpcBackend):
@@ -75,7 +64,7 @@ class OipBackend(GrpcBackend):
             tensor = request.inputs.add(name=spec.name, datatype=spec.datatype.wire_name, shape=shape)
             if self._typed:
                 values = array_of_content(spec.datatype, content).tolist()
-                getattr(tensor.contents, _CONTENT_FIELDS[spec.datatype]).extend(values)
+                getattr(tensor.contents, CONTENT_FIELDS[spec.datatype]).extend(values)
             else:
                 request.raw_input_contents.append(content)
         return self._prefix + request.SerializeToString()
@@ -91,7 +80,7 @@ class OipBackend(GrpcBackend):
             raise BadAnswer(f"the answer has more than {MAX_OUTPUTS:,} outputs")
         index = _index_of(self._output, [output.name for output in response.outputs])
         output = response.outputs[index]
-        datatype = _DATATYPES.get(output.datatype)
+        datatype = DATATYPES.get(output.datatype)
         if datatype is None:
             raise BadAnswer("the output's datatype is not supported")
         shape = tuple(output.shape)
@@ -100,7 +89,7 @@ class OipBackend(GrpcBackend):
             if len(response.raw_output_contents) != len(response.outputs):
                 raise BadAnswer("raw_output_contents and outputs differ in number")
             return tensor_of_content(datatype, shape, response.raw_output_contents[index], output.name)
-        return tensor_of_values(datatype, shape, getattr(output.contents, _CONTENT_FIELDS[datatype]), output.name)
+        return tensor_of_values(datatype, shape, getattr(output.contents, CONTENT_FIELDS[datatype]), output.name)
 
 
 def _index_of(wanted: str | None, names: list[str]) -> int:

@@ -3,8 +3,8 @@
 from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto.methods import TFSERVING_GET_MODEL_STATUS, TFSERVING_PREDICT
+from understudy.adapters._proto.tfserving_types import DATATYPES, WIRE_TYPES
 from understudy.adapters._proto.understudy_tfserving_pb2 import (
-    DataType,
     GetModelStatusRequest,
     GetModelStatusResponse,
     ModelSpec,
@@ -22,30 +22,6 @@ from understudy.core.schema.tensors import Block, Datatype, Tensor
 from understudy.errors import BadAnswer
 
 DEFAULT_SIGNATURE = "serving_default"
-
-_DATATYPES = {
-    DataType.DT_BOOL: Datatype.BOOL,
-    DataType.DT_INT8: Datatype.INT8,
-    DataType.DT_INT16: Datatype.INT16,
-    DataType.DT_INT32: Datatype.INT32,
-    DataType.DT_INT64: Datatype.INT64,
-    DataType.DT_UINT8: Datatype.UINT8,
-    DataType.DT_FLOAT: Datatype.FP32,
-    DataType.DT_DOUBLE: Datatype.FP64,
-    DataType.DT_STRING: Datatype.BYTES,
-}
-_DTYPES = {datatype: dtype for dtype, datatype in _DATATYPES.items()}
-_VALUE_FIELDS = {
-    Datatype.BOOL: "bool_val",
-    Datatype.INT8: "int_val",
-    Datatype.INT16: "int_val",
-    Datatype.INT32: "int_val",
-    Datatype.INT64: "int64_val",
-    Datatype.UINT8: "int_val",
-    Datatype.FP32: "float_val",
-    Datatype.FP64: "double_val",
-    Datatype.BYTES: "string_val",
-}
 
 
 class TfServingBackend(GrpcBackend):
@@ -72,7 +48,7 @@ class TfServingBackend(GrpcBackend):
         request = PredictRequest()
         for spec, content, shape in zip(self._inputs, *block, strict=True):
             tensor = request.inputs[spec.name]
-            tensor.dtype = _DTYPES[spec.datatype]
+            tensor.dtype, _ = WIRE_TYPES[spec.datatype]
             for size in shape:
                 tensor.tensor_shape.dim.add(size=size)
             if spec.datatype is Datatype.BYTES:
@@ -112,10 +88,10 @@ def _says_available(answer: bytes) -> bool:
 
 
 def _tensor_of(tensor: TensorProto, name: str) -> Tensor:
-    datatype = _DATATYPES.get(tensor.dtype)
+    datatype, field = DATATYPES.get(tensor.dtype, (None, ""))
     if datatype is None:
         raise BadAnswer(f"the output's datatype (number {int(tensor.dtype)}) is not supported")
     shape = tuple(dimension.size for dimension in tensor.tensor_shape.dim)
     if tensor.tensor_content and datatype is not Datatype.BYTES:
         return tensor_of_content(datatype, shape, tensor.tensor_content, name)
-    return tensor_of_values(datatype, shape, getattr(tensor, _VALUE_FIELDS[datatype]), name)
+    return tensor_of_values(datatype, shape, getattr(tensor, field), name)

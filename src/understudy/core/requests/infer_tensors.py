@@ -15,14 +15,13 @@ from understudy.core.requests.strict_json import MAX_DEPTH
 from understudy.core.requests.tensor_inputs import CallerInputs, NamedInput, rows_in, shape_wanted, shown
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.schema import InputSchema
-from understudy.core.schema.tensors import MAX_DIMENSIONS, Datatype, TensorSpec
+from understudy.core.schema.tensors import DATATYPES, MAX_DIMENSIONS, Datatype, TensorSpec
 from understudy.errors import InputInvalid, MalformedBody, Violation
 
 MAX_NAMED_VALUES = 1_000
 CONTENT = (
     "A tensor's bytes are its elements, little-endian, row after row; a string is its length in 4 bytes, then UTF-8."
 )
-_DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
 
 
 class InferTensor(NamedTuple):
@@ -209,7 +208,7 @@ def _column(tensor: InferTensor | None, rows: int) -> list[Any] | None:
     """Return the value of each row of an input that names entities or categories."""
     if tensor is None:
         return None
-    datatype = _DATATYPES.get(tensor.datatype)
+    datatype = DATATYPES.get(tensor.datatype)
     if datatype is None or not (datatype is Datatype.BYTES or datatype.is_integer):
         raise refuse_inputs(f"{tensor.place}/datatype", f"input {tensor.name!r} is BYTES, or whole numbers")
     if rows_in(TensorSpec(tensor.name, datatype), tensor.shape, batch=True) != rows:

@@ -9,11 +9,10 @@ from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.outputs import Origin, Prediction, decode_cached, encode_cached, fits_shape, is_cacheable
 from understudy.core.schema.row_output import RowOutput
 from understudy.core.schema.schema import OutputSchema
-from understudy.core.schema.tensors import MAX_DIMENSIONS, Datatype
+from understudy.core.schema.tensors import DATATYPES, MAX_DIMENSIONS, Datatype
 
 MAX_OUTPUT_BYTES = 65_536
 """Of a row's output; a longer one is not cached."""
-_DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
 _PARTS = 3
 
 
@@ -47,7 +46,7 @@ def decode_with_output(schema: OutputSchema, origin: Origin, value: bytes) -> Pr
 def _output_of(schema: OutputSchema, head: bytes, content: bytes) -> RowOutput | None:
     try:
         found = orjson.loads(head)
-        name, datatype, shape = str(found["name"]), _DATATYPES[found["datatype"]], tuple(found["shape"])
+        name, datatype, shape = str(found["name"]), DATATYPES[found["datatype"]], tuple(found["shape"])
         if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
             return None
         is_good = _fits(schema, datatype, shape) and _is_usable(datatype, content, prod(shape))

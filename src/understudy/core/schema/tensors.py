@@ -39,6 +39,8 @@ class Datatype(Enum):
         return self.wire_name.startswith(("INT", "UINT"))
 
 
+DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
+"""By the name that the Open Inference Protocol has for them."""
 MAX_DIMENSIONS = 64
 """Of a tensor. Source: numpy's own limit (``NPY_MAXDIMS``)."""
 _SHOWN_DIMENSIONS = 8

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from understudy.adapters._proto import understudy_oip_pb2 as pb
+from understudy.adapters._proto.oip_fields import CONTENT_FIELDS
 from understudy.core.requests.caller_request import refuse_inputs
 from understudy.core.requests.infer_call import (
     MAX_TEXT,
@@ -21,23 +22,11 @@ from understudy.core.requests.infer_tensors import CONTENT, InferTensor, request
 from understudy.core.requests.tensor_inputs import shown
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
-from understudy.core.schema.tensors import Datatype
+from understudy.core.schema.tensors import DATATYPES, Datatype
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
 from understudy.entrypoints.proxy.dialects.open_inference import receipt_of, version_of
 from understudy.errors import MalformedBody
 
-_CONTENTS: Mapping[Datatype, str] = {
-    Datatype.BOOL: "bool_contents",
-    Datatype.INT8: "int_contents",
-    Datatype.INT16: "int_contents",
-    Datatype.INT32: "int_contents",
-    Datatype.INT64: "int64_contents",
-    Datatype.UINT8: "uint_contents",
-    Datatype.FP32: "fp32_contents",
-    Datatype.FP64: "fp64_contents",
-    Datatype.BYTES: "bytes_contents",
-}
-_DATATYPES = {datatype.wire_name: datatype for datatype in Datatype}
 MAX_INPUTS = 1_024
 """Of a call: half a million without a name fit into a message of 1 MiB, which then holds 40 MiB (measured)."""
 
@@ -124,12 +113,12 @@ def _tensors_of(inputs: Sequence[pb.ModelInferRequest.InferInputTensor], raw: Se
 
 def _listed(tensor: pb.ModelInferRequest.InferInputTensor, shape: tuple[int, ...], place: str) -> bytes:
     """Return the content of a tensor whose elements are listed."""
-    datatype = _DATATYPES.get(tensor.datatype)
+    datatype = DATATYPES.get(tensor.datatype)
     if datatype is None:
         raise refuse_inputs(f"{place}/datatype", f"input {shown(tensor.name)} has a datatype that no version takes")
-    values = getattr(tensor.contents, _CONTENTS[datatype])
+    values = getattr(tensor.contents, CONTENT_FIELDS[datatype])
     if len(values) != prod(shape):
-        field, wanted = _CONTENTS[datatype], f"{list(shape)[:8]} has {prod(shape):,}"
+        field, wanted = CONTENT_FIELDS[datatype], f"{list(shape)[:8]} has {prod(shape):,}"
         raise refuse_inputs(f"{place}/contents/{field}", f"has {len(values):,} values, and {wanted}")
     if datatype is Datatype.BYTES:
         return join_bytes_elements(values)
@@ -166,7 +155,7 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     elif output.datatype is Datatype.BYTES:
         entry.contents.bytes_contents.extend(split_bytes_elements(output.content))
     else:
-        getattr(entry.contents, _CONTENTS[output.datatype]).extend(output.array((-1,)).tolist())
+        getattr(entry.contents, CONTENT_FIELDS[output.datatype]).extend(output.array((-1,)).tolist())
     return Worded([], answer.SerializeToString())
 
 

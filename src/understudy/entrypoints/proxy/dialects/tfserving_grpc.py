@@ -10,6 +10,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.adapters._proto.methods import TFSERVING_SIGNATURE_TYPE_URL
+from understudy.adapters._proto.tfserving_types import DATATYPES, WIRE_TYPES
 from understudy.core.requests.caller_request import refuse_inputs
 from understudy.core.requests.infer_tensors import CONTENT, InferTensor, request_of, shape_of
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, shown
@@ -23,19 +24,7 @@ from understudy.entrypoints.proxy.dialects.signature import require_signature, s
 from understudy.errors import MalformedBody
 
 PREDICT_METHOD = "tensorflow/serving/predict"
-_TYPES: Mapping[Datatype, tuple["pb.DataType", str]] = {
-    Datatype.BOOL: (pb.DT_BOOL, "bool_val"),
-    Datatype.INT8: (pb.DT_INT8, "int_val"),
-    Datatype.INT16: (pb.DT_INT16, "int_val"),
-    Datatype.INT32: (pb.DT_INT32, "int_val"),
-    Datatype.INT64: (pb.DT_INT64, "int64_val"),
-    Datatype.UINT8: (pb.DT_UINT8, "int_val"),
-    Datatype.FP32: (pb.DT_FLOAT, "float_val"),
-    Datatype.FP64: (pb.DT_DOUBLE, "double_val"),
-    Datatype.BYTES: (pb.DT_STRING, "string_val"),
-}
-_DATATYPES = {int(number): (datatype, field) for datatype, (number, field) in _TYPES.items()}
-_BY_WIRE_NAME = {datatype.wire_name: number for datatype, (number, _) in _TYPES.items()}
+_BY_WIRE_NAME = {datatype.wire_name: number for datatype, (number, _) in WIRE_TYPES.items()}
 _MAX_VERSION = 2**63 - 1
 
 
@@ -91,7 +80,7 @@ def number_of(label: str) -> int | None:
 
 def _tensor_of(name: str, tensor: pb.TensorProto) -> InferTensor:
     place = "/inputs/" + name.replace("~", "~0").replace("/", "~1")
-    datatype, field = _DATATYPES.get(int(tensor.dtype), (None, ""))
+    datatype, field = DATATYPES.get(int(tensor.dtype), (None, ""))
     if datatype is None:
         raise refuse_inputs(f"{place}/dtype", f"input {shown(name)} has a type that no version takes")
     if tensor.tensor_shape.unknown_rank:
@@ -105,7 +94,7 @@ def _tensor_of(name: str, tensor: pb.TensorProto) -> InferTensor:
 
 def _left_out(tensor: pb.TensorProto) -> int:
     """Return how many elements the last one of a list stands for, where that is permitted."""
-    datatype, field = _DATATYPES.get(int(tensor.dtype), (None, ""))
+    datatype, field = DATATYPES.get(int(tensor.dtype), (None, ""))
     if datatype is None or tensor.tensor_content:
         return 0
     count = prod(dim.size for dim in tensor.tensor_shape.dim)
@@ -138,7 +127,7 @@ def _worded(request: pb.PredictRequest, signature: str, answered: Answered) -> W
     output = answered.output
     _require_outputs(request.output_filter, answered.target.model_name, output.name)
     answer = pb.PredictResponse(model_spec=_spec_of(answered.target.model_name, version_of(answered), signature))
-    number, _ = _TYPES[output.datatype]
+    number, _ = WIRE_TYPES[output.datatype]
     tensor = pb.TensorProto(dtype=number, tensor_shape=_shape_of(answered.shape))
     if output.datatype is Datatype.BYTES:
         tensor.string_val.extend(split_bytes_elements(output.content))
