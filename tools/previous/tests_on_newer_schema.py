@@ -62,6 +62,9 @@ ABOUT_THE_SCHEMA = {
     "test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished_it": (
         "asks the older doctor, which rightly says that the schema is newer"
     ),
+    "test_doctor_warns_of_a_policy_that_is_not_as_its_file_says": (
+        "asks the older doctor, which rightly says that the schema is newer"
+    ),
     "test_what_is_not_loaded_is_said_by_doctor_by_the_model_and_to_who_asks_about_an_entity": (
         "asks the older doctor, which rightly says that the schema is newer"
     ),
