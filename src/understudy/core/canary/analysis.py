@@ -8,6 +8,7 @@ champion's calls of the same windows.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,23 +88,11 @@ def judge(
     check would fail with them, until an operator was told. ``drift`` from the champion takes it back.
     """
     needed = needed_of(policy, stage.rules)
-    log_needed = needed[ERROR_RATE.name]
-    begun = inputs = _check_input(strata.begun_by(now), policy, stage)
-    failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
-    if failed_early is None:
-        inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
-    detectable = detectability(inputs, log_needed)
-    inputs = inputs._replace(
-        outcomes=outcomes,
-        is_error_detectable=detectable.is_enough,
-        early_failure=failed_early,
-        latency_shift=_latency_shift(inputs.strata, stage),
-    )
-    start = cold_start(inputs, now)
-    inputs = inputs._replace(warm=start.first)
+    begun, inputs, detectable, start = _compared(strata, policy, stage, now, needed[ERROR_RATE.name])
+    inputs = inputs._replace(outcomes=outcomes)
     split = judge_sample_ratio(inputs)
     rows = _beside_each_other(inputs, judged_checks(inputs, needed), needed)
-    if start.warming is not None and not _fails_more(inputs, log_needed):
+    if start.warming is not None and not _fails_more(inputs, needed[ERROR_RATE.name]):
         rows = _held_while_warming(rows)
     evidence = (*rows, split)
     failing = [row for row in evidence if row.state is CheckState.FAIL]
@@ -132,6 +121,32 @@ def judge(
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, detectable.missing_requests, needs_human)
     return Decision(Verdict.ADVANCE, words.advance_reason(evidence, detectable.ratio), evidence, place=place)
+
+
+class _Compared(NamedTuple):
+    """What a verdict is about."""
+
+    begun: CheckInput
+    """With as much of the windows that are open as has come of them."""
+    inputs: CheckInput
+    """The windows that are closed; those that are open as well where it fails from its first calls on."""
+    detectable: Detectability
+    start: ColdStart
+
+
+def _compared(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, log_needed: float) -> _Compared:
+    begun = inputs = _check_input(strata.begun_by(now), policy, stage)
+    failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
+    if failed_early is None:
+        inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
+    detectable = detectability(inputs, log_needed)
+    inputs = inputs._replace(
+        is_error_detectable=detectable.is_enough,
+        early_failure=failed_early,
+        latency_shift=_latency_shift(inputs.strata, stage),
+    )
+    start = cold_start(inputs, now)
+    return _Compared(begun, inputs._replace(warm=start.first), detectable, start)
 
 
 def _held_by_entities(inputs: CheckInput, counts: EntityCounts, *, needs_human: bool) -> Decision | None:
