@@ -23,7 +23,7 @@ from understudy.core.canary.evidence.rate_checks import MIN_WINDOWS
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.statistics.incident_bound import incident_bounded
 from understudy.core.statistics.mean_shift import Moments, mean_shift
-from understudy.core.statistics.own_past import UNIT_SECONDS, beyond_own_past
+from understudy.core.statistics.own_past import DROPPED_UNITS, SPANS, UNIT_SECONDS, beyond_own_past
 from understudy.core.statistics.pod_noise import Blocks, blocks_of, pod_noise
 from understudy.core.statistics.sequential_evidence import (
     MAX_RESTARTS,
@@ -46,6 +46,8 @@ LOOK_WINDOWS = 15 * PER_MINUTE
 WEIGHT_PERCENT = 10.0
 POLICY = CanaryPolicy(min_entities=1)
 NEEDED = needed_of(POLICY)
+ROUNDING = 1e-6
+"""Of logarithms that are added up in another order."""
 WORLD = World("diurnal load, pods that wander by 3 %, retries", 333, day_wave=0.5, pod_noise=0.03, retries=2)
 
 pytestmark = pytest.mark.timeout(14_400)
@@ -133,6 +135,7 @@ def evidence_at_each_look(season: Season, ends: range) -> Iterator[dict[str, flo
         for name, rates in zip(("slow_tail", "slow_p99", "slow_p999"), (tail, *season.beyond), strict=False)
     }
     differences = differences_by_unit(season)
+    shifts = Shifts.of(season)
     warm = int(np.searchsorted(season.starts, season.starts[0] + POLICY.warm_up_seconds - WINDOW_SECONDS, "right"))
     for end in ends:
         processes = processes_of((0,), 1, restarts_at(season, end))
@@ -141,13 +144,47 @@ def evidence_at_each_look(season: Season, ends: range) -> Iterator[dict[str, flo
         alone = processes_of((warm,), 1)
         for name, added in slow.items():
             found[name] = alone.together(added.since(alone.firsts, end)) - NEEDED[name]
-        found["typical_latency"] = typical_latency_at(season, warm, end) - NEEDED["typical_latency"]
+        is_slower = shifts.between(warm, end) > log(POLICY.tolerated_latency_ratio) - ROUNDING
+        typical = typical_latency_at(season, warm, end) if is_slower else 0.0
+        found["typical_latency"] = typical - NEEDED["typical_latency"]
         units = differences[warm * WINDOW_SECONDS // UNIT_SECONDS : end * WINDOW_SECONDS // UNIT_SECONDS]
-        past = beyond_own_past(
-            units[~np.isnan(units)], log(POLICY.tolerated_latency_ratio), log(POLICY.lone_latency_ratio)
-        )
-        found["latency_change"] = (past.log_evidence if past else 0.0) - NEEDED["latency_change"]
+        found["latency_change"] = latency_change_of(units) - NEEDED["latency_change"]
         yield found
+
+
+class Shifts(NamedTuple):
+    """Sums over the windows before each of what the difference of the means is made of.
+
+    A challenger that is not slower than is tolerated has no evidence against it, and needs none to be computed.
+    """
+
+    weights: FloatArray
+    weighted: FloatArray
+
+    @classmethod
+    def of(cls, season: Season) -> "Shifts":
+        champion, challenger = season.champion, season.challenger
+        both = (champion.answered > 0) & (challenger.answered > 0)
+        numbers = [np.where(both, side.answered, 1) for side in (champion, challenger)]
+        weights = np.where(both, numbers[0] * numbers[1] / (numbers[0] + numbers[1]), 0.0)
+        means = [side["log_latency"] / number for side, number in zip((champion, challenger), numbers, strict=True)]
+        weighted = np.where(both, weights * (means[1] - means[0]), 0.0)
+        return cls(*(np.append(0.0, column.cumsum()) for column in (weights, weighted)))
+
+    def between(self, first: int, end: int) -> float:
+        """Return the difference of the means of logarithms, challenger less champion; 0 where nothing was compared."""
+        weight = self.weights[end] - self.weights[first]
+        return float((self.weighted[end] - self.weighted[first]) / weight) if weight > 0 else 0.0
+
+
+def latency_change_of(units: FloatArray) -> float:
+    """Return the logarithm of the evidence; the past is looked at where the last minutes of a span ask for it."""
+    least, values = log(POLICY.lone_latency_ratio), units[~np.isnan(units)]
+    newest = [np.sort(values[-span:])[: span - DROPPED_UNITS].mean() for span in SPANS if len(values) >= span]
+    if all(latest < least - ROUNDING for latest in newest):
+        return 0.0
+    past = beyond_own_past(values, log(POLICY.tolerated_latency_ratio), least)
+    return past.log_evidence if past else 0.0
 
 
 def typical_latency_at(season: Season, warm: int, end: int) -> float:
