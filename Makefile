@@ -282,6 +282,18 @@ test-docs: $(VENV)/.dev .venv-train/.done ## Do all that tutorials, how-tos and 
 	@# As in `test`: most of it is waiting for rollouts.
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:randomly --durations 0 --durations-min 20 -m followed $(if $(PAGE),-k $(PAGE)) tests/docs
 
+.venv-site/.done: requirements/site.txt | $(VENV)/.dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-site
+	@$(UV) pip install --quiet --python .venv-site/bin/python --require-hashes -r $<
+	@touch $@
+
+.PHONY: site
+site: $(VENV)/.dev .venv-site/.done ## The documentation as a searched site, every link followed: build/site (half a minute)
+	@$(BIN)/python -m tools.make_site build/site-pages
+	@.venv-site/bin/zensical build --strict --clean
+	@$(BIN)/python -m tools.check_site build/site
+	@echo "To read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
+
 .PHONY: protos
 protos: $(VENV)/.dev ## Generate the message classes of the wire protocols again
 	@$(BIN)/python tools/make_protos.py

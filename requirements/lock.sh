@@ -15,5 +15,6 @@ compile image.txt --constraints requirements/dev.txt --extra proxy --extra monit
 echo "hatchling>=1.27" | compile build.txt --constraints requirements/dev.txt -
 compile deploy.txt --constraints requirements/dev.txt --group deploy
 compile scan.txt --constraints requirements/dev.txt --group scan
+compile site.txt --constraints requirements/dev.txt --group site
 compile archive.txt --constraints requirements/dev.txt --extra cli --extra archive pyproject.toml
 compile train.txt --constraints requirements/dev.txt --group train --extra demo pyproject.toml
