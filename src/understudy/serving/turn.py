@@ -185,7 +185,8 @@ class Predictor:
                 ended.append(call)
             except Exception as defect:  # noqa: BLE001 - a defect of ours: it must not cost the others their answers
                 call.asked.on_result(defect)
-        self._versions.ask(again)
+        if again:
+            self._versions.ask(again)
         self._log.commit(self._recorder.with_rows(ended, self._clocks.unix()) + without_row, self._settle)
 
     def _settle(self, ended: Sequence[Call]) -> None:
@@ -240,6 +241,6 @@ def _fallback_of(failed: Call) -> Call:
     if failed.span is not None:
         failed.span.note("understudy.fallback", failure_attributes(failed))
     call = copy(failed)
-    call.version, call.role, call.deadline, call.may_fall_back = call.policy.champion, Role.CHAMPION, call.ends, False
+    call.version, call.role, call.may_fall_back = call.policy.champion, Role.CHAMPION, False
     call.failed, call.assembled, call.error, call.timer = failed, None, None, None
     return call

@@ -59,7 +59,7 @@ class VersionCalls:
         self._now = now
         self._on_end = on_end
         self._large, self._large_shadows = ThreadBulkhead(MAX_LARGE), ThreadBulkhead(MAX_LARGE_SHADOWS)
-        self._with_features = TurnGroup[Call](self._ask_first)
+        self._with_features = TurnGroup[Call](self.ask)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, calls: Iterable[Call]) -> None:
@@ -71,14 +71,16 @@ class VersionCalls:
                 self._start(call, self._fetch(call))
             else:
                 ready.append(call)
-        self._ask_first(ready)
+        self.ask(ready)
 
     def ask(self, calls: Iterable[Call]) -> None:
         """Assemble the inputs of calls, and send each version what is for it."""
         groups: defaultdict[ModelVersion, list[Call]] = defaultdict(list)
         for call in calls:
-            version, request = call.version, call.request
+            version, request, call.deadline = call.version, call.request, call.ends
             try:
+                if call.may_fall_back:
+                    self._leave_time(call)
                 if isinstance(request, TypedRequest) and request.decoder is version.input_schema.decoder:
                     call.assembled = request.assembled  # as it was read
                 elif request.is_large(version):
@@ -97,12 +99,9 @@ class VersionCalls:
         call.ready = self._now()
         self._with_features.add(call)
 
-    def _ask_first(self, calls: Sequence[Call]) -> None:
-        """Ask the versions of the calls' routes: a challenger may try while the champion can still stand in for it."""
-        for call in calls:
-            left = call.ends - call.ready
-            call.deadline = call.ready + left * self._challenger_budget_ratio if call.may_fall_back else call.ends
-        self.ask(calls)
+    def _leave_time(self, call: Call) -> None:
+        """Have a challenger try only while the champion can still stand in for it."""
+        call.deadline = call.ready + (call.ends - call.ready) * self._challenger_budget_ratio
 
     async def _ask_with_large(self, call: Call) -> None:
         """Ask for a call whose inputs are assembled in a thread; its version's share of the time begins after that."""
@@ -116,7 +115,7 @@ class VersionCalls:
             assembled = DeadlineExceeded("queue", call.budget_seconds)
         call.has_waited(began, self._now())
         if call.may_fall_back:
-            call.deadline = call.ready + (call.ends - call.ready) * self._challenger_budget_ratio
+            self._leave_time(call)
         if self._takes(call, assembled):
             self._send(call.version, [call])
 

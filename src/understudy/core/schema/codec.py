@@ -104,6 +104,6 @@ def join_bytes_elements(elements: Sequence[bytes]) -> bytes:
 
 def _size(shape: tuple[int, ...]) -> int:
     # The product of many dimensions would be a number of megabytes, and take the event loop seconds.
-    if len(shape) > MAX_DIMENSIONS or any(dimension < 0 for dimension in shape):
+    if len(shape) > MAX_DIMENSIONS or min(shape, default=0) < 0:
         raise BadAnswer(f"an output's shape is {shape_text(shape)}")
     return prod(shape)

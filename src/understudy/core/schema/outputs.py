@@ -61,7 +61,7 @@ def predictions_of(schema: OutputSchema, tensor: Tensor, rows: int, *, batch: bo
         return [_of_strings(schema, list(row)) for row in matrix]
     activated = _activate(schema.activation, matrix)
     is_single = activated.shape[1] == 1
-    shown = np.ascontiguousarray(activated.ravel() if is_single else activated)
+    shown = activated.ravel() if is_single else np.ascontiguousarray(activated)
     # orjson prints a float32 in its shortest form (0.31); through a Python float it would be 0.3100000023841858.
     text = orjson.dumps(shown, option=orjson.OPT_SERIALIZE_NUMPY)
     values: list[Any] = orjson.loads(text)

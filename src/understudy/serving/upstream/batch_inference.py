@@ -1,7 +1,7 @@
 """One call for several rows: each row gets its own prediction or its own error."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import repeat
 from math import inf
 from operator import attrgetter
@@ -9,7 +9,7 @@ from operator import attrgetter
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.core.schema.row_output import row_outputs_of
-from understudy.core.schema.tensors import Row, Tensor
+from understudy.core.schema.tensors import Tensor
 from understudy.errors import BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.upstream.row_deadlines import WaitingRow, end_rows
@@ -53,7 +53,11 @@ class BatchInference:
     async def _ask(self, batch: list[WaitingRow]) -> ServingError | None:
         """Answer rows by one call, or return its error, which the rows have then; a refusal may be one row's alone."""
         try:
-            tensor = await self._infer([waiting.row for waiting in batch], max([waiting.deadline for waiting in batch]))
+            budget = max([waiting.deadline for waiting in batch]) - self._now()
+            if budget <= 0:
+                raise DeadlineExceeded("queue")
+            tensor = await self._backend.infer([waiting.row for waiting in batch], budget)
+            self.answered_at = self._now()
             if tensor.values.size <= INLINE_VALUES:
                 predictions = self._predictions_of(batch, tensor)
             else:
@@ -102,14 +106,6 @@ class BatchInference:
             problem = await self._ask(waiting) if waiting else None
         if isinstance(problem, BadAnswer):
             await self._ask_in_parts(waiting, problem)
-
-    async def _infer(self, rows: Sequence[Row], deadline: float) -> Tensor:
-        budget = deadline - self._now()
-        if budget <= 0:
-            raise DeadlineExceeded("queue")
-        answer = await self._backend.infer(rows, budget)
-        self.answered_at = self._now()
-        return answer
 
     def fail(self, rows: Iterable[WaitingRow], problem: ServingError) -> None:
         """Give rows the same error."""

@@ -12,7 +12,7 @@ When ``max_calls`` are in flight rows wait (backpressure), and are shed after a 
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -98,11 +98,6 @@ class BatchingCaller:
         return self._inference.answered_at
 
     @property
-    def in_flight(self) -> int:
-        """Calls under way."""
-        return len(self._calls)
-
-    @property
     def rows_under_way(self) -> int:
         """Rows that wait, and calls in flight, those of blocks included."""
         return len(self._come) + len(self._queue) + len(self._calls) + self._blocks
@@ -129,12 +124,11 @@ class BatchingCaller:
         finally:
             waiting.leave()
 
-    def submit(self, rows: Iterable[WaitingRow]) -> None:
+    def submit(self, rows: Sequence[WaitingRow]) -> None:
         """Have rows answered that are all that a turn of the event loop has for the version: what is due leaves now.
 
         A row without time left ends at once. A defect of ours ends all of them: none waits for what does not come.
         """
-        rows = list(rows)
         try:
             self._submit(rows)
         except Exception:  # noqa: BLE001 - whatever it is, these rows are answered, and once

@@ -364,13 +364,15 @@ async def test_rows_that_wait_have_failed_when_closing_is_over():
     answered: list[object] = []
     since = time.monotonic()
     caller.submit(
-        WaitingRow(
-            row=row_of(float(number)),
-            deadline=since + 5,
-            since=since,
-            take=lambda over: answered.extend(one.found for one in over),
-        )
-        for number in range(12)
+        [
+            WaitingRow(
+                row=row_of(float(number)),
+                deadline=since + 5,
+                since=since,
+                take=lambda over: answered.extend(one.found for one in over),
+            )
+            for number in range(12)
+        ]
     )
     await asyncio.sleep(0.01)
 

@@ -239,8 +239,9 @@ class PredictHandler:
 
     def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
         """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
-        self.admit(options, Scope.PREDICT, model_name, charges=False)
-        key = key_of(self._snapshot(), options.authorization)
+        snapshot, authorization = self._snapshot(), options.authorization
+        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key)
+        key = key_of(snapshot, authorization)
         return _Admitted(key, self._predictor.decoder_of(model_name), self._rate_limiter.limits(key))
 
     def permitted_models(self, options: RequestOptions, needed: Scope) -> frozenset[str] | None:

@@ -63,7 +63,7 @@ class Connection(ParserCallbacks):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
         self._read_timeout.stop()
-        self._slow_reader.end()
+        self._slow_reader.stop()
         super().connection_lost(exc)
         self._keep_alive.stop()
 
@@ -199,7 +199,7 @@ class Connection(ParserCallbacks):
         """Go on: the caller has taken them."""
         super().resume_writing()
         if not self.transport.is_closing():
-            self._slow_reader.end()
+            self._slow_reader.stop()
 
     def on_response_complete(self) -> None:
         """Begin the next request, or wait for one: as uvicorn does, but without a timer for each."""

@@ -1,10 +1,8 @@
 """Writes a whole response at once: status line, headers and body in one write to the socket."""
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from understudy.core.value import Slotted
@@ -32,21 +30,6 @@ class FastPathCycle(Slotted):
     disconnected: bool = False
     response_started: bool = False
     response_complete: bool = False
-
-    @property
-    def default_headers(self) -> list[Header]:
-        """Headers of every response."""
-        return self._connection.server_state.default_headers
-
-    @property
-    def flow(self) -> FlowControl:
-        """The connection's."""
-        return self._connection.flow
-
-    @property
-    def transport(self) -> asyncio.Transport:
-        """The connection's."""
-        return self._connection.transport
 
     @property
     def message_event(self) -> "FastPathCycle":

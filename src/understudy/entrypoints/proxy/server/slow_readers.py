@@ -7,8 +7,10 @@ import termios
 from contextlib import suppress
 from fcntl import ioctl
 
+from understudy.entrypoints.proxy.server.timeouts import Timeout
 
-class SlowReaderGuard:
+
+class SlowReaderGuard(Timeout):
     """Checks a connection's unsent bytes while there are any.
 
     Args:
@@ -17,27 +19,19 @@ class SlowReaderGuard:
         seconds: Longest time in which the caller may take none of them.
     """
 
-    __slots__ = ("_loop", "_seconds", "_timer", "_transport", "_unsent_bytes")
+    __slots__ = ("_transport", "_unsent_bytes")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+        super().__init__(loop, seconds, transport.abort)
         self._transport = transport
-        self._loop = loop
-        self._seconds = seconds
-        self._timer: asyncio.TimerHandle | None = None
         self._unsent_bytes = 0
         """At the last check."""
 
     def begin(self) -> None:
         """Watch from now on, if anything is unsent."""
         self._unsent_bytes = self._unsent()
-        if self._unsent_bytes and self._timer is None:
-            self._timer = self._loop.call_later(self._seconds, self._check)
-
-    def end(self) -> None:
-        """Watch no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._unsent_bytes and self.timer is None:
+            self.timer = self._loop.call_later(self._seconds, self._check)
 
     def close(self) -> None:
         """Close the connection once what is unsent is sent, and watch that."""
@@ -46,9 +40,9 @@ class SlowReaderGuard:
         self.begin()
 
     def _check(self) -> None:
-        self._timer = None
+        self.timer = None
         if 0 < self._unsent_bytes <= self._unsent():
-            self._transport.abort()
+            self._on_timeout()
         else:
             self.begin()
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from understudy.serving.upstream.row_deadlines import TIMER_SECONDS
 
 
-class _Timeout:
+class Timeout:
     """One timer of a connection.
 
     Args:
@@ -31,7 +31,7 @@ class _Timeout:
             self.timer = None
 
 
-class ReadTimeout(_Timeout):
+class ReadTimeout(Timeout):
     """Bounds the time from a request's first byte until its head is complete, however slow the bytes (slow-loris)."""
 
     __slots__ = ()
@@ -47,7 +47,7 @@ class ReadTimeout(_Timeout):
             self.timer = self._loop.call_later(self._seconds, self._on_timeout)
 
 
-class KeepAliveTimeout(_Timeout):
+class KeepAliveTimeout(Timeout):
     """Closes a connection that had no request for too long. One timer serves many requests: it checks when it fires."""
 
     __slots__ = ("idle_since",)

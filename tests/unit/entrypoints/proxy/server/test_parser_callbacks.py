@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
 
-from understudy.entrypoints.proxy.server.request_state import TRANSITIONS, State
+from understudy.entrypoints.proxy.server.request_state import State
 
 
 @given(
@@ -37,8 +37,19 @@ def test_requests_are_answered_in_order_however_they_are_cut_into_reads(kinds, s
     assert peer.transport.closed_at == pytest.approx(KEEP_ALIVE_SECONDS, abs=0.1)  # nothing of a request is left open
 
 
+FOLLOWERS = {
+    State.IDLE: {State.HEAD},
+    State.HEAD: {State.HOLDING, State.BODY, State.UPGRADE},
+    State.HOLDING: {State.HELD, State.BODY},
+    State.HELD: {State.HEAD, State.IDLE},
+    State.BODY: {State.IDLE},
+    State.UPGRADE: {State.HEAD},
+}
+"""All that a connection may do. To look each step up while it serves would cost 0.6 µs a request."""
+
+
 def test_the_states_follow_each_other_as_the_table_says_and_every_way_is_taken():
-    listed = {(state, follower) for state, followers in TRANSITIONS.items() for follower in followers}
+    listed = {(state, follower) for state, followers in FOLLOWERS.items() for follower in followers}
 
     async def scenario() -> set[tuple[State, State]]:
         peer = Peer()
