@@ -149,7 +149,11 @@ BAD = {
         BackendUnavailable,
         "its head has more than 65,536 bytes",
     ),
-    "compressed": (reply(b"\x1f\x8b", "content-encoding: gzip"), BadAnswer, "compressed .'gzip'., which was not asked"),
+    "compressed": (
+        reply(b"\x1f\x8b", "content-encoding: gzip"),
+        BadAnswer,
+        "an answer that is compressed, which was not asked",
+    ),
     "longer than it says": (reply(OIP_ANSWER, length=4), BackendUnavailable, "it is longer than it says"),
     "shorter than it says": (reply(OIP_ANSWER, length=900), BackendUnavailable, "the answer ended early"),
     "two lengths": (reply(OIP_ANSWER, "content-length: 3"), BackendUnavailable, "Content-Length"),

@@ -113,4 +113,4 @@ async def test_a_mapping_that_does_not_fit_the_service_is_named_and_the_services
             await backend.infer([a_payment(25, "de")], 10)
         await backend.close()
 
-    assert "explain" in caught.value.said if "422" in why else True
+    assert caught.value.said in ("body.explain: Field required", "Not Found", "")

@@ -1,11 +1,16 @@
 """How a call over HTTP fails: what that says about the replica, and in words."""
 
 from collections.abc import Mapping
+from typing import Any
+
+import orjson
 
 from understudy.core.upstream.replicas import CallResult
 
 MAX_SAID_BYTES = 800
-"""Of an answer's body that may become a server's own words: 200 characters of four bytes."""
+"""Of a body that is a server's own words as it is: 200 characters of four bytes."""
+MAX_READ_BYTES = 16_384
+"""Of a body that is read as JSON, to find the words in it."""
 
 _NO_CONNECTION = "no connection"
 _RESULTS: Mapping[int, CallResult] = {
@@ -39,7 +44,7 @@ class HttpCallFailed(Exception):
         """What to look at."""
         self.status = status
         """The answer's status; 0 where there was none, or it was not the reason."""
-        self.said = body[:MAX_SAID_BYTES].decode(errors="replace")
+        self.said = words_of(body)
         """The server's own words."""
 
     @property
@@ -85,3 +90,29 @@ def not_connected(why: str) -> HttpCallFailed:
 def not_taken_as_it_is(problem: str) -> HttpCallFailed:
     """Return how a call failed whose answer is whole, or would be, and is not read: too long, or compressed."""
     return HttpCallFailed(CallResult.REFUSED, problem)
+
+
+def words_of(body: bytes) -> str:
+    """Return what a server says of a call that it refused.
+
+    FastAPI repeats the inputs, which may be a person's: of its list of mistakes only the places and messages are taken.
+    """
+    try:
+        document = orjson.loads(body[:MAX_READ_BYTES])
+    except orjson.JSONDecodeError:
+        document = None
+    told = (
+        [document[name] for name in ("error", "detail", "message") if name in document]
+        if type(document) is dict
+        else []
+    )
+    found = next((one for one in told if isinstance(one, str | list)), None)
+    if isinstance(found, list):
+        return "; ".join(_mistake(one) for one in found[:10] if isinstance(one, dict))
+    return found if found is not None else body[:MAX_SAID_BYTES].decode(errors="replace")
+
+
+def _mistake(one: Mapping[str, Any]) -> str:
+    place = one.get("loc")
+    shown = ".".join(map(str, place)) if isinstance(place, list) else ""
+    return f"{shown}: {one.get('msg', '')}"
