@@ -69,7 +69,7 @@ async def test_the_output_that_the_schema_names_is_returned_among_several(adapte
         assert (await backend.infer([ROW], LOAD_SECONDS)).values.tolist() == [SCORE]
 
 
-SENT = {
+SENT: dict[str, tuple[dict[str, Any], str, Any]] = {
     "oip-http": (
         {"version": "7", "model_name": "a b/c", "path_prefix": "/seldon/"},
         "/seldon/v2/models/a%20b%2Fc/versions/7/infer",
@@ -263,7 +263,8 @@ async def test_calls_that_time_out_or_are_cancelled_give_their_connections_back(
 
         async def answered() -> bool:
             with suppress(BackendUnavailable):
-                return (await backend.infer([ROW], LOAD_SECONDS)).values.tolist() == [SCORE]
+                await backend.infer([ROW], LOAD_SECONDS)
+                return True
             return False
 
         calls = [asyncio.ensure_future(backend.infer([ROW], 0.1 + n / 1e3)) for n in range(2 * MAX_CONNECTIONS)]

@@ -83,7 +83,7 @@ DOORS = {
 class Running(NamedTuple):
     """A server that runs, and what its own library predicts for some rows."""
 
-    ports: list[int]
+    endpoints: list[str]
     rows: list[list[float]]
     scores: list[float]
 
@@ -127,17 +127,18 @@ class _Servers(dict[str, Running]):
             env={**os.environ, "PATH": f"{python.parent}:{os.environ['PATH']}"},
         )
         self._stack.callback(stop, process)
-        _wait_until_ready(name, ports, process, folder)
+        endpoints = [f"127.0.0.1:{port}" for port in ports]
+        _wait_until_ready(name, endpoints, process, folder)
         expected = orjson.loads((folder / "expected.json").read_bytes())
-        self[name] = Running(ports, expected["rows"], expected["scores"])
+        self[name] = Running(endpoints, expected["rows"], expected["scores"])
         return self[name]
 
 
-def _wait_until_ready(name: str, ports: list[int], process: "subprocess.Popen[bytes]", folder: Path) -> None:
+def _wait_until_ready(name: str, endpoints: list[str], process: "subprocess.Popen[bytes]", folder: Path) -> None:
     door = next(door for door in DOORS.values() if door.server == name)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
-        if process.poll() is None and asyncio.run(_is_ready(a_version(door, ports))):
+        if process.poll() is None and asyncio.run(_is_ready(a_version(door, endpoints))):
             return
         if process.poll() is not None:
             break
@@ -159,13 +160,13 @@ async def _answers(backend: Any, version: ModelVersion) -> bool:
     return True
 
 
-def a_version(door: Door, ports: Sequence[int], width: int = WIDTH, **changed: Any) -> ModelVersion:
+def a_version(door: Door, endpoints: Sequence[str], width: int = WIDTH, **changed: Any) -> ModelVersion:
     names = [f"f{index}" for index in range(width)]
     row = {
         "id": 1,
         "version": "1",
         "status": "champion",
-        "endpoints": [f"127.0.0.1:{ports[door.port]}"],
+        "endpoints": [endpoints[door.port]],
         "input_schema": {
             "features": [{"name": name, "dtype": "float32"} for name in names],
             **({} if door.is_frame else {"tensors": [{"name": door.input_name, "features": names}]}),
@@ -220,7 +221,7 @@ def server(door: Door, servers: dict[str, Running]) -> Running:
 
 
 async def test_one_row_gets_the_score_that_the_models_own_library_gives(door: Door, server: Running):
-    version = a_version(door, server.ports)
+    version = a_version(door, server.endpoints)
     async with connected(version) as backend:
         scores = await scores_of(backend, version, server.rows[:1])
 
@@ -228,7 +229,7 @@ async def test_one_row_gets_the_score_that_the_models_own_library_gives(door: Do
 
 
 async def test_the_rows_of_a_batch_are_answered_in_their_order(door: Door, server: Running):
-    version = a_version(door, server.ports)
+    version = a_version(door, server.endpoints)
     async with connected(version) as backend:
         scores = await scores_of(backend, version, server.rows)
 
@@ -236,7 +237,7 @@ async def test_the_rows_of_a_batch_are_answered_in_their_order(door: Door, serve
 
 
 async def test_calls_at_the_same_time_each_get_their_own_answer(door: Door, server: Running):
-    version = a_version(door, server.ports)
+    version = a_version(door, server.endpoints)
     async with connected(version) as backend:
         answers = await asyncio.gather(*(scores_of(backend, version, [row]) for row in server.rows))
 
@@ -244,12 +245,12 @@ async def test_calls_at_the_same_time_each_get_their_own_answer(door: Door, serv
 
 
 async def test_it_says_that_it_is_ready(door: Door, server: Running):
-    async with connected(a_version(door, server.ports)) as backend:
+    async with connected(a_version(door, server.endpoints)) as backend:
         assert await backend.ready(5.0)
 
 
 async def test_inputs_of_the_wrong_width_are_a_bad_answer_and_harm_nobody_else(door: Door, server: Running):
-    version, wrong = a_version(door, server.ports), a_version(door, server.ports, width=WIDTH - 1)
+    version, wrong = a_version(door, server.endpoints), a_version(door, server.endpoints, width=WIDTH - 1)
     async with connected(version) as good, connected(wrong) as bad:
         for _ in range(4):
             with pytest.raises(BadAnswer):
@@ -260,15 +261,15 @@ async def test_inputs_of_the_wrong_width_are_a_bad_answer_and_harm_nobody_else(d
 
 async def test_a_model_that_the_server_does_not_have_is_refused(door: Door, server: Running):
     # MLflow's requests name no model: there the path is another one's.
-    absent = {"path_prefix": "/absent"} if door.server == "mlflow" else {"model_name": "absent"}
-    version = a_version(door, server.ports, **absent)
+    absent: dict[str, Any] = {"path_prefix": "/absent"} if door.server == "mlflow" else {"model_name": "absent"}
+    version = a_version(door, server.endpoints, **absent)
     async with connected(version) as backend:
         with pytest.raises((BadAnswer, BackendUnavailable)):
             await backend.infer(rows_of(version, server.rows[:1]), CALL_SECONDS)
 
 
 async def test_calls_given_up_at_their_deadline_leave_the_server_well(door: Door, server: Running):
-    version = a_version(door, server.ports)
+    version = a_version(door, server.endpoints)
     async with connected(version) as backend:
         rows = rows_of(version, server.rows[:1])
         outcomes = await asyncio.gather(*(backend.infer(rows, 0.0005) for _ in range(20)), return_exceptions=True)

@@ -87,6 +87,11 @@ def not_connected(why: str) -> HttpCallFailed:
     return HttpCallFailed(CallResult.UNAVAILABLE, _NO_CONNECTION, why=why)
 
 
+def crowded() -> HttpCallFailed:
+    """Return how a call failed that has no room to wait for a connection."""
+    return HttpCallFailed(CallResult.UNABLE, "all connections in use")
+
+
 def not_taken_as_it_is(problem: str) -> HttpCallFailed:
     """Return how a call failed whose answer is whole, or would be, and is not read: too long, or compressed."""
     return HttpCallFailed(CallResult.REFUSED, problem)

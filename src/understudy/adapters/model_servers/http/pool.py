@@ -9,13 +9,15 @@ from functools import lru_cache
 
 from understudy.adapters.model_servers.addresses import Tls
 from understudy.adapters.model_servers.http.connection import HttpConnection
-from understudy.adapters.model_servers.http_failures import not_connected
+from understudy.adapters.model_servers.http_failures import crowded, not_connected
 from understudy.adapters.model_servers.status import why_no_handshake
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.errors import BackendUnavailable
 
 MAX_CONNECTIONS = 128
 """To one replica, of one process. Calls beyond wait for one; rows of a version with batches share a few calls."""
+MAX_WAITING = 4_096
+"""Calls that wait for one of them."""
 CONNECT_SECONDS = 1.0
 """Longest wait for one of several addresses: one that drops packets must leave time for the next one."""
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
@@ -26,12 +28,12 @@ class ConnectionPool:
 
     def __init__(self, target: Target, addresses: Sequence[Address], tls: Tls | None) -> None:
         self._target = target
-        self._addresses = deque(map(str, addresses))
+        self._addresses = list(map(str, addresses))
         self._context = None if tls is None else _context_of(tls)
         self._idle: list[HttpConnection] = []
         self._taken = 0
         """Places taken: connections that are open, and those that are being opened."""
-        self._waiting: deque[asyncio.Future[HttpConnection | None]] = deque()
+        self._waiting: deque[asyncio.Future[HttpConnection | None]] = deque(maxlen=MAX_WAITING)
         self._is_closed = False
         self.was_reached = False
         """Whether the last attempt to connect succeeded."""
@@ -46,7 +48,11 @@ class ConnectionPool:
         return None
 
     def place(self) -> "asyncio.Future[HttpConnection | None]":
-        """Return a place for a connection (``None``), or a connection that another call has done with; maybe later."""
+        """Return a place for a connection (``None``), or a connection that another call has done with; maybe later.
+
+        Raises:
+            HttpCallFailed: Too many calls wait for one.
+        """
         waiting: asyncio.Future[HttpConnection | None] = asyncio.get_running_loop().create_future()
         idle = self.kept() if self._taken >= MAX_CONNECTIONS else None
         if idle is not None:
@@ -55,8 +61,15 @@ class ConnectionPool:
             self._taken += 1
             waiting.set_result(None)
         else:
-            self._waiting.append(waiting)
+            self._wait(waiting)
         return waiting
+
+    def _wait(self, waiting: "asyncio.Future[HttpConnection | None]") -> None:
+        if len(self._waiting) == MAX_WAITING:
+            self._waiting = deque((one for one in self._waiting if not one.done()), maxlen=MAX_WAITING)
+        if len(self._waiting) == MAX_WAITING:
+            raise crowded()
+        self._waiting.append(waiting)
 
     def release(self, connection: HttpConnection | None) -> None:
         """Give back a connection, to be kept if it may be used again, or a place in which none was opened."""
@@ -85,7 +98,7 @@ class ConnectionPool:
                 connection = await self._dial(self._addresses[0])
             except OSError as error:  # a time-out is one
                 problem = _why(error)
-                self._addresses.rotate(-1)
+                self._addresses.append(self._addresses.pop(0))
             else:
                 self.was_reached = True
                 return connection
