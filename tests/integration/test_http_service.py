@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import pytest
 import uvicorn
 from builders import a_version
@@ -13,6 +14,7 @@ from contract.servers import eventually
 from fastapi import FastAPI
 from pydantic import BaseModel
 
+from understudy.adapters import migrations
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.model_servers.connect import connect, examine
 from understudy.core.schema.codec import join_bytes_elements
@@ -114,3 +116,23 @@ async def test_a_mapping_that_does_not_fit_the_service_is_named_and_the_services
         await backend.close()
 
     assert caught.value.said in ("body.explain: Field required", "Not Found", "")
+
+
+async def test_a_schema_below_keeps_versions_over_http_and_takes_no_new_ones(
+    database: asyncpg.Connection, database_url: str
+):
+    register = (
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, protocol)"
+        " VALUES ('payments', $1, 'a', 'fastapi', '{}', $2)"
+    )
+    for number, protocol in enumerate(("oip-http", "tfserving-http", "mlflow", "json")):
+        await database.execute(register, str(number), protocol)
+
+    await migrations.downgrade(database_url, "0033")
+    with pytest.raises(asyncpg.CheckViolationError, match="modelversion_protocol_check"):
+        await database.execute(register, "new", "json")
+    await database.execute(register, "old", "oip")
+    await migrations.upgrade(database_url)
+    await database.execute(register, "new", "json")
+
+    assert await database.fetchval("SELECT count(*) FROM ModelVersion WHERE protocol NOT IN ('oip')") == 5
