@@ -167,7 +167,7 @@ histories: $(VENV)/.dev ## 200 histories of four clients, kills and partitions, 
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)
 	@$(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/stats tests/integration/test_monitor_cost.py
 
-SERVERS := mlserver triton torchserve tensorflow
+SERVERS := mlserver triton torchserve tensorflow mlflow
 # pytriton's stub fails on some builds of Python 3.11; Debian's works.
 triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 
@@ -177,7 +177,7 @@ triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 	@touch $@
 
 .PHONY: test-servers
-test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe and TensorFlow
+test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
 .venv-clients/.done: requirements/clients.txt | $(VENV)/.dev

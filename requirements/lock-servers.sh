@@ -10,6 +10,7 @@ compile() { # output; requirements on standard input; arguments…
     "$@" - --output-file "requirements/$out"
 }
 printf '%s\n' mlserver==1.7.1 mlserver-sklearn==1.7.1 | compile servers-mlserver.txt
+printf '%s\n' mlflow==3.17.2 | compile servers-mlflow.txt
 printf '%s\n' nvidia-pytriton==0.7.0 | compile servers-triton.txt
 # tensorflow-cpu takes the place of tensorflow, which tensorflow-serving-api names: the same module, a third of the size.
 printf '%s\n' tensorflow-serving-api tensorflow-cpu | compile servers-tensorflow.txt --no-emit-package tensorflow

@@ -212,7 +212,7 @@ def test_the_worked_examples_cover_each_protocol_and_compile():
         assert compile_input_schema(example["input_schema"]).features
         assert compile_output_schema(example["output_schema"]) is not None
 
-    assert {example["protocol"] for example in examples} == {"oip", "tfserving", "torchserve"}
+    assert {example["protocol"] for example in examples} == {"oip", "tfserving", "torchserve", "json"}
 
 
 @pytest.mark.parametrize("path", [ROOT / "README.md", DOCS / "reference" / "http.md"], ids=shown_path)

@@ -63,14 +63,14 @@ BACKEND = Recipe(
     new={
         "adapters/model_servers/floats.py": '''"""A throw-away kind of model server: floats in, floats out."""
 
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
+from understudy.adapters.model_servers.server_backend import ServerBackend, ServerApi
 from understudy.adapters.model_servers.probes import Probe
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import tensor_of_content
 from understudy.core.schema.tensors import Block, Datatype, Tensor
 
 
-class FloatsBackend(GrpcBackend):
+class FloatsBackend(ServerBackend):
     """A version behind a server of floats."""
 
     def _api(self, version: ModelVersion) -> ServerApi:
@@ -85,7 +85,7 @@ class FloatsBackend(GrpcBackend):
     },
     before={
         "adapters/model_servers/connect.py": {
-            "from understudy.adapters.model_servers.grpc_backend": "from understudy.adapters.model_servers.floats "
+            "from understudy.adapters.model_servers.server_backend": "from understudy.adapters.model_servers.floats "
             "import FloatsBackend\n",
             '    "tfserving": ': '    "floats": FloatsBackend,\n',
         }

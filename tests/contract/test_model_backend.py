@@ -1,4 +1,4 @@
-"""The contract of ``ModelBackend``: the in-memory twin and three adapters against real gRPC servers."""
+"""The contract of ``ModelBackend``: the in-memory twin, and adapters against real servers over gRPC and HTTP."""
 
 import asyncio
 import os
@@ -29,9 +29,9 @@ from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
@@ -41,6 +41,7 @@ from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError
 from understudy.ports.upstream.model_backend import ModelBackend
 
+from .http_server import HttpModelServer, running_http
 from .servers import (
     MODEL_NAME,
     WEIGHTS,
@@ -70,6 +71,24 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "torchserve": {"protocol": "torchserve"},
 }
+HTTP_ADAPTERS: dict[str, dict[str, Any]] = {
+    "oip-http": {"protocol": "oip-http"},
+    "tfserving-http": {"protocol": "tfserving-http"},
+    "mlflow": {"protocol": "mlflow"},
+    "json": {
+        "protocol": "json",
+        "backend": {
+            "path": "/score",
+            "inputs": "$.rows[*]",
+            "output": "$.result.rows[*].score",
+            "ready_path": "/health",
+        },
+    },
+    "json-one-row": {
+        "protocol": "json",
+        "backend": {"path": "/one", "inputs": "$", "output": "$.score", "ready_path": "/health"},
+    },
+}
 SECOND = 1.0
 LOAD_SECONDS = 20.0
 """A deadline that only a broken server misses, however busy the machine is."""
@@ -91,9 +110,9 @@ def a_version(
         "deterministic": True,
         "cache_ttl_seconds": 60,
         "timeout_ms": 500,
-        **ADAPTERS[adapter],
+        **(ADAPTERS | HTTP_ADAPTERS)[adapter],
     }
-    row["backend"] = {**ADAPTERS[adapter].get("backend", {}), **changed}
+    row["backend"] = {**row.get("backend", {}), **changed}
     return version_from_row(MODEL_NAME, row)
 
 
@@ -138,10 +157,10 @@ async def corrupting(server: ModelServer, every_bytes: int) -> AsyncIterator[Doo
 
 
 @asynccontextmanager
-async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, ModelServer]]:
+async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, Any]]:
     """A backend and the one server behind it."""
     async with (
-        running() as (server,),
+        running_http() if adapter in HTTP_ADAPTERS else running() as (server,),
         connected(a_version(server.endpoint, adapter=adapter, **changed)) as backend,
     ):
         yield backend, server
@@ -150,8 +169,10 @@ async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, Mode
 class Subject:
     """A backend and the few things a test may do to what stands behind it, the same for twin and adapters."""
 
-    def __init__(self, backend: ModelBackend, server: MemoryBackend | ModelServer) -> None:
+    def __init__(self, backend: ModelBackend, server: MemoryBackend | ModelServer | HttpModelServer) -> None:
         self.backend = backend
+        self.refusal = "HTTP 400" if isinstance(server, HttpModelServer) else "INVALID_ARGUMENT"
+        """What is said of a call that it refuses."""
         self._server = server
 
     def is_slow(self, seconds: float) -> None:
@@ -189,7 +210,7 @@ def linear(rows: Sequence[Row]) -> Tensor:
     return Tensor(Datatype.FP32, (len(rows),), matrix @ WEIGHTS)
 
 
-@pytest.fixture(params=["memory", *ADAPTERS])
+@pytest.fixture(params=["memory", *ADAPTERS, "oip-http", "json-one-row"])
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     if request.param == "memory":
         twin = MemoryBackend(linear)
@@ -247,7 +268,7 @@ async def test_a_block_that_is_late_or_refused_ends_as_a_row_does(subject: Subje
         await subject.backend.infer_block(block, 0.0)
     subject.refuses()
 
-    with pytest.raises(BadAnswer, match="INVALID_ARGUMENT"):
+    with pytest.raises(BadAnswer, match=subject.refusal):
         await subject.backend.infer_block(block, LOAD_SECONDS)
 
 
@@ -256,7 +277,7 @@ async def test_a_twin_that_takes_one_row_a_call_refuses_blocks():
         await MemoryBackend(linear, rows_per_call=1).infer_block(Block((b"",), ((1, 3),)), LOAD_SECONDS)
 
 
-@pytest.mark.parametrize("kind", ["memory", "torchserve"])
+@pytest.mark.parametrize("kind", ["memory", "torchserve", "json-one-row"])
 async def test_more_rows_than_one_call_takes_are_a_mistake_of_the_caller(kind: str):
     twin = MemoryBackend(linear, rows_per_call=1)
     backend = twin if kind == "memory" else connect(a_version("127.0.0.1:1", adapter=kind))
@@ -309,7 +330,7 @@ async def test_a_refused_call_is_a_bad_answer_without_the_servers_own_words(subj
     with pytest.raises(BadAnswer) as caught:
         await subject.backend.infer([ROW], LOAD_SECONDS)
 
-    assert "INVALID_ARGUMENT" in caught.value.detail
+    assert subject.refusal in caught.value.detail
     assert "secret" not in caught.value.detail
 
 
@@ -353,10 +374,11 @@ async def test_readiness_follows_the_server_and_never_raises(subject: Subject):
     assert (before, after, closed) == (True, False, False)
 
 
-@pytest.mark.parametrize("adapter", ADAPTERS)
+@pytest.mark.parametrize("adapter", [*ADAPTERS, *HTTP_ADAPTERS])
 async def test_each_server_is_examined_by_itself(adapter: str):
+    behaviours = (Behaviour(), Behaviour(ready=False))
     async with (
-        running(Behaviour(), Behaviour(ready=False)) as (good, unready),
+        running_http(*behaviours) if adapter in HTTP_ADAPTERS else running(*behaviours) as (good, unready),
         connected(a_version(good.endpoint, unready.endpoint, adapter=adapter)) as backend,
     ):
         found = await examine(backend, LOAD_SECONDS)
@@ -430,7 +452,7 @@ async def test_a_probe_under_way_when_its_backend_is_closed_finds_no_server_and_
             assert await probe is False
 
 
-class FloatsBackend(GrpcBackend):
+class FloatsBackend(ServerBackend):
     """A throw-away kind of server: floats in, floats out."""
 
     def _api(self, version: ModelVersion) -> ServerApi:

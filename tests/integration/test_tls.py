@@ -7,7 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -234,6 +234,63 @@ async def test_a_model_server_with_a_wrong_certificate_is_sent_nothing_and_the_e
     async with echo_server(None) as (port, more):
         with pytest.raises(BackendUnavailable, match="does not speak TLS"):
             await call(f"localhost:{port}", True, {CA: str(authority.ca)})
+
+    assert heard == more == []
+
+
+@asynccontextmanager
+async def https_server(made: Certificate | None) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """Answers every request over HTTP; yields its port, and what it heard."""
+    heard: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            asked = await reader.read(65_536)
+            if asked.startswith(b"POST "):
+                heard.append(asked)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+            else:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+            writer.close()
+            await writer.wait_closed()
+
+    context = None
+    if made is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(made.cert, made.key)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as server:
+        yield server.sockets[0].getsockname()[1], heard
+
+
+async def call_over_http(endpoint: str, tls: object, environment: dict[str, str]) -> bytes:
+    ca_file = environment.get(CA)
+    version = a_version("1", protocol="oip-http", endpoints=[endpoint], backend={"tls": tls})
+    backend = connect(version, environment, ca_file=Path(ca_file) if ca_file else None)
+    replicas = replicas_of(backend)
+    assert replicas is not None
+    try:
+        return await replicas.call("POST /score", b"hello", 10)
+    finally:
+        await backend.close()
+
+
+@pytest.mark.parametrize("tls", [True, {"ca_env": f"{CA}_CHURN"}])
+async def test_a_model_server_over_http_is_called_over_tls_when_its_authority_and_name_are_right(authority, tls):
+    async with https_server(authority.sign("localhost")) as (port, _):
+        environment = {CA: str(authority.ca), f"{CA}_CHURN": str(authority.ca)}
+
+        assert await call_over_http(f"localhost:{port}", tls, environment) == b"hi"
+
+
+async def test_a_model_server_over_http_with_a_wrong_certificate_is_sent_nothing(authority, stranger):
+    async with https_server(authority.sign("localhost")) as (port, heard):
+        with pytest.raises(BackendUnavailable, match="not signed by a trusted authority"):
+            await call_over_http(f"localhost:{port}", True, {CA: str(stranger.ca)})
+        with pytest.raises(BackendUnavailable, match="for another host name"):
+            await call_over_http(f"127.0.0.1:{port}", True, {CA: str(authority.ca)})
+    async with https_server(None) as (port, more):
+        with pytest.raises(BackendUnavailable, match="does not speak TLS"):
+            await call_over_http(f"localhost:{port}", True, {CA: str(authority.ca)})
 
     assert heard == more == []
 

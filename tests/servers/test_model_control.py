@@ -94,10 +94,10 @@ class EmptyServer:
 
     def running(self) -> Running:
         expected = orjson.loads((self.folder / "expected.json").read_bytes())
-        return Running(self.target, expected["rows"], expected["scores"])
+        return Running([self.target], expected["rows"], expected["scores"])
 
     def version(self, name: str) -> Any:
-        return a_version(DOORS[self.kind], self.target, model_name=name, version="1")
+        return a_version(DOORS[self.kind], [self.target], model_name=name, version="1")
 
     async def scores(self, name: str) -> list[float | None]:
         version = self.version(name)

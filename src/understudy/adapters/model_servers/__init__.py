@@ -1,1 +1,1 @@
-"""Model servers over gRPC: Open Inference Protocol, TensorFlow Serving, TorchServe, and their replicas."""
+"""Model servers and their replicas; over gRPC the Open Inference Protocol, TensorFlow Serving and TorchServe."""

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple, TypeAlias
 
-import grpc
-
 from understudy.core.upstream.endpoint_rules import (
     NO_RULES,
     Address,
@@ -29,12 +27,19 @@ MAX_ADDRESSES = 16
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 
+class Tls(NamedTuple):
+    """TLS to a server whose certificate is for the endpoint's own host name."""
+
+    authorities: bytes | None
+    """Whose certificates are taken, in PEM; ``None``: the usual public ones'."""
+
+
 class Wire(NamedTuple):
     """How the replicas of a version are reached."""
 
     rules: EndpointRules = NO_RULES
-    credentials: grpc.ChannelCredentials | None = None
-    """Of TLS; ``None``: plain text."""
+    tls: Tls | None = None
+    """``None``: plain text."""
     metadata: Metadata = ()
     """Sent with every call, such as a token."""
 

@@ -4,18 +4,26 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-import grpc
 import grpc.aio
 
 from understudy.adapters.model_servers.call_tasks import is_cancelled, retrieve_exception
+from understudy.adapters.model_servers.channels import Call
 from understudy.adapters.model_servers.hedged_call import HedgedCall
 from understudy.adapters.model_servers.probes import Prober
 from understudy.adapters.model_servers.replica import Replica, Rpc
-from understudy.adapters.model_servers.status import NotTaken, closed, result_of, translated
+from understudy.adapters.model_servers.status import (
+    CALL_FAILED,
+    NotTaken,
+    closed,
+    result_of,
+    traced_end,
+    translated,
+    what_ended,
+)
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult, had_time
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded
-from understudy.ports.telemetry.tracing import CURRENT, Span
+from understudy.ports.telemetry.tracing import CURRENT, NO_ATTRIBUTES, Attributes, Span
 
 MAX_UNCANCELLED_SECONDS = 120.0
 """How long a call that must not be cancelled may run on; TorchServe's own response time-out."""
@@ -33,6 +41,8 @@ class ServerTraits(NamedTuple):
 
 
 USUAL_TRAITS = ServerTraits()
+_OK: Attributes = {"rpc.grpc.status_code": 0}
+_CANCELLED: Attributes = {"rpc.grpc.status_code": 1}
 
 
 class Attempts:
@@ -95,7 +105,7 @@ class Attempts:
             if not replica.is_open:
                 timeout_seconds = await self._open(replica, rpc, timeout_seconds, hedged)
             answer = await self._call(replica, rpc, timeout_seconds, hedged)
-        except grpc.aio.AioRpcError as error:
+        except CALL_FAILED as error:
             result = result_of(error, self._traits.refusal_mark)
             if result is CallResult.LATE:
                 self._record_late(replica, rpc.method, timeout_seconds)
@@ -132,7 +142,7 @@ class Attempts:
         call = replica.method(rpc.method)(rpc.request, timeout=timeout_seconds, metadata=metadata)
         if hedged is not None:
             hedged.first = call
-        return await call if step is None else await _traced(step, call)
+        return await call if step is None else await _traced(step, call, is_grpc=rpc.method.startswith("/"))
 
     async def _open(self, replica: Replica, rpc: Rpc, timeout_seconds: float, hedged: HedgedCall | None) -> float:
         """Open the replica's channel and return what is then left of ``timeout_seconds``.
@@ -153,7 +163,7 @@ class Attempts:
             raise DeadlineExceeded("upstream", rpc.budget_seconds) from None
         except BackendUnavailable as problem:
             self._health.record(replica, CallResult.UNABLE)
-            raise NotTaken(CallResult.UNABLE, grpc.StatusCode.UNAVAILABLE, _NO_ADDRESS) from problem
+            raise NotTaken(CallResult.UNABLE, "UNAVAILABLE", _NO_ADDRESS) from problem
         if hedged is not None and hedged.answer is not None:
             raise asyncio.CancelledError  # as if it had been cancelled: it was found in the same moment
         return max(timeout_seconds - (self._now() - began_at), 0.001)
@@ -171,17 +181,17 @@ class Attempts:
             self._prober.probe(replica)
 
 
-async def _traced(step: Span, call: "grpc.aio.UnaryUnaryCall[bytes, bytes]") -> bytes:
+async def _traced(step: Span, call: Call, *, is_grpc: bool) -> bytes:
     """Return the answer, and tell the span how the call ended; a call that is cancelled has not failed."""
-    code = grpc.StatusCode.CANCELLED
+    ended = _CANCELLED if is_grpc else NO_ATTRIBUTES
     try:
         answer = await call
-        code = grpc.StatusCode.OK
-    except grpc.aio.AioRpcError as error:
-        code = error.code()
-        step.fail(code.name)
+        ended = _OK if is_grpc else NO_ATTRIBUTES
+    except CALL_FAILED as error:
+        ended = traced_end(error)
+        step.fail(what_ended(error))
         raise
     finally:
-        step.tell({"rpc.grpc.status_code": code.value[0]})
+        step.tell(ended)
         step.end()
     return answer

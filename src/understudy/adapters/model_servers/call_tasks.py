@@ -1,6 +1,7 @@
 """Asyncio tasks of calls: whether this one was cancelled, and the failures of those whose callers have gone."""
 
 import asyncio
+from typing import Any
 
 
 def is_cancelled() -> bool:
@@ -9,7 +10,7 @@ def is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def retrieve_exception(task: "asyncio.Task[None] | asyncio.Task[bytes]") -> None:
+def retrieve_exception(task: "asyncio.Task[Any]") -> None:
     """Keep asyncio from reporting the failure of a task whose callers have gone."""
     if not task.cancelled():
         task.exception()

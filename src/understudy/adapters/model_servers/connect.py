@@ -4,13 +4,15 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import grpc
-
-from understudy.adapters.model_servers.addresses import Metadata, Wire
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend
+from understudy.adapters.model_servers.addresses import Metadata, Tls, Wire
 from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.http.invocations import InvocationsBackend
+from understudy.adapters.model_servers.http.json_service import JsonServiceBackend
+from understudy.adapters.model_servers.http.oip import OipHttpBackend
+from understudy.adapters.model_servers.http.tfserving import TfServingHttpBackend
 from understudy.adapters.model_servers.oip import OipBackend
 from understudy.adapters.model_servers.replica_set import ReplicaSet
+from understudy.adapters.model_servers.server_backend import ServerBackend
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend
 from understudy.core.routing.policy import ModelVersion
@@ -25,10 +27,14 @@ CA_VARIABLE = "UNDERSTUDY_BACKEND_CA"
 CA_PREFIX = f"{CA_VARIABLE}_"
 """Variables that a version may name for the file with its authorities begin with it."""
 
-_BACKENDS: Mapping[str, type[GrpcBackend]] = {
+_BACKENDS: Mapping[str, type[ServerBackend]] = {
     "tfserving": TfServingBackend,
     "torchserve": TorchServeBackend,
     "oip": OipBackend,
+    "oip-http": OipHttpBackend,
+    "tfserving-http": TfServingHttpBackend,
+    "mlflow": InvocationsBackend,
+    "json": JsonServiceBackend,
 }
 """By protocol: a new kind of model server is one more row, and its own module."""
 PROTOCOLS = frozenset(_BACKENDS)
@@ -66,13 +72,13 @@ def connect(
     kind = _BACKENDS.get(version.protocol)
     if kind is None:
         raise BackendUnavailable(f"this release speaks no protocol {version.protocol!r} to model servers")
-    wire = Wire(rules, _credentials_of(version, environment, ca_file), _metadata_of(version, environment))
+    wire = Wire(rules, _tls_of(version, environment, ca_file), _metadata_of(version, environment))
     return kind(version, hedging if _may_be_hedged(version) else NO_HEDGING, wire)
 
 
 def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
     """Return the replicas behind a backend that :func:`connect` made, for what watches them."""
-    return backend.replicas if isinstance(backend, GrpcBackend) else None
+    return backend.replicas if isinstance(backend, ServerBackend) else None
 
 
 async def examine(backend: ModelBackend, timeout_seconds: float) -> tuple[ServerSeen, ...]:
@@ -89,9 +95,7 @@ def _may_be_hedged(version: ModelVersion) -> bool:
     return asked
 
 
-def _credentials_of(
-    version: ModelVersion, environment: Mapping[str, str], ca_file: Path | None
-) -> grpc.ChannelCredentials | None:
+def _tls_of(version: ModelVersion, environment: Mapping[str, str], ca_file: Path | None) -> Tls | None:
     asked = version.backend.get("tls", False)
     if asked is False:
         return None
@@ -101,11 +105,11 @@ def _credentials_of(
             f'backend.tls must be true, false or {{"ca_env": "…"}} with a variable that begins with {CA_PREFIX}'
         )
     if named is None:
-        return grpc.ssl_channel_credentials(None if ca_file is None else _authorities_in(ca_file, CA_VARIABLE))
+        return Tls(None if ca_file is None else _authorities_in(ca_file, CA_VARIABLE))
     path = environment.get(str(named))
     if not path:
         raise BackendUnavailable(f"the environment variable {named}, which backend.tls names, is not set")
-    return grpc.ssl_channel_credentials(_authorities_in(Path(path), str(named)))
+    return Tls(_authorities_in(Path(path), str(named)))
 
 
 def _authorities_in(path: Path, variable: str) -> bytes:
@@ -127,6 +131,8 @@ def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metad
     token = environment.get(str(name))
     if not token:
         raise BackendUnavailable(f"the environment variable {name}, which backend.token_env names, is not set")
+    if not token.isascii() or not token.isprintable():
+        raise BackendUnavailable(f"the token in {name} has characters that no header may have, such as a line's end")
     _require_permitted(version, str(name), environment.get(f"{name}{HOSTS_SUFFIX}"))
     return (("authorization", f"Bearer {token}"),)
 

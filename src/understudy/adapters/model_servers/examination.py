@@ -4,12 +4,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-import grpc
-import grpc.aio
-
 from understudy.adapters.model_servers.probes import PROBE_SECONDS, Prober
 from understudy.adapters.model_servers.replica import Replica
-from understudy.adapters.model_servers.status import said, why_no_handshake
+from understudy.adapters.model_servers.status import CALL_FAILED, result_of, why_no_connection, why_probe_failed
+from understudy.core.upstream.replicas import CallResult
 from understudy.errors import BackendUnavailable
 from understudy.ports.upstream.model_backend import ServerSeen
 
@@ -45,9 +43,9 @@ async def _why_not_ready(replica: Replica, prober: Prober, timeout_seconds: floa
         return f"its name was not resolved within {timeout_seconds:g} s"
     except ValueError:
         return "its answer cannot be read"
-    except grpc.aio.AioRpcError as error:
-        if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-            return f"the readiness probe ended with {error.code().name}: {said(error)}"
+    except CALL_FAILED as error:
+        if result_of(error, None) is not CallResult.LATE:
+            return why_probe_failed(error)
         return await _why_silent(replica, prober, timeout_seconds)
     return "" if is_ready else "it says that it does not serve the version"
 
@@ -55,13 +53,12 @@ async def _why_not_ready(replica: Replica, prober: Prober, timeout_seconds: floa
 async def _why_silent(replica: Replica, prober: Prober, timeout_seconds: float) -> str:
     if replica.is_connected:
         return f"it accepted the connection and did not answer within {timeout_seconds:g} s"
-    details = ""
+    why = ""
     try:
         # Without waiting for a connection: then gRPC tells why there is none, if it knows.
         await prober.ask(replica, PROBE_SECONDS, wait_for_ready=False)
-    except grpc.aio.AioRpcError as error:
-        details = error.details() or ""
+    except CALL_FAILED as error:
+        why = why_no_connection(error)
     except (BackendUnavailable, TimeoutError, ValueError):
         pass
-    refused = "nothing listens there" if "connection refused" in details.lower() else ""
-    return why_no_handshake(details) or refused or f"no connection to it within {timeout_seconds:g} s"
+    return why or f"no connection to it within {timeout_seconds:g} s"

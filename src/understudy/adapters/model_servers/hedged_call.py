@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-import grpc.aio
-
 from understudy.adapters.model_servers.call_tasks import is_cancelled
+from understudy.adapters.model_servers.channels import Call
 from understudy.adapters.model_servers.replica import Replica, Rpc
 from understudy.adapters.model_servers.status import closed
 
@@ -43,7 +42,7 @@ class HedgedCall:
         self.replica = replica
         """The replica that has the first call."""
         self.rpc = rpc
-        self.first: grpc.aio.UnaryUnaryCall[bytes, bytes] | asyncio.Task[None] | None = None
+        self.first: Call | asyncio.Task[None] | None = None
         """What the first call waits for: its replica to be found, if that has to be, and then the call itself."""
         self.answer: bytes | None = None
         """The hedge's answer, if it came first."""

@@ -19,8 +19,8 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
 from understudy.adapters.model_servers.answered_model import asked_model_of
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.adapters.model_servers.torchserve import TORCHSERVE_TRAITS
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import array_of_content, tensor_of_content, tensor_of_values
@@ -33,7 +33,7 @@ MAX_NAMED_CHARACTERS = 64
 """Of an output's name that a server chose, in an error."""
 
 
-class OipBackend(GrpcBackend):
+class OipBackend(ServerBackend):
     """A version behind a server that speaks the Open Inference Protocol.
 
     ``backend`` settings: ``service_path`` (``inference.GRPCInferenceService``), ``version``, ``answers_as``
@@ -78,7 +78,7 @@ class OipBackend(GrpcBackend):
             self._asked.require(response.model_name, response.model_version)
         if len(response.outputs) > MAX_OUTPUTS:
             raise BadAnswer(f"the answer has more than {MAX_OUTPUTS:,} outputs")
-        index = _index_of(self._output, [output.name for output in response.outputs])
+        index = index_of_output(self._output, [output.name for output in response.outputs])
         output = response.outputs[index]
         datatype = DATATYPES.get(output.datatype)
         if datatype is None:
@@ -92,7 +92,12 @@ class OipBackend(GrpcBackend):
         return tensor_of_values(datatype, shape, getattr(output.contents, CONTENT_FIELDS[datatype]), output.name)
 
 
-def _index_of(wanted: str | None, names: list[str]) -> int:
+def index_of_output(wanted: str | None, names: list[str]) -> int:
+    """Return which of an answer's outputs is read: the one of that name, or without one the first.
+
+    Raises:
+        BadAnswer: There is none, or more than one.
+    """
     if not names:
         raise BadAnswer("the answer has no outputs")
     if wanted is None:

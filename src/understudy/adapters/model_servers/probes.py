@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from understudy.adapters.model_servers.call_tasks import is_cancelled
 from understudy.adapters.model_servers.replica import Replica
-from understudy.adapters.model_servers.status import closed
+from understudy.adapters.model_servers.status import CALL_FAILED, closed, what_ended
 from understudy.adapters.model_servers.upstream_health import UpstreamHealth
 from understudy.core.upstream.replicas import CallResult
 from understudy.errors import BackendUnavailable
@@ -84,9 +84,9 @@ class Prober:
             if replica.is_closed and not is_cancelled():
                 return False
             raise
-        except grpc.aio.AioRpcError as error:
+        except CALL_FAILED as error:
             # Such a server lives, and a call finds out whether it serves; otherwise it would stay ejected for ever.
-            if without_probe and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+            if without_probe and what_ended(error) == grpc.StatusCode.UNIMPLEMENTED.name:
                 return True
         except (grpc.aio.UsageError, BackendUnavailable, TimeoutError, ValueError):
             pass

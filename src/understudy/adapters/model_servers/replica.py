@@ -1,23 +1,21 @@
-"""One replica of a version: its endpoint, the gRPC channel to it, and what is known about it."""
+"""One replica of a version: its endpoint, the channel to it, and what is known about it."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import grpc
-import grpc.aio
 import structlog
 
 from understudy.adapters.model_servers.addresses import Wire, find_addresses
 from understudy.adapters.model_servers.call_tasks import retrieve_exception
-from understudy.core.upstream.endpoint_rules import Address, Target, grpc_target
+from understudy.adapters.model_servers.channels import Channel, OpenChannel, Send, open_grpc
+from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.core.upstream.hedging import RecentTimes
 from understudy.core.upstream.replicas import ReplicaState
 from understudy.errors import BackendUnavailable
 
 _log = structlog.get_logger(__name__)
 
-MAX_ANSWER_BYTES = 4 * 1_048_576
 RESOLVE_AGAIN_SECONDS = 1.0
 """Least time between two name resolutions of an endpoint that could not be reached."""
 MAX_BREAK_CHECKS = 10
@@ -25,30 +23,6 @@ MAX_BREAK_CHECKS = 10
 connection, and a call that follows at once would be lost with it."""
 DRAIN_SECONDS = 5.0
 """How long calls may run on at the address that an endpoint had before."""
-
-CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
-    # A connection of its own for each replica of each version (bulkhead): no shared back-off, no shared failure.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    # gRPC adds up to 20 % of jitter: 800 keeps the longest pause below a second.
-    ("grpc.max_reconnect_backoff_ms", 800),
-    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-    # That limit is looked at before an answer is decompressed and after it, and not meanwhile: 0.6 MB of gzip were
-    # 629 MB of memory (measured). So none is decompressed, and no algorithm but identity is offered and taken.
-    ("grpc.per_message_decompression", 0),
-    ("grpc.compression_enabled_algorithms_bitset", 1),
-    # With it gRPC reads ahead by what it thinks the link holds, and the process keeps much of that memory: 23 to 38 MB
-    # after some answers of 5 MB that were refused, 3 MB without it (measured). Answers of up to 3 MB come as fast.
-    ("grpc.http2.bdp_probe", 0),
-    # A default server answers pings more often than every 5 minutes with GOAWAY too_many_pings. Setting an interval
-    # also sets TCP_USER_TIMEOUT to the time-out below, which is what finds a peer that vanished silently.
-    ("grpc.keepalive_time_ms", 330_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    # Model servers are inside: neither a proxy from the environment nor a TXT record decides how they are called.
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.service_config_disable_resolution", 1),
-)
 
 
 class Rpc(NamedTuple):
@@ -71,6 +45,7 @@ class Replica(ReplicaState):
         "_draining",
         "_failure",
         "_now",
+        "_open_channel",
         "_resolved_at",
         "_resolving",
         "_times",
@@ -82,11 +57,14 @@ class Replica(ReplicaState):
         "metadata",
     )
 
-    def __init__(self, endpoint: str, wire: Wire, now: Callable[[], float]) -> None:
+    def __init__(
+        self, endpoint: str, wire: Wire, now: Callable[[], float], open_channel: OpenChannel = open_grpc
+    ) -> None:
         super().__init__()
         self.endpoint = endpoint
         self.metadata = wire.metadata
         self._wire = wire
+        self._open_channel = open_channel
         self._now = now
         self._addresses: frozenset[Address] = frozenset()
         self._resolved_at = 0.0
@@ -94,18 +72,18 @@ class Replica(ReplicaState):
         self._draining: set[asyncio.Task[None]] = set()
         self._failure: BackendUnavailable | None = None
         """Why the last name resolution failed."""
-        self.channel: grpc.aio.Channel | None = None
+        self.channel: Channel | None = None
         self.is_open = False
         """Whether there is a channel to the addresses of the last name resolution."""
         self.is_closed = False
         """Whether the version's connections are being closed, or are."""
-        self._calls: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
+        self._calls: dict[str, Send] = {}
         self._times: dict[str, RecentTimes] = {}
 
     @property
     def is_connected(self) -> bool:
-        """Whether a call would leave at once; not so at a server that shuts down gracefully (it has sent GOAWAY)."""
-        return self.channel is not None and self.channel.get_state() is grpc.ChannelConnectivity.READY
+        """Whether a call would leave at once."""
+        return self.channel is not None and self.channel.is_connected
 
     async def open(self) -> None:
         """Find the endpoint's addresses, judge them, and open a channel to them.
@@ -137,11 +115,11 @@ class Replica(ReplicaState):
         if self._may_resolve_again():
             self.is_open = False
 
-    def method(self, method: str) -> "grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]":
-        """Return the callable of a method; bytes go in and out as they are. The replica is open."""
+    def method(self, method: str) -> Send:
+        """Return what sends calls of a method; bytes go in and out as they are. The replica is open."""
         if method not in self._calls:
             assert self.channel is not None
-            self._calls[method] = self.channel.unary_unary(method)
+            self._calls[method] = self.channel.method(method)
         return self._calls[method]
 
     def times(self, method: str) -> RecentTimes:
@@ -165,34 +143,27 @@ class Replica(ReplicaState):
     async def _resolve(self) -> None:
         try:
             target, addresses = await find_addresses(self.endpoint, self._wire.rules)
+            self._connect(target, addresses)
         except BackendUnavailable as problem:
             self._failure = problem
             _log.warning("endpoint.not_found", endpoint=self.endpoint, why=problem.detail)
             raise
         else:
             self._failure = None
-            self._connect(target, addresses)
         finally:
             self._resolved_at = self._now()
             self._resolving = None
 
     def _connect(self, target: Target, addresses: Sequence[Address]) -> None:
-        self.is_open = True
         # As a set: name servers rotate the order with every answer.
         if self._addresses == frozenset(addresses):
+            self.is_open = True
             return
-        before, self.channel = self.channel, self._channel_to(grpc_target(addresses, target.port), target.host)
+        before, self.channel = self.channel, self._open_channel(self.endpoint, target, addresses, self._wire)
+        self.is_open = True
         self._addresses = frozenset(addresses)
         self._calls.clear()
         if before is not None:
             draining = asyncio.ensure_future(before.close(DRAIN_SECONDS))
             self._draining.add(draining)
             draining.add_done_callback(self._draining.discard)
-
-    def _channel_to(self, place: str, host: str) -> grpc.aio.Channel:
-        options = (*CHANNEL_OPTIONS, ("grpc.default_authority", self.endpoint))
-        if self._wire.credentials is None:
-            return grpc.aio.insecure_channel(place, options=options)
-        # The certificate must be for what the endpoint says, not for the address that it has today.
-        named = (*options, ("grpc.ssl_target_name_override", host))
-        return grpc.aio.secure_channel(place, self._wire.credentials, options=named)

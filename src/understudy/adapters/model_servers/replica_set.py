@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS, Attempts, ServerTraits
+from understudy.adapters.model_servers.channels import OpenChannel, open_grpc
 from understudy.adapters.model_servers.examination import examine_replicas
 from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.hedger import Hedger
@@ -41,10 +42,11 @@ class ReplicaSet:
         usual_seconds: float = 0.0,
         hedging: Hedging = NO_HEDGING,
         wire: Wire = PLAIN_WIRE,
+        open_channel: OpenChannel = open_grpc,
         now: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._replicas = tuple(Replica(endpoint, wire, now) for endpoint in endpoints)
+        self._replicas = tuple(Replica(endpoint, wire, now, open_channel) for endpoint in endpoints)
         self._now = now
         self._draw = draw
         self._is_closed = False
@@ -78,9 +80,9 @@ class ReplicaSet:
         replica: the first of both answers is returned.
 
         Raises:
-            BackendUnavailable: No replica took the call; the message carries the last one's gRPC code.
+            BackendUnavailable: No replica took the call; the message says how the last one's call ended.
             DeadlineExceeded: ``timeout_seconds`` passed.
-            BadAnswer: A replica refused the call; the message carries the gRPC code, not the server's text.
+            BadAnswer: A replica refused the call; the message carries its status, not the server's text.
         """
         rpc = Rpc(method, request, self._now() + timeout_seconds, timeout_seconds)
         replica = self._choose()

@@ -14,8 +14,8 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     TensorProto,
 )
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import split_bytes_elements, tensor_of_content, tensor_of_values
 from understudy.core.schema.tensors import Block, Datatype, Tensor
@@ -24,7 +24,7 @@ from understudy.errors import BadAnswer
 DEFAULT_SIGNATURE = "serving_default"
 
 
-class TfServingBackend(GrpcBackend):
+class TfServingBackend(ServerBackend):
     """A version behind TensorFlow Serving.
 
     ``backend`` settings: ``signature_name`` (``serving_default``), ``version`` (a number; 0 or none lets the server

@@ -1,10 +1,7 @@
 """TorchServe 0.12: ``InferenceAPIsService/Predictions``, with JSON in and out."""
 
-from itertools import chain
 from math import prod
-from typing import Any
 
-import numpy as np
 import orjson
 from google.protobuf.message import DecodeError
 
@@ -15,11 +12,11 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
     TorchServeHealthResponse,
 )
 from understudy.adapters.model_servers.attempts import ServerTraits
-from understudy.adapters.model_servers.grpc_backend import GrpcBackend, ServerApi
 from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.routing.policy import ModelVersion
-from understudy.core.schema.codec import array_of_content, tensor_of_values
-from understudy.core.schema.tensors import Block, Datatype, Tensor, TensorSpec
+from understudy.core.schema.json_codec import json_of_content, member_of, read_json, tensor_of_json
+from understudy.core.schema.tensors import Block, Tensor
 from understudy.errors import BadAnswer
 
 TORCHSERVE_TRAITS = ServerTraits(
@@ -30,15 +27,9 @@ TORCHSERVE_TRAITS = ServerTraits(
     cancels_cleanly=False,
 )
 INPUT_NAME = "data"
-MAX_ANSWER_DEPTH = 16
-"""Dimensions of an answer."""
-MAX_ANSWER_VALUES = 524_288
-"""Characters ``,``, ``[`` and ``{`` in an answer's JSON: 4 MiB of values of seven characters. Of the two million
-shortest numbers that fit, or of 1.4 million lists, single steps take 0.1 to 0.4 s and let no other thread run
-(measured)."""
 
 
-class TorchServeBackend(GrpcBackend):
+class TorchServeBackend(ServerBackend):
     """A version behind TorchServe's own API.
 
     The handler gets ``data``: a JSON object of tensor name to nested list, without a batch dimension. It answers JSON:
@@ -69,92 +60,23 @@ class TorchServeBackend(GrpcBackend):
         if self._batch and block.shapes[0][0] != 1:
             msg = f"{block.shapes[0][0]} rows for a server that takes 1 a call"
             raise ValueError(msg)
-        values = {spec.name: _nested(spec, content) for spec, content in zip(self._inputs, block.contents, strict=True)}
+        values = {
+            spec.name: json_of_content(spec.datatype, content, spec.shape)
+            for spec, content in zip(self._inputs, block.contents, strict=True)
+        }
         data = orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)
         return self._prefix + PredictionsRequest(input={INPUT_NAME: data}).SerializeToString()
 
     def _decode(self, answer: bytes) -> Tensor:
         try:
-            value = _value_of(PredictionResponse.FromString(answer).prediction)
-        except (DecodeError, orjson.JSONDecodeError):
-            raise BadAnswer("the answer is not JSON, or holds NaN") from None
+            prediction = PredictionResponse.FromString(answer).prediction
+        except DecodeError:
+            raise BadAnswer("the answer is not a PredictionResponse") from None
+        value = read_json(prediction)
         if isinstance(value, dict):
-            value = _member(value, self._output)
-        tensor = _tensor_of(value, self._datatype, self._most_values)
+            value = member_of(value, self._output)
+        tensor = tensor_of_json(value, self._datatype, self._most_values)
         return Tensor(tensor.datatype, (1, *tensor.shape), tensor.values) if self._batch else tensor
-
-
-def _nested(spec: TensorSpec, content: bytes) -> Any:
-    """Return a tensor's elements as JSON will hold them; float32 in its shortest decimal form."""
-    values = array_of_content(spec.datatype, content)
-    if spec.datatype is Datatype.BYTES:
-        values = np.array([element.decode() for element in values], dtype=object)
-        return values.reshape(spec.shape).tolist() if spec.shape else values[0]
-    return values.reshape(spec.shape) if spec.shape else values[0]
-
-
-def _value_of(text: bytes) -> Any:
-    # A shorter text cannot have so many, and need not be searched.
-    if len(text) > MAX_ANSWER_VALUES and sum(map(text.count, (b",", b"[", b"{"))) > MAX_ANSWER_VALUES:
-        raise BadAnswer(f"the answer's JSON has more than {MAX_ANSWER_VALUES:,} values and lists")
-    return orjson.loads(text)
-
-
-def _member(answer: dict[str, Any], name: str | None) -> Any:
-    if name is None:
-        if len(answer) != 1:
-            raise BadAnswer(f"{len(answer)} outputs; output_schema.tensor must name one of them")
-        (name,) = answer
-    if name not in answer:
-        raise BadAnswer(f"the answer has no output {name!r}")
-    return answer[name]
-
-
-def _tensor_of(value: Any, wanted: Datatype | None, most: int | None) -> Tensor:
-    shape, values, kinds = _flattened(value, most)
-    found = _datatype_of(kinds)
-    if found is None or (wanted is not None and not _holds(wanted, found)):
-        raise BadAnswer("the answer's JSON values are not of the output's datatype")
-    if found is Datatype.BYTES:
-        values = [element.encode() for element in values]
-    return tensor_of_values(wanted or found, shape, values)
-
-
-def _datatype_of(kinds: set[type]) -> Datatype | None:
-    if kinds in ({float}, {float, int}):
-        return Datatype.FP64
-    single = {int: Datatype.INT64, bool: Datatype.BOOL, str: Datatype.BYTES}
-    return single.get(next(iter(kinds))) if len(kinds) == 1 else None
-
-
-def _holds(wanted: Datatype, found: Datatype) -> bool:
-    if found is Datatype.INT64:
-        return wanted.is_integer or wanted.is_float
-    return wanted is found or (wanted.is_float and found.is_float)
-
-
-def _flattened(value: Any, most: int | None) -> tuple[tuple[int, ...], list[Any], set[type]]:
-    """Return the shape, the elements and their types, of a nested list or of one value: shape ``()``.
-
-    It goes from level to level: lists in lists hold at least as many values, or none at all. So a level of more than
-    ``most`` is refused before its elements are looked at.
-    """
-    if not isinstance(value, list):
-        return (), [value], {type(value)}
-    shape: list[int] = [len(value)]
-    while True:
-        if most is not None and len(value) > most:
-            raise BadAnswer(f"the answer has more values than the {most:,} of output_schema.shape")
-        kinds = set(map(type, value))
-        if list not in kinds:
-            return tuple(shape), value, kinds
-        if len(shape) == MAX_ANSWER_DEPTH:
-            raise BadAnswer("the answer's lists are nested too deep")
-        lengths = set(map(len, value)) if len(kinds) == 1 else ()
-        if len(lengths) != 1:
-            raise BadAnswer("the answer's lists differ in length")
-        shape.extend(lengths)
-        value = list(chain.from_iterable(value))
 
 
 def _says_healthy(answer: bytes) -> bool:

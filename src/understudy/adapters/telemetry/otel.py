@@ -113,17 +113,15 @@ class OtelSpan:
         """See the port."""
         if not self.is_recorded:
             return self._unrecorded()
-        service, _, name = method.removeprefix("/").partition("/")
         host, _, port = endpoint.rpartition(":")
+        name, called = _attempt_attributes(method)
         attributes: Attributes = {
-            "rpc.system": "grpc",
-            "rpc.service": service,
-            "rpc.method": name,
+            **called,
             "server.address": host.strip("[]"),
             "server.port": int(port) if port.isdecimal() else 0,
         }
         links = [Link(mate.otel_context) for mate in self._mates]
-        begun = self._begin(f"{service}/{name}", SpanKind.CLIENT, attributes, links)
+        begun = self._begin(name, SpanKind.CLIENT, attributes, links)
         for mate in self._mates:
             mate.link_to(begun)
         return begun
@@ -375,3 +373,12 @@ def exporter_of(collector: Collector | None) -> SpanExporter:
     if collector is None:
         return ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
     return OTLPSpanExporter(endpoint=collector.url, headers=dict(collector.headers), timeout=collector.timeout_seconds)
+
+
+def _attempt_attributes(method: str) -> tuple[str, Attributes]:
+    """Return the span's name of an attempt and what it says of the method, as the semantic conventions name them."""
+    verb, _, path = method.partition(" ")
+    if path:
+        return method, {"http.request.method": verb, "url.path": path}
+    service, _, name = method.removeprefix("/").partition("/")
+    return f"{service}/{name}", {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}

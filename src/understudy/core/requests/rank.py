@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from understudy.core.requests.predict import LONG_BYTES, envelope_violations, refuse
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.json_mapping import takes_one_row
 from understudy.core.schema.outputs import scores_of, why_no_score
 from understudy.core.schema.schema import OutputSchema, TreatmentLayout, input_hash_of, single_values
 from understudy.core.schema.tensors import Block, Tensor
@@ -100,8 +101,8 @@ class RankRequest(NamedTuple):
 def _layout_of(version: ModelVersion) -> TreatmentLayout:
     layout = version.input_schema.treatments
     why = why_no_score(version.output_schema)
-    if version.protocol == "torchserve":
-        why = "TorchServe's own API takes one row a call; its Open Inference Protocol takes many"
+    if takes_one_row(version.protocol, version.backend):
+        why = "its server takes one row a call: TorchServe's own API, or a JSON mapping without [*] in backend.inputs"
     if layout is None:
         why = 'no feature of its input_schema has "per": "treatment"'
     if layout is None or why is not None:

@@ -115,6 +115,10 @@ class Tensor:
     name: str = ""
     """The server's name of it; empty where the server gave none."""
 
+    def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
+        """Return the same values in another shape, which must have as many."""
+        return Tensor(self.datatype, shape, self.values, self.name)
+
 
 def join_rows(rows: Sequence[Row]) -> Row:
     """Return the contents of one call that carries all ``rows``: tensor by tensor, row after row."""

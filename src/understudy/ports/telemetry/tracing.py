@@ -54,7 +54,7 @@ class Span(Protocol):
         """Begin a step within it."""
 
     def attempt(self, method: str, endpoint: str) -> "Span":
-        """Begin a call of a gRPC method (``/package.Service/Method``) at an endpoint (``host:port``)."""
+        """Begin a call at an endpoint (``host:port``), of a gRPC method (``/package.Service/Method``) or a path."""
 
     def aside(self, name: str) -> "Span | None":
         """Begin a trace of its own that is linked to this span; ``None`` when that would not be recorded."""

@@ -36,8 +36,8 @@ CONSTRAINT_WORDS: Mapping[str, Words] = {
     "modelversion_family_check": Words("family is not an empty text", "Leave it out: the base model's name has it."),
     "modelversion_model_name_check": Words("a model's name has 1 to 255 characters", "Name the model."),
     "modelversion_protocol_check": Words(
-        "protocol is one of tfserving, torchserve and oip: Understudy calls model servers over gRPC, not over REST",
-        "oip is the Open Inference Protocol of Triton, MLServer and KServe.",
+        "protocol is one of oip, tfserving and torchserve; over HTTP oip-http, tfserving-http, mlflow and json",
+        "oip is the Open Inference Protocol of Triton, MLServer and KServe; json is a service of a team's own.",
     ),
     "modelversion_status_check": Words(
         "status is one of staging, champion, challenger, shadow and retired",

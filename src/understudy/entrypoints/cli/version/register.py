@@ -25,6 +25,7 @@ from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name, problems_of
 from understudy.ports.registry.registry import NewVersion, Registry, VersionRecord
 
+_PROTOCOLS = "oip, tfserving or torchserve; over HTTP oip-http, tfserving-http, mlflow or json."
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
 
 
@@ -61,7 +62,7 @@ def register(
     pin: Annotated[
         bool, typer.Option("--pin/--no-pin", help="With --group: read an artifact in a store now, and pin what it is.")
     ] = True,
-    protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
+    protocol: Annotated[str | None, typer.Option(help=_PROTOCOLS)] = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
     dry_run: DryRun = False,

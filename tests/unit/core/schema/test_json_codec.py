@@ -1,10 +1,10 @@
-"""How much of TorchServe's JSON is read before an answer of too many values is refused."""
+"""How much of a model server's JSON is read before an answer of too many values is refused."""
 
 from typing import NoReturn
 
 import pytest
 
-from understudy.adapters.model_servers.torchserve import MAX_ANSWER_DEPTH, MAX_ANSWER_VALUES, _flattened, _value_of
+from understudy.core.schema.json_codec import MAX_ANSWER_DEPTH, MAX_ANSWER_VALUES, flattened, read_json
 from understudy.errors import BadAnswer
 
 
@@ -17,19 +17,19 @@ class Unread(list[object]):
 
 def test_an_answer_of_more_values_than_its_schema_says_is_refused_before_they_are_read():
     with pytest.raises(BadAnswer, match="more values than the 3"):
-        _flattened(Unread([1, 2, 3, 4]), 3)
+        flattened(Unread([1, 2, 3, 4]), 3)
 
 
 def test_so_is_one_whose_inner_lists_hold_too_many():
     with pytest.raises(BadAnswer, match="more values than the 3"):
-        _flattened([[1, 2], [3, 4]], 3)
-    assert _flattened([[1, 2], [3, 4]], 4) == _flattened([[1, 2], [3, 4]], None) == ((2, 2), [1, 2, 3, 4], {int})
+        flattened([[1, 2], [3, 4]], 3)
+    assert flattened([[1, 2], [3, 4]], 4) == flattened([[1, 2], [3, 4]], None) == ((2, 2), [1, 2, 3, 4], {int})
 
 
 @pytest.mark.parametrize("value", [[1, [2]], [[1], 2], [[1], [2, 3]], [[[1]], [2]], [[[1]], [[2], [3]]]])
 def test_lists_of_different_lengths_or_depths_are_no_tensor(value):
     with pytest.raises(BadAnswer, match="differ in length"):
-        _flattened(value, None)
+        flattened(value, None)
 
 
 def test_lists_are_read_to_their_greatest_depth_and_no_deeper():
@@ -37,9 +37,9 @@ def test_lists_are_read_to_their_greatest_depth_and_no_deeper():
     for _ in range(MAX_ANSWER_DEPTH):
         value = [value]
 
-    assert _flattened(value, None) == ((1,) * MAX_ANSWER_DEPTH, [1.5], {float})
+    assert flattened(value, None) == ((1,) * MAX_ANSWER_DEPTH, [1.5], {float})
     with pytest.raises(BadAnswer, match="nested too deep"):
-        _flattened([value], None)
+        flattened([value], None)
 
 
 @pytest.mark.deep
@@ -48,6 +48,6 @@ def test_json_of_too_many_values_is_refused_before_it_is_parsed(element, marks):
     most = MAX_ANSWER_VALUES // marks
     whole = b"[" + b",".join([element] * most) + b"]"
 
-    assert len(_value_of(whole)) == most
+    assert len(read_json(whole)) == most
     with pytest.raises(BadAnswer, match="more than 524,288 values"):
-        _value_of(whole + b", this is no JSON")
+        read_json(whole + b", this is no JSON")

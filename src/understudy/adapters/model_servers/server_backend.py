@@ -1,4 +1,4 @@
-"""What all backends over gRPC share: a new kind of model server is its API, an encoder and a decoder."""
+"""What all backends share, over gRPC and over HTTP: a new kind of model server is its API, an encoder and a decoder."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,6 +10,7 @@ import structlog
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
 from understudy.adapters.model_servers.attempts import USUAL_TRAITS, ServerTraits
+from understudy.adapters.model_servers.channels import OpenChannel, open_grpc
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded, read_long
 from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.probes import Probe
@@ -25,7 +26,7 @@ class ServerApi(NamedTuple):
     """How a version's server is called."""
 
     method: str
-    """The gRPC method that infers, as ``/package.Service/Method``."""
+    """What infers: the gRPC method, as ``/package.Service/Method``; over HTTP ``POST /path``."""
     probe: Probe
     prefix: bytes = b""
     """The part of a request that is the same for every call. Serialised messages that follow each other are one merged
@@ -33,9 +34,11 @@ class ServerApi(NamedTuple):
     inline_bytes: int = COPIED_BYTES
     """Contents up to this size are encoded on the event loop, longer ones in a thread."""
     traits: ServerTraits = USUAL_TRAITS
+    open_channel: OpenChannel = open_grpc
+    """How its replicas are connected to: by gRPC, or by HTTP."""
 
 
-class GrpcBackend(ABC):
+class ServerBackend(ABC):
     """A version behind one kind of model server: ``ModelBackend`` over a :class:`ReplicaSet`."""
 
     rows_per_call: int | None = None
@@ -56,6 +59,7 @@ class GrpcBackend(ABC):
             usual_seconds=version.timeout_seconds,
             hedging=hedging,
             wire=wire,
+            open_channel=api.open_channel,
         )
 
     @property
