@@ -95,6 +95,18 @@ async def register_version(
     return await registry.add_version(new, actor, dry_run=dry_run)
 
 
+async def champion_of(registry: Registry, model_name: str) -> VersionRecord | None:
+    """Return the champion of a model; ``None`` while it has no policy, or no version at all.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    if not await registry.list_versions(model_name):
+        return None
+    policy = (await registry.show_model(model_name)).policy
+    return None if policy is None else await registry.show_version(model_name, policy.champion)
+
+
 async def _require_known(registry: Registry, model_name: str) -> None:
     """Refuse a new model with stored features whose keys in Redis could be another model's: ``:`` parts them.
 

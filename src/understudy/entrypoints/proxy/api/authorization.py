@@ -21,12 +21,25 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("POST", "/v1/models/{model}/versions/{version}/predict"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/versions/{version}/rank"): Scope.OPERATE,
     ("POST", "/v1/outcomes"): Scope.OUTCOMES,
+    ("POST", "/v1/outcomes:check"): Scope.OUTCOMES,
     ("GET", "/v1/models"): Scope.READ,
     ("GET", "/v1/models/{model}"): Scope.READ,
     ("GET", "/v1/models/{model}/assignment"): Scope.READ,
+    ("GET", "/v1/registry/models"): Scope.READ,
+    ("GET", "/v1/registry/models/{model}"): Scope.READ,
+    ("GET", "/v1/registry/versions"): Scope.READ,
+    ("GET", "/v1/registry/applied"): Scope.READ,
+    ("GET", "/v1/registry/models/{model}/versions"): Scope.READ,
+    ("POST", "/v1/registry/models/{model}/versions"): Scope.OPERATE,
+    ("GET", "/v1/registry/models/{model}/versions/{version}"): Scope.READ,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:retire"): Scope.OPERATE,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:restore"): Scope.OPERATE,
+    ("PUT", "/v1/registry/models/{model}/versions/{version}/endpoints/{target}"): Scope.OPERATE,
+    ("DELETE", "/v1/registry/models/{model}/versions/{version}/endpoints/{target}"): Scope.OPERATE,
     ("POST", "/v1/models/{model}:rollback"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/rollouts"): Scope.READ,
+    ("GET", "/v1/rollouts"): Scope.READ,
     ("GET", "/v1/models/{model}/rollouts/{rollout_id}"): Scope.READ,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:pause"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:resume"): Scope.OPERATE,
@@ -53,7 +66,17 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
 """The scope of each route. Any other method and path needs ``read``, and is then answered with 404 or 405."""
 
 OF_SEVERAL_MODELS = frozenset(
-    {("POST", "/v1/outcomes"), ("GET", "/v1/models"), ("GET", "/v1/audit"), ("GET", "/problems/{code}")}
+    {
+        ("POST", "/v1/outcomes"),
+        ("POST", "/v1/outcomes:check"),
+        ("GET", "/v1/rollouts"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/registry/models"),
+        ("GET", "/v1/registry/versions"),
+        ("GET", "/v1/registry/applied"),
+        ("GET", "/v1/audit"),
+        ("GET", "/problems/{code}"),
+    }
 )
 """Routes that a scope for any one model opens; they ask :func:`permitted_models` which models they may touch."""
 _PERMITTED = "understudy.permitted_models"
