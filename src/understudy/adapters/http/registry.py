@@ -164,6 +164,8 @@ class HttpRegistry:
         limits: KeyLimits,
     ) -> KeyRecord:
         own = {name: value for name, value in limits._asdict().items() if value is not None}
+        if limits.expires_at is not None:
+            own["expires_at"] = limits.expires_at.isoformat()
         body = {"id": key_id, "sha256": sha256, "scopes": list(scopes), **own}
         found = await self._client.send("POST", "/v1/keys", body if note is None else {**body, "note": note})
         return records.key_record(found["key"])
@@ -172,7 +174,7 @@ class HttpRegistry:
         return [records.key_record(key) for key in (await self._client.get("/v1/keys"))["keys"]]
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
-        found = await self._client.send("POST", f"/v1/keys/{quote(key_id, safe='')}:revoke", {})
+        found = await self._client.send("POST", f"/v1/keys/{quote(key_id, safe='')}:revoke")
         return records.key_record(found["key"])
 
     async def close(self) -> None:

@@ -59,7 +59,7 @@ def audit_entry(document: Document) -> AuditEntry:
 
 def key_record(document: Document) -> KeyRecord:
     """Return a key."""
-    fields = _fields(KeyRecord, document, "created_at", "revoked_at")
+    fields = _fields(KeyRecord, document, "created_at", "revoked_at", "expires_at")
     return KeyRecord(**{**fields, "scopes": tuple(fields["scopes"])})
 
 

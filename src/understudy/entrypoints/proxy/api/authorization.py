@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from starlette.routing import compile_path
 
 from understudy.core.routing.access import ANY_MODEL, AnyModel, Scope
+from understudy.core.routing.policy import ApiKey
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, send_reply
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.messages.headers import read_headers
@@ -52,6 +53,9 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("GET", "/v1/models/{model}/reports/shadow"): Scope.READ,
     ("GET", "/v1/models/{model}/reports/drift"): Scope.READ,
     ("GET", "/v1/audit"): Scope.READ,
+    ("GET", "/v1/keys"): Scope.KEYS,
+    ("POST", "/v1/keys"): Scope.KEYS,
+    ("POST", "/v1/keys/{key_id}:revoke"): Scope.KEYS,
     ("GET", "/problems/{code}"): Scope.READ,
     ("GET", "/livez"): OPEN,
     ("HEAD", "/livez"): OPEN,
@@ -80,6 +84,7 @@ OF_SEVERAL_MODELS = frozenset(
 )
 """Routes that a scope for any one model opens; they ask :func:`permitted_models` which models they may touch."""
 _PERMITTED = "understudy.permitted_models"
+_OWN_KEY = "understudy.own_key"
 _TABLE = tuple((method, path, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
 
 
@@ -106,6 +111,8 @@ class AuthorizationMiddleware:
                     charges = needed is not Scope.PREDICT
                     options = read_headers(dict(scope["headers"]))
                     handler.admit(options, needed, model_name, charges=charges)
+                    if needed is Scope.KEYS:
+                        scope = {**scope, _OWN_KEY: handler.key(options)}
                     if model_name is ANY_MODEL:
                         scope = {**scope, _PERMITTED: handler.permitted_models(options, needed)}
                 except UnderstudyError as problem:
@@ -122,6 +129,16 @@ def permitted_models(scope: Mapping[str, Any]) -> frozenset[str] | None:
     """
     permitted: frozenset[str] | None = scope[_PERMITTED]
     return permitted
+
+
+def own_key(scope: Mapping[str, Any]) -> ApiKey:
+    """Return the key of the caller of a route about keys.
+
+    Raises:
+        KeyError: The authorization middleware did not see the request.
+    """
+    found: ApiKey = scope[_OWN_KEY]
+    return found
 
 
 def scope_of_route(method: str, path: str) -> tuple[Scope | None, str | AnyModel | None]:

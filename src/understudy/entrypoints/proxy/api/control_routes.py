@@ -11,6 +11,7 @@ from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.authorization import permitted_models
 from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
+from understudy.entrypoints.proxy.api.key_routes import add_key_routes
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.api.registry_routes import add_registry_routes
 from understudy.entrypoints.proxy.control import outcomes, policies, reports, rollouts
@@ -43,6 +44,7 @@ def add_control_routes(api: FastAPI) -> None:
     _add_report_routes(api)
     _add_outcome_routes(api)
     add_registry_routes(api)
+    add_key_routes(api)
 
 
 def _add_rollout_routes(api: FastAPI) -> None:

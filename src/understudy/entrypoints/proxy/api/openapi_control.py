@@ -17,6 +17,7 @@ from understudy.entrypoints.proxy.control.bodies import (
     RolloutStart,
     command_body,
 )
+from understudy.entrypoints.proxy.control.keys import KeyCreation
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
@@ -161,6 +162,17 @@ _REGISTRY: dict[str, dict[str, Any]] = {
         "removeEndpoint", "Take a model server away from a version (scope operate)", _SERVED, (*_WRITE, 409)
     ),
 }
+_KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}
+_MADE = _document(key=_KEY)
+_KEYS: dict[str, dict[str, Any]] = {
+    "list_keys": _call("listKeys", "Every key, without its secret (scope keys)", _document(keys=[_KEY]), _READ),
+    "create_key": _call(
+        "createKey", "Make a key (scope keys)", _MADE, (400, 401, 403, 408, 409, 413, 422, 503, 504), KeyCreation
+    ),
+    "revoke_key": _call("revokeKey", "Revoke a key (scope keys)", _document(key=_KEY, dry_run=False), (*_READ, 404)),
+}
+_KEYS["create_key"]["status_code"] = 201
+_KEYS["create_key"]["responses"][201] = _KEYS["create_key"]["responses"].pop(200)
 _REGISTRY["register_version"]["status_code"] = 201
 _REGISTRY["register_version"]["responses"][201] = {
     "description": "Registered.",
@@ -170,6 +182,7 @@ _REGISTRY["register_version"]["responses"][200]["description"] = "dry_run: what 
 
 CONTROL: dict[str, dict[str, Any]] = {
     **_REGISTRY,
+    **_KEYS,
     "start_rollout": _call(
         "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), RolloutStart
     ),

@@ -116,10 +116,10 @@ class RolloutStart(Body):
         if source is None:
             return None
         if not isinstance(source, str | dict):
-            raise _problem("expected a plan's name, weights such as 2,10,50,100, an object, or null")
+            raise problem_of_field("expected a plan's name, weights such as 2,10,50,100, an object, or null")
         is_object = isinstance(source, dict)
         problems = [
-            InitErrorDetails(type=_problem(detail), loc=_parts(pointer) if is_object else (), input=None)
+            InitErrorDetails(type=problem_of_field(detail), loc=_parts(pointer) if is_object else (), input=None)
             for pointer, detail in plan_problems(source)
         ]
         if problems:
@@ -130,7 +130,7 @@ class RolloutStart(Body):
     @classmethod
     def _check_reason(cls, reason: str | None, asked: ValidationInfo) -> str | None:
         if reason is None and not (asked.context or {}).get("dry_run"):
-            raise _problem("missing; only a dry run needs no reason")
+            raise problem_of_field("missing; only a dry run needs no reason")
         return reason
 
     def hashed_salt(self, fresh_salt: Callable[[], str]) -> str | None:
@@ -251,7 +251,7 @@ class PolicyChange(Body):
     def _check_changes(self) -> Self:
         if not self.changes and "file" not in self.model_fields_set:
             fields = [name for name in type(self).model_fields if name not in ("reason", "file")]
-            raise _problem(f"expected at least one of {', '.join(fields)}")
+            raise problem_of_field(f"expected at least one of {', '.join(fields)}")
         return self
 
 
@@ -265,7 +265,8 @@ def refused(*details: str) -> BodyInvalid:
     return BodyInvalid.naming(*(Violation("", detail) for detail in details))
 
 
-def _problem(detail: str) -> PydanticCustomError:
+def problem_of_field(detail: str) -> PydanticCustomError:
+    """Return the refusal of a field, for a validator."""
     return PydanticCustomError("refused", "{detail}", {"detail": detail})
 
 
