@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from command import CommandLine, Done
 from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
 
-from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.client import Client, Entity
 
 
 @pytest.fixture
@@ -58,9 +61,19 @@ def describe(folder: Path, label: int, port: int) -> Path:
     return file
 
 
-def test_a_version_is_registered_rolled_out_and_waited_for_with_a_key_alone(ci, model_port, tmp_path, database_url):
+def write_outcomes(folder: Path, entities: Iterable[str]) -> Path:
+    now = datetime.now(UTC).isoformat()
+    lines = [f"e-{entity},visits,{entity},converted,{int(entity[-1] in '13579')},{now}" for entity in entities]
+    file = folder / "outcomes.csv"
+    file.write_text("\n".join(["event_id,model,entity_id,name,value,occurred_at", *lines]))
+    return file
+
+
+def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
+    ci, model_port, tmp_path, database_url, stack
+):
     def run(*arguments: str, code: int = 0) -> Done:
-        done = ci(*arguments)
+        done: Done = ci(*arguments)
         assert done.code == code, (arguments, done)
         assert "secret" not in done.out + done.err
         return done
@@ -69,15 +82,43 @@ def test_a_version_is_registered_rolled_out_and_waited_for_with_a_key_alone(ci, 
         file = describe(tmp_path, label, model_port(f"visits:{label}"))
         made = run("version", "register", "visits", str(label), "--from", str(file))
         assert f"registered visits {label} as staging" in made.said
-    run("model", "set", "visits", "--champion", "1", "--reason", "first", "--yes")
+    checked = run("version", "check", "visits", "2")
+    policy = tmp_path / "visits.yaml"
+    policy.write_text("model: visits\nchampion: '1'\nguard: alert\n")
+    tried = run("apply", "-f", str(policy), "--dry-run", "--reason", "first")
+    run("apply", "-f", str(policy), "--yes", "--reason", "first")
+    same = run("diff", "-f", str(policy))
+    planned = run("rollout", "start", "visits", "2", "--plan", "5,100", "--dry-run")
     begun = run("rollout", "start", "visits", "2", "--plan", "blue_green", "--reason", "retrain", "--yes")
     ended = run("rollout", "wait", "visits", "--timeout", "60s")
-    shown = run("rollout", "show", "visits")
-    models = run("model", "list", "--json")
+    shown, listed = run("rollout", "show", "visits"), run("rollout", "list", "visits", "--json")
 
+    assert "visits 2 is ready for callers" in checked.said
+    assert ("Would apply 1 policy" in tried.said, "as its file says" in same.said) == (True, True)
+    assert "Nothing was started" in planned.said
     assert "has begun: the warm-up comes first" in begun.said
     assert "visits 2 is champion in the place of 1" in ended.said
-    assert "verdicts, judged again" in shown.said or "champion" in shown.said
-    assert models.json["models"][0]["policy"]["champion"] == "2"
+    assert shown.out.startswith("visits  1 → 2")
+    assert [one["challenger"] for one in listed.json["rollouts"] if one["kind"] == "rollout"] == ["2"]
+
+    entities = [f"entity-{number}" for number in range(200)]
+    run("model", "set", "visits", "--challenger", "1", "--weight", "50", "--reason", "a test", "--yes")
+    with Client(f"http://127.0.0.1:{stack.proxy_port}", "robot.secret") as client:
+        for entity in entities:
+            client.predict("visits", Entity(entity, example_rows("visits")[0].inputs))
+    imported = run("ab", "outcomes", "import", str(write_outcomes(tmp_path, entities)))
+    give_up = time.monotonic() + 60
+    declare = ("ab", "report", "visits", "--metric", "converted", "--looks", "2")
+    while (declared := ci(*declare)).code != 0 and time.monotonic() < give_up:
+        time.sleep(0.5)
+    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=7)
+    needed = run("db", "check", code=2)
+
+    assert "200 new outcome events of 200 rows" in imported.said
+    assert "converted" in declared.said, declared
+    assert "declared with other --within" in other.said
+    assert "E225" in needed.said
     audit = asyncio.run(sql(database_url, "SELECT DISTINCT actor, via FROM RegistryAudit WHERE subject = 'version'"))
-    assert {tuple(row) for row in audit} >= {("robot", "http")}
+    assert ("robot", "http") in {tuple(row) for row in audit}
+    [test] = asyncio.run(sql(database_url, "SELECT created_by FROM Experiment"))
+    assert test["created_by"] == "robot"

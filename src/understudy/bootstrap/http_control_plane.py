@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from understudy.adapters.http.control_plane import ControlPlaneClient, model_path
+from understudy.adapters.http.control_plane import ControlPlaneClient, model_path, registry_path
 
 if TYPE_CHECKING:
     from understudy.ports.experiments.outcome_store import OutcomeStore
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from understudy.rollout.operations import RolloutOperations
 
 
-__all__ = ["HttpControlPlane", "model_path"]
+__all__ = ["HttpControlPlane", "model_path", "registry_path"]
 
 
 class HttpControlPlane:
@@ -57,13 +57,20 @@ class HttpControlPlane:
 
         return HttpOutcomes(self._client)
 
-    async def look(self, path: str, parameters: Mapping[str, str]) -> Mapping[str, Any]:
+    async def look(
+        self,
+        path: str,
+        parameters: Mapping[str, str],
+        *,
+        method: str = "GET",
+        body: Mapping[str, Any] | None = None,
+    ) -> Mapping[str, Any]:
         """Return what a proxy says of something that it alone can judge.
 
         Raises:
             UnderstudyError: The leaf that the proxy's problem names.
         """
-        return await self._client.get(path, parameters)
+        return await self._client.send(method, path, body, parameters=parameters)
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted and not loaded everywhere."""

@@ -10,6 +10,7 @@ from understudy.errors import ControlPlaneAway
 
 CALL_SECONDS = 60.0
 """Longest time of a call: the start of a rollout, with its warm-up, may take 45 s."""
+REGISTRY_PATH = "/v1/registry/models"
 DRY_RUN = {"dry_run": "true"}
 
 
@@ -62,6 +63,11 @@ class ControlPlaneClient:
 def model_path(model_name: str, *parts: str) -> str:
     """Return the path of a model, or of what it has; names may hold any character."""
     return "/".join(["/v1/models", *(quote(part, safe="") for part in (model_name, *parts))])
+
+
+def registry_path(model_name: str, *parts: str) -> str:
+    """Return the path of a model in the registry, or of what it has there."""
+    return "/".join([REGISTRY_PATH, *(quote(part, safe="") for part in (model_name, *parts))])
 
 
 def said(reason: str | None, **fields: Any) -> dict[str, Any]:

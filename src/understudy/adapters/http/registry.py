@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from understudy.adapters.http import registry_records as records
-from understudy.adapters.http.control_plane import DRY_RUN, ControlPlaneClient, model_path, said
+from understudy.adapters.http.control_plane import (
+    DRY_RUN,
+    REGISTRY_PATH,
+    ControlPlaneClient,
+    model_path,
+    registry_path,
+    said,
+)
 from understudy.errors import DatabaseNeeded, GenerationMoved
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import (
@@ -31,7 +38,6 @@ from understudy.ports.registry.registry import (
 if TYPE_CHECKING:
     from understudy.core.drift.baseline import Baselines
 
-_MODELS = "/v1/registry/models"
 _ATTEMPTS = 5
 """Of a change that is to be made whatever the policy is, when others change it in the same moment."""
 
@@ -45,7 +51,7 @@ class HttpRegistry:
     async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
         fields = {name: value for name, value in new._asdict().items() if name != "model_name" and value is not None}
         body = said(actor.reason, **{**fields, "endpoints": list(new.endpoints)})
-        return await self._version("POST", _registry_path(new.model_name, "versions"), body, dry_run=dry_run)
+        return await self._version("POST", registry_path(new.model_name, "versions"), body, dry_run=dry_run)
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
         # Of one model as well: an unknown one has no versions here, and at its own path it is not found.
@@ -53,18 +59,18 @@ class HttpRegistry:
         return [records.version_record(version) for version in found["versions"]]
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
-        return await self._version("GET", _registry_path(model_name, "versions", version))
+        return await self._version("GET", registry_path(model_name, "versions", version))
 
     async def add_endpoint(
         self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
-        path = _registry_path(model_name, "versions", version, "endpoints", target)
+        path = registry_path(model_name, "versions", version, "endpoints", target)
         return await self._version("PUT", path, dry_run=dry_run)
 
     async def remove_endpoint(
         self, model_name: str, version: str, target: str, actor: Actor, *, dry_run: bool = False
     ) -> VersionRecord:
-        path = _registry_path(model_name, "versions", version, "endpoints", target)
+        path = registry_path(model_name, "versions", version, "endpoints", target)
         return await self._version("DELETE", path, dry_run=dry_run)
 
     async def set_baselines(
@@ -82,15 +88,15 @@ class HttpRegistry:
     async def set_retired(
         self, model_name: str, version: str, actor: Actor, *, is_retired: bool, dry_run: bool = False
     ) -> VersionChange:
-        path = f"{_registry_path(model_name, 'versions', version)}:{'retire' if is_retired else 'restore'}"
+        path = f"{registry_path(model_name, 'versions', version)}:{'retire' if is_retired else 'restore'}"
         found = await self._client.send("POST", path, said(actor.reason), parameters=DRY_RUN if dry_run else None)
         return VersionChange(records.version_record(found["before"]), records.version_record(found["version"]))
 
     async def list_models(self) -> Sequence[ModelRecord]:
-        return [records.model_record(model) for model in (await self._client.get(_MODELS))["models"]]
+        return [records.model_record(model) for model in (await self._client.get(REGISTRY_PATH))["models"]]
 
     async def show_model(self, model_name: str) -> ModelRecord:
-        return records.model_record((await self._client.get(_registry_path(model_name)))["model"])
+        return records.model_record((await self._client.get(registry_path(model_name)))["model"])
 
     async def set_policy(
         self,
@@ -189,9 +195,5 @@ class HttpRegistry:
 
 async def missing_versions(client: ControlPlaneClient, model_name: str) -> Sequence[MissingVersion]:
     """Return the versions of a model that are wanted and not loaded everywhere; raises as the registry's methods."""
-    found = (await client.get(_registry_path(model_name)))["model"]["not_loaded"]
+    found = (await client.get(registry_path(model_name)))["model"]["not_loaded"]
     return [records.missing_version(one) for one in found]
-
-
-def _registry_path(model_name: str, *parts: str) -> str:
-    return "/".join([_MODELS, *(quote(part, safe="") for part in (model_name, *parts))])

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.routing.policy_file import policy_file_schema
-from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
@@ -88,7 +88,7 @@ def apply_files(
         typer.echo(json.dumps(policy_file_schema(), indent=2))
         return
     files = read_files(file)
-    actor = Actor(this_person(), VIA, reason)
+    actor = Actor(this_login(), VIA, reason)
     asked = _Asked(actor, _generations(expect_generation or ()), overwrite, dry_run, yes)
 
     async def work(control_plane: ControlPlane) -> tuple[list[Comparison], list[_Outcome]]:

@@ -1,10 +1,21 @@
+from dataclasses import replace
 from hashlib import sha256
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.routing.access import ANONYMOUS, ANY_MODEL, Scope, admit, key_id_of, models_of, require, scopes_of
+from understudy.core.routing.access import (
+    ANONYMOUS,
+    ANY_MODEL,
+    Scope,
+    admit,
+    key_id_of,
+    models_of,
+    require,
+    scopes_beyond,
+    scopes_of,
+)
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
@@ -97,3 +108,21 @@ def test_a_caller_is_called_by_the_id_of_the_key():
 @given(st.text(max_size=50))
 def test_no_secret_is_part_of_what_a_caller_is_called(secret):
     assert key_id_of(f"Bearer k1.{secret}") == "k1"
+
+
+def test_a_key_is_refused_from_its_end_on():
+    keys = {"k1": replace(KEYS["k1"], expires_at=100.0)}
+
+    assert scopes_of(keys, "Bearer k1.secret", needs_key=True, now=99.9)
+    for wrong in ("Bearer k1.secret", "Bearer k1.wrong"):
+        with pytest.raises(Unauthenticated) as refused:
+            scopes_of(keys, wrong, needs_key=True, now=100.0)
+        assert ("expired" in refused.value.detail) == (wrong == "Bearer k1.secret")
+
+
+def test_a_key_gives_no_other_one_a_scope_that_it_lacks():
+    assert scopes_beyond(frozenset({"read", "predict:visits"}), ["read:visits", "predict:visits"]) == []
+    assert scopes_beyond(frozenset({"read", "predict:visits"}), ["predict", "operate:visits"]) == [
+        "predict",
+        "operate:visits",
+    ]

@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_
 from understudy.entrypoints.cli.rollout.slices_text import slices_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
-from understudy.entrypoints.cli.shared.actor import actor_of_command, this_person
+from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -311,7 +311,7 @@ def _command(
     to_percent: int | None = None,
 ) -> None:
     why = required_reason(reason, dry_run=False) or ""
-    command = Command(kind, this_person(), why, expects_different_scores, is_ahead, to_percent)
+    command = Command(kind, this_login(), why, expects_different_scores, is_ahead, to_percent)
 
     result = with_control_plane(lambda control_plane: control_plane.rollouts.command(model, command))
     mark = "✔" if result.changed else "nothing changed:"

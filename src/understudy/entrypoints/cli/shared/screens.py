@@ -30,6 +30,8 @@ class AtProxy(NamedTuple):
 
     path: str
     parameters: Mapping[str, str] = {}
+    method: str = "GET"
+    body: Mapping[str, Any] | None = None
 
 
 def show_screen(draw: Callable[[Session], Awaitable[Drawn]], at_proxy: AtProxy, *, as_json: bool) -> Mapping[str, Any]:
@@ -39,8 +41,10 @@ def show_screen(draw: Callable[[Session], Awaitable[Drawn]], at_proxy: AtProxy, 
         RegistryUnavailable: Postgres, or the proxy, does not answer in time.
     """
     columns = {} if as_json else {"columns": str(data_console().width)}
+    path, parameters, method, body = at_proxy
     screen = with_session_or_proxy(
-        draw, lambda control_plane: control_plane.look(at_proxy.path, {**at_proxy.parameters, **columns})
+        draw,
+        lambda control_plane: control_plane.look(path, {**parameters, **columns}, method=method, body=body),
     )
     if isinstance(screen, Drawn):
         show(screen.document, *screen.texts, as_json=as_json)

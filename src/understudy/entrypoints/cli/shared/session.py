@@ -90,17 +90,22 @@ class Experiments(NamedTuple):
         return version_label(version_id, self.labels)
 
 
-def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:
-    """Do ``work`` with the experiments of one model.
+async def experiments_of(session: Session, model_name: str) -> Experiments:
+    """Return the experiments of one model.
 
     Raises:
         NotRegistered: There is no such model.
         RegistryUnavailable: Postgres does not answer in time.
     """
+    await session.registry.show_model(model_name)
+    labels = {version.id: version.version for version in await session.registry.list_versions(model_name)}
+    return Experiments(session.experiment_log, session.experiments, labels)
+
+
+def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:
+    """Do ``work`` with the experiments of one model; raises as :func:`experiments_of`."""
 
     async def opened(session: Session) -> T:
-        await session.registry.show_model(model_name)
-        labels = {version.id: version.version for version in await session.registry.list_versions(model_name)}
-        return await work(Experiments(session.experiment_log, session.experiments, labels))
+        return await work(await experiments_of(session, model_name))
 
     return with_session(opened)

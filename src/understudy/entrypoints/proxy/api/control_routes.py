@@ -10,6 +10,7 @@ from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.authorization import permitted_models
 from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
+from understudy.entrypoints.proxy.api.experiment_routes import add_experiment_routes
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.key_routes import add_key_routes
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
@@ -44,6 +45,7 @@ def add_control_routes(api: FastAPI) -> None:
     _add_report_routes(api)
     _add_outcome_routes(api)
     add_registry_routes(api)
+    add_experiment_routes(api)
     add_key_routes(api)
 
 

@@ -17,6 +17,7 @@ from understudy.entrypoints.proxy.control.bodies import (
     RolloutStart,
     command_body,
 )
+from understudy.entrypoints.proxy.control.experiments import Declaration, ReportBody
 from understudy.entrypoints.proxy.control.keys import KeyCreation
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
@@ -148,18 +149,24 @@ _REGISTRY: dict[str, dict[str, Any]] = {
         "registerVersion",
         "Register a version as staging (scope operate)",
         _REGISTERED,
-        (*_WRITE, 409),
+        (400, 401, 403, 408, 409, 413, 422, 503, 504),
         VersionRegistration,
+    ),
+    "check_version": _call(
+        "checkVersion",
+        "Ask a version's model servers what callers would (scope operate)",
+        _document(model="visits", version="7", ready=True, findings=[], problems=0, warnings=0),
+        (*_READ, 404),
     ),
     "retire_version": _call(
         "retireVersion", "Retire a version without a role (scope operate)", _RETIRED, (*_WRITE, 409), Remark
     ),
     "restore_version": _call(
-        "restoreVersion", "Make a retired version staging again (scope operate)", _RETIRED, (*_WRITE, 409), Remark
+        "restoreVersion", "Make a retired version staging again (scope operate)", _RETIRED, _WRITE, Remark
     ),
-    "add_endpoint": _call("addEndpoint", "Give a version a model server (scope operate)", _SERVED, (*_WRITE, 409)),
+    "add_endpoint": _call("addEndpoint", "Give a version a model server (scope operate)", _SERVED, (*_READ, 404, 409)),
     "remove_endpoint": _call(
-        "removeEndpoint", "Take a model server away from a version (scope operate)", _SERVED, (*_WRITE, 409)
+        "removeEndpoint", "Take a model server away from a version (scope operate)", _SERVED, (*_READ, 404, 409)
     ),
 }
 _KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}
@@ -170,6 +177,25 @@ _KEYS: dict[str, dict[str, Any]] = {
         "createKey", "Make a key (scope keys)", _MADE, (400, 401, 403, 408, 409, 413, 422, 503, 504), KeyCreation
     ),
     "revoke_key": _call("revokeKey", "Revoke a key (scope keys)", _document(key=_KEY, dry_run=False), (*_READ, 404)),
+}
+_REPORT = _document(report={"state": "undecided", "sentence": "Not decided."})
+_TESTS: dict[str, dict[str, Any]] = {
+    "declare_test": _call(
+        "declareTest",
+        "Declare a test if none is open, and ask it (scope operate)",
+        _REPORT,
+        (*_WRITE, 409),
+        Declaration,
+    ),
+    "ask_report_ab": _call(
+        "askReportAb", "Ask a test, and hold what is asked against its declaration", _REPORT, (*_WRITE, 409), ReportBody
+    ),
+    "list_tests": _call(
+        "listTests", "A model's newest declared tests", _document(experiments=[{"metric": "converted"}]), (*_READ, 404)
+    ),
+    "plan_test": _call(
+        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404, 409)
+    ),
 }
 _KEYS["create_key"]["status_code"] = 201
 _KEYS["create_key"]["responses"][201] = _KEYS["create_key"]["responses"].pop(200)
@@ -183,6 +209,7 @@ _REGISTRY["register_version"]["responses"][200]["description"] = "dry_run: what 
 CONTROL: dict[str, dict[str, Any]] = {
     **_REGISTRY,
     **_KEYS,
+    **_TESTS,
     "start_rollout": _call(
         "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), RolloutStart
     ),
@@ -192,7 +219,7 @@ CONTROL: dict[str, dict[str, Any]] = {
         "checkOutcomes",
         "Which models and names of outcomes are not known yet; stores nothing (scope outcomes)",
         _document(unknown_models=["vists"], new_metrics=[{"model": "visits", "name": "convreted"}]),
-        _WRITE,
+        (400, 401, 403, 408, 413, 422, 503, 504),
         OutcomeQuestion,
     ),
     "get_rollout": _call("getRollout", "A rollout with its evidence and its events", _FOUND, (*_READ, 404)),

@@ -1,9 +1,11 @@
 """The routes of models and versions in the registry."""
 
-from fastapi import FastAPI, Request, Response
+from typing import Annotated
+
+from fastapi import FastAPI, Query, Request, Response
 
 from understudy.entrypoints.proxy.api.authorization import permitted_models
-from understudy.entrypoints.proxy.api.control_calls import DryRun, ModelOrAll, body_of, call_of
+from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
 from understudy.entrypoints.proxy.control import registry
@@ -17,6 +19,7 @@ def add_registry_routes(api: FastAPI) -> None:
     """Add the routes; the application's state is that of the control plane's other ones."""
     _add_reading(api)
     _add_registering(api)
+    _add_checking(api)
     _add_endpoints(api)
 
 
@@ -63,6 +66,19 @@ def _add_registering(api: FastAPI) -> None:
     async def restore_version(model: Name, version: Name, request: Request, *, dry_run: DryRun = False) -> Response:
         call, body = call_of(request, model), await body_of(request)
         return response_of(await registry.set_retired(call, version, body, is_retired=False, dry_run=dry_run))
+
+
+def _add_checking(api: FastAPI) -> None:
+    @api.post(f"{_VERSION}:check", **CONTROL["check_version"])
+    async def check_version(
+        model: Name,
+        version: Name,
+        request: Request,
+        *,
+        against: Annotated[str | None, Query(pattern=NAME_PATTERN, description="By default the champion.")] = None,
+        columns: Columns = None,
+    ) -> Response:
+        return response_of(await registry.check(call_of(request, model), version, against, columns))
 
 
 def _add_endpoints(api: FastAPI) -> None:

@@ -3,12 +3,23 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
+import asyncio
+from typing import Any
+
 from understudy.bootstrap.session import Session
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.input_diff import NO_DIFFERENCES, input_differences
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
 from understudy.entrypoints.documents.versions import change_document, registered_document, version_document
 from understudy.entrypoints.proxy.control.bodies import Remark
-from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Bulkhead, ControlCall, answer
+from understudy.entrypoints.proxy.control.handler import (
+    READ_SECONDS,
+    REPORT_SECONDS,
+    WRITE_SECONDS,
+    Bulkhead,
+    ControlCall,
+    answer,
+)
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.lifecycle.policy_files import explained_contradictions
@@ -125,6 +136,36 @@ async def register(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
         return answer(registered_document(made, found, dry_run=dry_run), 200 if dry_run else 201)
 
     return await call.run(Bulkhead.WRITE, store, WRITE_SECONDS)
+
+
+async def check(call: ControlCall, version: str, against: str | None, columns: int | None) -> Reply:
+    """Ask a version's model servers what callers would, from this proxy, as ``understudy version check`` does.
+
+    Raises:
+        NotRegistered: There is no such version, or none to compare it with.
+    """
+    from understudy.entrypoints.cli.shared.screens import Drawn, drawn_document  # noqa: PLC0415 - rich, for few calls
+    from understudy.entrypoints.cli.version.check import Tried, asked_of, checked, drawn  # noqa: PLC0415 - as above
+
+    main = asyncio.get_running_loop()
+
+    async def try_it(found: ModelVersion) -> Tried:
+        # gRPC connections belong to one event loop: the one that predictions use.
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_tried(call, found), main))
+
+    async def look(parts: Session) -> Reply:
+        async def draw() -> Drawn:
+            asked = await asked_of(parts, call.model_name, version, against)
+            return drawn(await checked(asked, try_it))
+
+        document = (await draw()).document if columns is None else await drawn_document(draw, columns)
+        return answer(document)
+
+    return await call.run(Bulkhead.WRITE, look, REPORT_SECONDS)
+
+
+async def _tried(call: ControlCall, version: ModelVersion) -> Any:
+    return await call.handler.try_version(version)
 
 
 async def set_retired(call: ControlCall, version: str, body: bytes, *, is_retired: bool, dry_run: bool) -> Reply:

@@ -24,8 +24,8 @@ class ChosenProxy(NamedTuple):
 def chosen_proxy(settings: Settings) -> ChosenProxy | None:
     """Return the proxy that commands go to; ``None``: they go to the database.
 
-    The first of these decides: UNDERSTUDY_CONTEXT, DATABASE_URL, UNDERSTUDY_PROXY_URL, a demo in this folder (its
-    database), the context in use.
+    The first of these decides: UNDERSTUDY_CONTEXT, DATABASE_URL, a demo in this folder (its database),
+    UNDERSTUDY_PROXY_URL, the context in use.
 
     Raises:
         CommandRefused: There is no such context, or its key cannot be read.
@@ -34,10 +34,10 @@ def chosen_proxy(settings: Settings) -> ChosenProxy | None:
         return _of_context(settings, settings.context)
     if "database_url" in settings.model_fields_set:
         return None
-    if settings.proxy_url is not None:
-        return ChosenProxy(Place(settings.proxy_url.rstrip("/"), own_credential(settings)), "UNDERSTUDY_PROXY_URL")
     if read_running(settings.state_dir) is not None:
         return None
+    if settings.proxy_url is not None:
+        return ChosenProxy(Place(settings.proxy_url.rstrip("/"), own_credential(settings)), "UNDERSTUDY_PROXY_URL")
     current = read_contexts(settings.contexts or default_path()).current
     return None if current is None else _of_context(settings, current)
 
