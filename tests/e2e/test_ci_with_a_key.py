@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -61,9 +61,12 @@ def describe(folder: Path, label: int, port: int) -> Path:
     return file
 
 
-def write_outcomes(folder: Path, entities: Iterable[str]) -> Path:
-    now = datetime.now(UTC).isoformat()
-    lines = [f"e-{entity},visits,{entity},converted,{int(entity[-1] in '13579')},{now}" for entity in entities]
+def write_outcomes(folder: Path, called: Mapping[str, datetime]) -> Path:
+    """Every other entity did what was hoped for, right after its call."""
+    lines = [
+        f"e-{entity},visits,{entity},converted,{number % 2},{at.isoformat()}"
+        for number, (entity, at) in enumerate(called.items())
+    ]
     file = folder / "outcomes.csv"
     file.write_text("\n".join(["event_id,model,entity_id,name,value,occurred_at", *lines]))
     return file
@@ -101,16 +104,18 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     assert shown.out.startswith("visits  1 → 2")
     assert [one["challenger"] for one in listed.json["rollouts"] if one["kind"] == "rollout"] == ["2"]
 
-    entities = [f"entity-{number}" for number in range(200)]
     run("model", "set", "visits", "--challenger", "1", "--weight", "50", "--reason", "a test", "--yes")
+    called: dict[str, datetime] = {}
     with Client(f"http://127.0.0.1:{stack.proxy_port}", "robot.secret") as client:
-        for entity in entities:
-            client.predict("visits", Entity(entity, example_rows("visits")[0].inputs))
-    imported = run("ab", "outcomes", "import", str(write_outcomes(tmp_path, entities)))
+        for number in range(200):
+            client.predict("visits", Entity(f"entity-{number}", example_rows("visits")[0].inputs))
+            called[f"entity-{number}"] = datetime.now(UTC)
+    imported = run("ab", "outcomes", "import", str(write_outcomes(tmp_path, called)))
     give_up = time.monotonic() + 60
-    declare = ("ab", "report", "visits", "--metric", "converted", "--looks", "2")
+    declare = ("ab", "report", "visits", "--metric", "converted", "--looks", "2", "--within", "5s")
     while (declared := ci(*declare)).code != 0 and time.monotonic() < give_up:
         time.sleep(0.5)
+    assert declared.code == 0, declared
     other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=7)
     needed = run("db", "check", code=2)
 

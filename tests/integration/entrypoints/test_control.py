@@ -805,7 +805,12 @@ class Asked(NamedTuple):
 
 
 REGISTERED = "/v1/registry/models/visits"
-DESCRIBED = {"artifact_path": "s3://m", "framework": "sklearn", "input_schema": {"features": []}}
+DESCRIBED = {
+    "artifact_path": "s3://m",
+    "framework": "sklearn",
+    "input_schema": {"features": [{"name": "age", "dtype": "float32"}]},
+    "output_schema": {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1},
+}
 ASKED_AB = {"metric": "converted"}
 
 
@@ -841,6 +846,7 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
     """Reach what only some calls about the registry, keys and tests answer."""
     register, sizes = by_name["registerVersion"], by_name["planTest"]
     await ask(register._replace(path=f"{register.path}?dry_run=true", body={"version": "10", **DESCRIBED}))
+    await ask(register)
     for call in (register, by_name["checkOutcomes"]):
         await ask(call, content=b" " * 1_100_000)
     await ask(by_name["createKey"]._replace(body={"scopes": ["read:"]}))

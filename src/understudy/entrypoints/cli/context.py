@@ -1,6 +1,7 @@
 """``understudy context``: proxies that commands go to with a key, without a login of the database."""
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -47,7 +48,7 @@ def set_context(
     path = _path()
     contexts = read_contexts(path).with_context(name, context)
     write_contexts(path, contexts)
-    used = "and in use" if contexts.current == name else f"→ understudy context use {name}"
+    used = "and in use" if contexts.current == name else f"→ understudy context use {quote(name)}"
     show(
         {"context": _document(name, contexts)},
         Text("✔ ", "green").append(f"context {name} is set {used}"),

@@ -11,6 +11,7 @@ from rich.text import Text
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import TableFile
+from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import show
@@ -41,6 +42,7 @@ def import_outcomes(
     Columns: event_id, model, entity_id or prediction_id or both, name, value, occurred_at; others are left alone. A row
     that cannot be used is listed with its line, all others are stored; then the command leaves with 1.
     """
+    read_settings()  # an environment that cannot be used is named before anything of the file
     done = _Done()
     try:
         with open_outcome_file(file) as opened:

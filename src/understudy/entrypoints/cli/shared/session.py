@@ -8,6 +8,7 @@ from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlan
 from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.contexts.chosen_proxy import chosen_proxy
 from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
+from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.entrypoints.documents.policies import version_label
 from understudy.ports.experiments.experiment_log import ExperimentLog
 from understudy.ports.experiments.experiment_store import ExperimentStore
@@ -53,6 +54,9 @@ def with_session_or_proxy(
     if chosen is None:
         hurried = {} if seconds is None else {"database_timeout_seconds": seconds}
         return with_session(stored, settings_with_demo().model_copy(update=hurried))
+
+    if seconds is None:
+        advise(f"{chosen.chosen_by}: {chosen.place.url}")
 
     async def opened() -> H:
         from understudy.bootstrap.http_control_plane import HttpControlPlane  # noqa: PLC0415 - httpx2, over HTTP alone
