@@ -23,6 +23,8 @@ from understudy.rollout.start.start import Prepared
 Document = Mapping[str, Any]
 _MAX_LISTED = 100
 """As the route has it."""
+_WATCHED = 20
+"""Newest rollouts of a model, among which one is that a command waits for."""
 
 
 class HttpRollouts:
@@ -72,10 +74,10 @@ class HttpRollouts:
     async def again(self, seen: RolloutView) -> RolloutView:
         """Return a rollout as it is now."""
         model_name, number = seen.record.state.model_name, seen.record.id
-        found = await self.found(model_name, _MAX_LISTED)
+        found = await self.found(model_name, _WATCHED)
         record = next((one for one in found.records if one.id == number), None)
         if record is None:
-            raise NotRegistered(f"rollout {number} of {model_name} is not among its newest {_MAX_LISTED} any more")
+            raise NotRegistered(f"rollout {number} of {model_name} is not among its newest {_WATCHED} any more")
         return _view(record, found.policies.get(model_name) if record is found.records[0] else None)
 
     async def command(self, model_name: str, command: Command) -> CommandResult:

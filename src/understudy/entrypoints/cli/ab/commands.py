@@ -18,7 +18,7 @@ from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
-from understudy.entrypoints.cli.shared.session import Experiments, with_experiments, with_session
+from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.entrypoints.documents.experiments import ab_document
 from understudy.experiments.ab_plan import PlanQuestion
@@ -74,14 +74,10 @@ def plan(
     parameters |= {"within_seconds": str(choice.within_seconds), "per_call": str(per_call).lower(), "looks": str(looks)}
 
     async def draw(session: Session) -> Drawn:
-        drawn = await drawn_sizes(session, question, version)
-        return drawn._replace(texts=[*references, *drawn.texts])
+        return await drawn_sizes(session, question, version)
 
-    references = reference_texts(wanted) if reference_figures else []
-    if references:
-        with_drawn = with_session(draw)
-        show(with_drawn.document, *with_drawn.texts, as_json=as_json)
-        return
+    if reference_figures and not as_json:
+        show({}, *reference_texts(wanted), as_json=False)
     show_screen(draw, AtProxy(model_path(model, "reports", "ab-plan"), parameters), as_json=as_json)
 
 

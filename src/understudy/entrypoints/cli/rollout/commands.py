@@ -21,6 +21,7 @@ from understudy.entrypoints.cli.rollout.slices_text import slices_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
 from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
+from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -96,6 +97,8 @@ def start(
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
+    if watch_it:
+        settings_with_demo(lambda _: None)  # refuses before anything is started: to watch needs the database
     asked = StartAsked(model, version, plan_source_of(plan), freeze or (), expect_different_scores)
 
     async def begin(rollouts: RolloutOperations) -> tuple[Prepared, RolloutRecord | None]:

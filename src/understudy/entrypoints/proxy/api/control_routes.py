@@ -26,6 +26,8 @@ from understudy.ports.registry.registry import AuditSubject
 
 MAX_LISTED = 100
 MAX_NAMES_BYTES = 1_048_576
+MAX_POLICY_BYTES = 262_144
+"""Of a policy beside the file that it is from, which says the same once more."""
 MAX_CHANGES_LISTED = 1_000
 """Of the audit, as by the command line."""
 USUAL_WANTED = Wanted(0.05)
@@ -99,7 +101,7 @@ def _add_policy_routes(api: FastAPI) -> None:
         dry_run: DryRun = False,
     ) -> Response:
         generation = policies.read_generation(if_match)
-        body = await body_of(request)
+        body = await body_of(request, MAX_POLICY_BYTES)
         return response_of(
             await policies.change_policy(call_of(request, model), body, generation=generation, dry_run=dry_run)
         )
