@@ -104,6 +104,14 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     assert shown.out.startswith("visits  1 → 2")
     assert [one["challenger"] for one in listed.json["rollouts"] if one["kind"] == "rollout"] == ["2"]
 
+    database = CommandLine(database_url)
+    for same_words in (
+        ("version", "list", "--utc"), ("version", "list", "--json"), ("rollout", "list", "visits", "--utc"),
+        ("key", "list", "--json"),
+    ):  # fmt: skip
+        code, words = (7, "") if same_words[0] == "key" else (0, database(*same_words).out)
+        assert run(*same_words, code=code).out == words
+
     run("model", "set", "visits", "--challenger", "1", "--weight", "50", "--reason", "a test", "--yes")
     called: dict[str, datetime] = {}
     with Client(f"http://127.0.0.1:{stack.proxy_port}", "robot.secret") as client:

@@ -548,6 +548,50 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
 
+async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end_no_later(proxy, database_url):
+    soon, later = (f"2999-01-0{day}T00:00:00Z" for day in (1, 2))
+    await sql(
+        database_url,
+        "INSERT INTO ApiKey (id, sha256, scopes, expires_at) VALUES ('maker', $1, '{keys,read}', '2999-01-01T12:00Z')",
+        sha256(b"secret").hexdigest(),
+    )
+    maker = {"authorization": "Bearer maker.secret"}
+
+    async def is_known() -> bool:
+        return (await proxy.get("/v1/keys", headers=maker)).status_code == 200
+
+    await until(is_known)
+    told = {
+        why: await proxy.post("/v1/keys", json=body, headers=maker)
+        for why, body in {
+            "good": {"scopes": ["read:visits"], "expires_at": soon, "note": "CI"},
+            "more": {"scopes": ["operate"], "expires_at": soon},
+            "longer": {"scopes": ["read"], "expires_at": later},
+            "for good": {"scopes": ["read"]},
+        }.items()
+    }
+    made = told["good"].json()
+    child = {"authorization": f"Bearer {made['credential']}"}
+
+    async def is_admitted() -> bool:
+        return (await proxy.get(f"{VISITS}/policy", headers=child)).status_code == 200
+
+    await until(is_admitted)
+    await sql(database_url, "UPDATE ApiKey SET expires_at = now() WHERE id = $1", made["key"]["id"])
+    await until(lambda: _is_refused(proxy, child))
+
+    assert {why: answer.status_code for why, answer in told.items()} == {
+        "good": 201, "more": 403, "longer": 403, "for good": 403,
+    }  # fmt: skip
+    [entry] = await sql(database_url, "SELECT actor, via FROM RegistryAudit WHERE subject = 'key' AND via = 'http'")
+    assert tuple(entry) == ("maker", "http")
+
+
+async def _is_refused(proxy: httpx2.AsyncClient, headers: Mapping[str, str]) -> bool:
+    answer = await proxy.get(f"{VISITS}/policy", headers=headers)
+    return answer.status_code == 401 and "expired" in answer.json()["detail"]
+
+
 async def test_a_key_for_one_model_is_told_nothing_of_the_others(served, database_url):
     begun = (await served.post(f"{VISITS}/rollouts", json=START)).json()["rollout"]["rollout_id"]
     await register(database_url, 1, [1], model_name="digits")
