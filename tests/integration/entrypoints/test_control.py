@@ -558,7 +558,7 @@ async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end
     maker = {"authorization": "Bearer maker.secret"}
 
     async def is_known() -> bool:
-        return (await proxy.get("/v1/keys", headers=maker)).status_code == 200
+        return bool((await proxy.get("/v1/keys", headers=maker)).status_code == 200)
 
     await until(is_known)
     told = {
@@ -574,7 +574,7 @@ async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end
     child = {"authorization": f"Bearer {made['credential']}"}
 
     async def is_admitted() -> bool:
-        return (await proxy.get(f"{VISITS}/policy", headers=child)).status_code == 200
+        return bool((await proxy.get(f"{VISITS}/policy", headers=child)).status_code == 200)
 
     await until(is_admitted)
     await sql(database_url, "UPDATE ApiKey SET expires_at = now() WHERE id = $1", made["key"]["id"])
@@ -589,7 +589,7 @@ async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end
 
 async def _is_refused(proxy: httpx2.AsyncClient, headers: Mapping[str, str]) -> bool:
     answer = await proxy.get(f"{VISITS}/policy", headers=headers)
-    return answer.status_code == 401 and "expired" in answer.json()["detail"]
+    return bool(answer.status_code == 401 and "expired" in answer.json()["detail"])
 
 
 async def test_a_key_for_one_model_is_told_nothing_of_the_others(served, database_url):
