@@ -12,7 +12,7 @@ import orjson
 from rigs.histories.by_sql import SIGNATURE
 from rigs.histories.record import AuditRow, EventRow, History, Kind, Record, RolloutRow, Signature, StatusRow, Way
 from rigs.histories.stack import KEY_ID, MONITORS, PROXIES, Stack
-from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.actor import this_login
 
 SETTLE_SECONDS = 30.0
 """How long after the last fault proxies may take to act on the last policy, and rows to be in the log."""
@@ -116,7 +116,7 @@ async def snapshot(
         signatures={
             Way.SQL: SIGNATURE,
             Way.HTTP: Signature(KEY_ID, "http"),
-            Way.CLI: Signature(this_person(), "cli"),
+            Way.CLI: Signature(this_login(), "cli"),
         },
         logged=dict(logged),
         proxies=dict.fromkeys(proxies, 0) | _reports(proxies, rows["reports"]),

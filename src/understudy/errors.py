@@ -54,9 +54,11 @@ UnderstudyError
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
+    ├── DatabaseNeeded     E225 the command has no way over HTTP: it works on the database
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
-    │   └── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
+    │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
+    │   └── ControlPlaneAway E515 the proxy that a context names does not answer
     ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
@@ -508,6 +510,12 @@ class PolicyContradicted(PolicyFileInvalid):
     )
 
 
+class DatabaseNeeded(RegistryError):
+    code = "E225"
+    title = "This needs the database"
+    hint = "Run it where DATABASE_URL names the database; docs/how-to/drive-from-ci.md lists what a key is enough for."
+
+
 class GenerationMoved(RegistryError):
     code = "E409"
     title = "The policy changed since you read it"
@@ -528,6 +536,14 @@ class LoginNotAllowed(RegistryUnavailable):
     title = "The database login may not do this"
     hint = "Grant the login the role that this needs: docs/reference/sql.md, Roles, lists the rights of each."
     retry_after_seconds = None
+
+
+class ControlPlaneAway(RegistryUnavailable):
+    code = "E515"
+    title = "The proxy of this context does not answer"
+    hint = (
+        "Start a proxy, or name another one: understudy context list shows yours, UNDERSTUDY_PROXY_URL precedes them."
+    )
 
 
 class MigrationNeeded(RegistryError):

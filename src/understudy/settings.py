@@ -357,9 +357,14 @@ class Settings(BaseModel):
     """Secret that signs the sessions of the console; without it a random one, and a restart ends all sessions."""
 
     proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
-    """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``."""
+    """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``.
+    Without ``DATABASE_URL`` the commands that a key is enough for go to it, too."""
     credential: SecretStr | None = Field(default=None, min_length=1)
-    """The key that ``understudy predict`` shows, as ``<id>.<secret>``."""
+    """The key that ``understudy predict`` and commands over HTTP show, as ``<id>.<secret>``."""
+    context: str | None = Field(default=None, min_length=1)
+    """The context that commands go to, in the place of the one in use and of ``DATABASE_URL``."""
+    contexts: Path | None = None
+    """The file of contexts; by default ``understudy/contexts.json`` in ``XDG_CONFIG_HOME`` or ``~/.config``."""
 
     @field_validator("*", mode="before")
     @classmethod

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from getpass import getuser
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,9 @@ from logged_traffic import LoggedTraffic, scored_rows
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.connection_urls import postgres_user
 from understudy.core.rollout.state import Observation, Phase
 from understudy.core.rollout.state_machine import next_step
-from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.ports.rollout.rollout_store import NewRolloutEvent
 
 
@@ -448,10 +449,11 @@ async def test_a_rollout_that_was_rolled_back_by_hand_says_by_whom_and_why(under
     document = (await understudy.beside("rollout", "show", "visits", "--json")).document
 
     assert ended.state.reason.startswith("rolled back by hand: ")
-    assert re.search(rf"by {re.escape(this_person())}, cli, \d+ \w+ \d\d:\d\d UTC: it burns", shown.said), shown
+    login = postgres_user(database_url) or getuser()
+    assert re.search(rf"by {re.escape(login)}, cli, \d+ \w+ \d\d:\d\d UTC: it burns", shown.said), shown
     said = document["rolled_back_by"]
     assert {name: said[name] for name in ("actor", "via", "reason", "generation")} == {
-        "actor": this_person(), "via": "cli", "reason": "it burns", "generation": view.policy.generation,
+        "actor": login, "via": "cli", "reason": "it burns", "generation": view.policy.generation,
     }  # fmt: skip
     assert datetime.fromisoformat(said["at"]).utcoffset() == timedelta(0)
 

@@ -327,7 +327,7 @@ async def test_a_key_that_was_made_opens_until_it_is_revoked(registry, database_
     key = await create_key(registry, ["predict:churn", "read", "read"], "for the shop", DANA)
     keys = apply_document(PolicySnapshot(), await source.load(), complete=True).keys
 
-    scopes = scopes_of(keys, f"Bearer {key.credential}", needs_key=True)
+    scopes = scopes_of(keys, f"Bearer {key.credential}", needs_key=True, now=0.0)
     revoked = await registry.revoke_key(key.record.id, DANA)
     left = apply_document(PolicySnapshot(), await source.load(), complete=True).keys
 
@@ -335,7 +335,7 @@ async def test_a_key_that_was_made_opens_until_it_is_revoked(registry, database_
     assert revoked.revoked_at is not None
     assert await registry.revoke_key(key.record.id, DANA) == revoked
     with pytest.raises(Unauthenticated):
-        scopes_of(left, f"Bearer {key.credential}", needs_key=True)
+        scopes_of(left, f"Bearer {key.credential}", needs_key=True, now=0.0)
     await source.close()
 
 

@@ -25,6 +25,7 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.bootstrap.monitor import open_monitor
+from understudy.core.connection_urls import postgres_user
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Command, CommandKind, Observation, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
@@ -247,7 +248,9 @@ async def test_what_runbooks_tell_people_to_type_works_under_the_role_of_an_engi
 
     assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
     assert back.code == 3, back.said  # no proxy lives that could confirm it
-    assert any(entry["actor"].startswith("dana@") for entry in audit["audit"]), audit
+    login = postgres_user(engineer_file.read_text().strip())
+    assert login is not None
+    assert audit["audit"][0]["actor"] == login, audit
 
 
 async def test_a_poison_row_is_buried_by_the_proxys_role(database, login):

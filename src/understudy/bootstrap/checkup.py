@@ -21,7 +21,8 @@ from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.errors import BackendUnavailable, MigrationNeeded, RegistryUnavailable
+from understudy.errors import BackendUnavailable, LoginNotAllowed, MigrationNeeded, RegistryUnavailable
+from understudy.lifecycle.key_findings import judge_keys
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing
 from understudy.lifecycle.policy_files import contradictions_of
 from understudy.lifecycle.policy_findings import judge_files
@@ -87,6 +88,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += await _examine_gates(settings)
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
     findings += [*await _examine_loading(settings), *await _examine_files(settings)]
+    findings += await _examine_keys(settings)
     return [*findings, *await _examine_policies(settings, checkup)]
 
 
@@ -199,6 +201,17 @@ async def _examine_files(settings: Settings) -> list[Finding]:
     policies = {model.model_name: model.policy for model in models}
     found = [(one, policies.get(one.model_name)) for one in applied]
     return judge_files([(one, contradictions_of(one, policy)) for one, policy in found if policy is not None])
+
+
+async def _examine_keys(settings: Settings) -> list[Finding]:
+    try:
+        async with session_of(settings) as session:
+            keys = await session.registry.list_keys()
+    except LoginNotAllowed:  # a monitor's login reads none
+        return []
+    except (MigrationNeeded, RegistryUnavailable) as problem:
+        return [Finding("keys", State.WARNING, problem.detail, problem.next_step)]
+    return judge_keys(keys, datetime.now(UTC))
 
 
 async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> list[Finding]:

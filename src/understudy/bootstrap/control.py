@@ -1,12 +1,15 @@
 """What the control plane works with, opened for the length of one call."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.bootstrap.backends import warm_up_probe
+from understudy.bootstrap.backends import try_version, warm_up_probe
 from understudy.bootstrap.session import Session
+from understudy.core.rollout.state import WarmUpResult
+from understudy.core.routing.policy import ModelVersion
+from understudy.ports.upstream.model_backend import ServerSeen
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
 from understudy.settings import Settings
 
@@ -21,11 +24,18 @@ class Control(NamedTuple):
     probe: Callable[[], AbstractAsyncContextManager[WarmUpProbe]]
     challenger_budget_ratio: float
     """The challenger's share of a call's deadline."""
+    try_version: Callable[[ModelVersion], Awaitable[tuple[tuple[ServerSeen, ...], WarmUpResult | None]]]
+    """Asks a version's model servers, as callers would; in the event loop of predictions."""
 
 
 def control_of(settings: Settings) -> Control:
     """Return the openers; they open nothing before they are called."""
-    return Control(partial(_session, settings), partial(_open_probe, settings), settings.challenger_budget_ratio)
+    return Control(
+        partial(_session, settings),
+        partial(_open_probe, settings),
+        settings.challenger_budget_ratio,
+        partial(try_version, settings),
+    )
 
 
 def _session(settings: Settings) -> Session:

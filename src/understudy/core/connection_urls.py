@@ -9,6 +9,7 @@ import re
 from ipaddress import IPv6Address
 from typing import NamedTuple
 from unicodedata import normalize
+from urllib.parse import unquote
 
 ENCODE = (
     "within user, password and parameters write % as %25, / as %2F, ? as %3F, # as %23, @ as %40, & as %26, "
@@ -117,6 +118,15 @@ def without_password(url: str) -> str:
     fields = (parts.query or "").split("&")
     query = "&".join(field for field in fields if field.partition("=")[0] not in _SECRET_PARAMETERS)
     return f"{parts.scheme}://{user and f'{user}@'}{parts.place}{path}{query and f'?{query}'}"
+
+
+def postgres_user(url: str) -> str | None:
+    """Return the login that a Postgres URL names; ``None``: it names none, and the client finds one elsewhere."""
+    parts = _apart(url)
+    if parts is None:
+        return None
+    named = (parts.account or "").partition(":")[0] or (_fields(parts.query) or {}).get("user", "")
+    return unquote(named) or None
 
 
 def _apart(url: str) -> _Url | None:

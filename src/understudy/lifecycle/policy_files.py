@@ -20,7 +20,7 @@ from understudy.ports.registry.registry import (
     PolicyRecord,
     Registry,
 )
-from understudy.ports.rollout.rollout_store import RolloutStore
+from understudy.ports.rollout.rollout_store import RolloutListing
 
 MAX_CHANGES = 200
 """Of a policy's newest changes, those that are searched for who changed a field."""
@@ -103,7 +103,7 @@ def _explained(
     return [one._replace(by=newest_change([_column(one.field)], since)) for one in found]
 
 
-async def compare(registry: Registry, rollouts: RolloutStore, files: Sequence[PolicyFile]) -> list[Comparison]:
+async def compare(registry: Registry, rollouts: RolloutListing, files: Sequence[PolicyFile]) -> list[Comparison]:
     """Return each file beside its model's policy.
 
     Raises:
@@ -223,7 +223,7 @@ async def apply_file(registry: Registry, compared: Comparison, actor: Actor, *, 
 
 async def _comparison(
     registry: Registry,
-    rollouts: RolloutStore,
+    rollouts: RolloutListing,
     file: PolicyFile,
     policy: PolicyRecord | None,
     applied: AppliedFile | None,
@@ -264,7 +264,7 @@ def _is_known(field: str, entry: AuditEntry, applied: AppliedFile | None) -> boo
     return applied is not None and field in applied.fields and (entry.generation or 0) <= applied.generation
 
 
-async def open_rollout_of(rollouts: RolloutStore, policy: PolicyRecord) -> int | None:
+async def open_rollout_of(rollouts: RolloutListing, policy: PolicyRecord) -> int | None:
     """Return the rollout that moves the policy's split; a guard watches it, and moves nothing."""
     if policy.rollout_id is None:
         return None

@@ -95,6 +95,18 @@ async def register_version(
     return await registry.add_version(new, actor, dry_run=dry_run)
 
 
+async def champion_of(registry: Registry, model_name: str) -> VersionRecord | None:
+    """Return the champion of a model; ``None`` while it has no policy, or no version at all.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    if not await registry.list_versions(model_name):
+        return None
+    policy = (await registry.show_model(model_name)).policy
+    return None if policy is None else await registry.show_version(model_name, policy.champion)
+
+
 async def _require_known(registry: Registry, model_name: str) -> None:
     """Refuse a new model with stored features whose keys in Redis could be another model's: ``:`` parts them.
 
@@ -150,6 +162,19 @@ async def create_key(
         PolicyRefused: No scope, or one that does not exist, or a limit that is none.
         RegistryUnavailable: Postgres does not answer in time.
     """
+    wanted = checked_scopes(scopes)
+    secret = token_urlsafe(SECRET_BYTES)
+    hashed = sha256(secret.encode()).hexdigest()
+    record = await registry.add_key(token_hex(KEY_ID_BYTES), hashed, wanted, note=note, actor=actor, limits=limits)
+    return NewKey(record, secret)
+
+
+def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
+    """Return the scopes of a new key, each once.
+
+    Raises:
+        PolicyRefused: There is none, or one that does not exist.
+    """
     wanted = tuple(dict.fromkeys(scopes))
     unknown = [scope for scope in wanted if not _is_scope(scope)]
     if unknown or not wanted:
@@ -157,10 +182,7 @@ async def create_key(
             f"there is no scope {unknown[0]!r}" if unknown else "a key needs at least one scope",
             hint=f"Choose from {', '.join(Scope)}; for one model add its name, such as {Scope.READ}:<model>.",
         )
-    secret = token_urlsafe(SECRET_BYTES)
-    hashed = sha256(secret.encode()).hexdigest()
-    record = await registry.add_key(token_hex(KEY_ID_BYTES), hashed, wanted, note=note, actor=actor, limits=limits)
-    return NewKey(record, secret)
+    return wanted
 
 
 def _check_field(field: str, value: Any) -> None:
@@ -178,5 +200,5 @@ def _check_field(field: str, value: Any) -> None:
 def _is_scope(scope: str) -> bool:
     kind, separator, model_name = scope.partition(":")
     if separator:
-        return kind in _SCOPES and 0 < len(model_name) <= MAX_NAME and "\0" not in model_name
+        return kind in _SCOPES - {Scope.KEYS} and 0 < len(model_name) <= MAX_NAME and "\0" not in model_name
     return kind in _SCOPES

@@ -27,7 +27,7 @@ from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.settings import Settings
 
-KEYS = {"ops": ["read", "operate"], "eye": ["read"], "shop": ["predict"]}
+KEYS = {"ops": ["read", "operate", "outcomes", "keys"], "eye": ["read"], "shop": ["predict"]}
 OPS, EYE, SHOP = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
 VISITS = "/v1/models/visits"
 START = {"version": "2", "plan": "5,50,100", "reason": "retrain"}
@@ -533,19 +533,63 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
     told: dict[str, set[int]] = defaultdict(set)
 
     for path in MOVES:
-        method = "PATCH" if path.endswith("/policy") else "POST"
+        method = next(method for method, listed in ACCESS if listed == path and method != "GET")
         for name, headers in {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
             request = proxy.build_request(
-                method, path.format(model="visits", rollout_id=1, version="2"), headers=headers
+                method, path.format(model="visits", rollout_id=1, version="2", target="127.0.0.1:1"), headers=headers
             )
             if name == "anonymous":
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 9
+    assert len(MOVES) == 16
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
+
+
+async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end_no_later(proxy, database_url):
+    soon, later = (f"2999-01-0{day}T00:00:00Z" for day in (1, 2))
+    await sql(
+        database_url,
+        "INSERT INTO ApiKey (id, sha256, scopes, expires_at) VALUES ('maker', $1, '{keys,read}', '2999-01-01T12:00Z')",
+        sha256(b"secret").hexdigest(),
+    )
+    maker = {"authorization": "Bearer maker.secret"}
+
+    async def is_known() -> bool:
+        return bool((await proxy.get("/v1/keys", headers=maker)).status_code == 200)
+
+    await until(is_known)
+    told = {
+        why: await proxy.post("/v1/keys", json=body, headers=maker)
+        for why, body in {
+            "good": {"scopes": ["read:visits"], "expires_at": soon, "note": "CI"},
+            "more": {"scopes": ["operate"], "expires_at": soon},
+            "longer": {"scopes": ["read"], "expires_at": later},
+            "for good": {"scopes": ["read"]},
+        }.items()
+    }
+    made = told["good"].json()
+    child = {"authorization": f"Bearer {made['credential']}"}
+
+    async def is_admitted() -> bool:
+        return bool((await proxy.get(f"{VISITS}/policy", headers=child)).status_code == 200)
+
+    await until(is_admitted)
+    await sql(database_url, "UPDATE ApiKey SET expires_at = now() WHERE id = $1", made["key"]["id"])
+    await until(lambda: _is_refused(proxy, child))
+
+    assert {why: answer.status_code for why, answer in told.items()} == {
+        "good": 201, "more": 403, "longer": 403, "for good": 403,
+    }  # fmt: skip
+    [entry] = await sql(database_url, "SELECT actor, via FROM RegistryAudit WHERE subject = 'key' AND via = 'http'")
+    assert tuple(entry) == ("maker", "http")
+
+
+async def _is_refused(proxy: httpx2.AsyncClient, headers: Mapping[str, str]) -> bool:
+    answer = await proxy.get(f"{VISITS}/policy", headers=headers)
+    return bool(answer.status_code == 401 and "expired" in answer.json()["detail"])
 
 
 async def test_a_key_for_one_model_is_told_nothing_of_the_others(served, database_url):
@@ -804,12 +848,66 @@ class Asked(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
+REGISTERED = "/v1/registry/models/visits"
+DESCRIBED = {
+    "artifact_path": "s3://m",
+    "framework": "sklearn",
+    "input_schema": {"features": [{"name": "age", "dtype": "float32"}]},
+    "output_schema": {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1},
+}
+ASKED_AB = {"metric": "converted"}
+
+
+def registry_calls() -> list[Asked]:
+    """Each call about the registry, keys and tests, as one that is answered well the first time."""
+    version = f"{REGISTERED}/versions/3"
+    return [
+        Asked("declareTest", "POST", f"/v1/models/{MODEL}/experiments", {**ASKED_AB, "looks": 2}),
+        Asked("askReportAb", "POST", f"/v1/models/{MODEL}/reports/ab", ASKED_AB),
+        Asked("listTests", "GET", f"/v1/models/{MODEL}/experiments"),
+        Asked("planTest", "GET", f"/v1/models/{MODEL}/reports/ab-plan?metric=converted"),
+        Asked("listRegisteredModels", "GET", "/v1/registry/models"),
+        Asked("getRegisteredModel", "GET", REGISTERED),
+        Asked("listAllVersions", "GET", "/v1/registry/versions"),
+        Asked("listApplied", "GET", "/v1/registry/applied"),
+        Asked("listVersions", "GET", f"{REGISTERED}/versions"),
+        Asked("getVersion", "GET", version),
+        Asked("registerVersion", "POST", f"{REGISTERED}/versions", {"version": "9", **DESCRIBED}),
+        Asked("checkVersion", "POST", f"{version}:check"),
+        Asked("retireVersion", "POST", f"{version}:retire"),
+        Asked("restoreVersion", "POST", f"{version}:restore"),
+        Asked("addEndpoint", "PUT", f"{version}/endpoints/127.0.0.1:2"),
+        Asked("removeEndpoint", "DELETE", f"{version}/endpoints/127.0.0.1:2"),
+        Asked("listAllRollouts", "GET", "/v1/rollouts"),
+        Asked("checkOutcomes", "POST", "/v1/outcomes:check", {"models": ["visits"]}),
+        Asked("listKeys", "GET", "/v1/keys"),
+        Asked("createKey", "POST", "/v1/keys", {"scopes": ["read"]}),
+        Asked("revokeKey", "POST", "/v1/keys/spare:revoke"),
+    ]
+
+
+async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitable[None]]) -> None:
+    """Reach what only some calls about the registry, keys and tests answer."""
+    register, sizes = by_name["registerVersion"], by_name["planTest"]
+    await ask(register._replace(path=f"{register.path}?dry_run=true", body={"version": "10", **DESCRIBED}))
+    await ask(register)
+    await ask(by_name["createKey"]._replace(body={"scopes": ["read:"]}))
+    await ask(by_name["revokeKey"]._replace(path="/v1/keys/none:revoke"))
+    await ask(by_name["retireVersion"]._replace(path=f"{REGISTERED}/versions/1:retire"))
+    await ask(by_name["addEndpoint"]._replace(path=f"{REGISTERED}/versions/3/endpoints/169.254.169.254:80"))
+    await ask(by_name["removeEndpoint"]._replace(path=f"{REGISTERED}/versions/1/endpoints/127.0.0.1:1"))
+    for call in (by_name["declareTest"], by_name["askReportAb"]):
+        await ask(call._replace(body={**call.body, "effect": "much"}))
+    await ask(sizes._replace(path=f"{sizes.path}&effect=much"))
+
+
 async def test_every_status_that_the_description_names_is_reached_and_no_other_is(
     served, registry, tmp_path, database_url, database
 ):
     await a_finished_test(World(database))
     found: dict[str, dict[str, str]] = defaultdict(dict)
     await sql(database_url, UNSERVED)
+    await sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('spare', repeat('a', 64), '{read}')")
     gated = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
     place = (await served.post(f"{VISITS}/rollouts", json={**START, "plan": gated})).headers["location"]
     bodies = {CommandKind.APPROVE: {"reason": "looked at it"}}
@@ -827,6 +925,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         Asked("reportAb", "GET", f"/v1/models/{MODEL}/reports/ab?metric=converted"),
         Asked("reportShadow", "GET", f"/v1/models/{MODEL}/reports/shadow?since=20d"),
         Asked("reportDrift", "GET", f"/v1/models/{MODEL}/reports/drift"),
+        *registry_calls(),
     ]
     async with (
         a_proxy(tmp_path / "up", database_url, auth=True, docs=True, receive_seconds=0.3) as up,
@@ -858,7 +957,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
             await ask(call._replace(path=call.path.replace("visits", "nobody").replace(MODEL, "nobody")))
             if call.method == "GET":
                 continue
-            await ask(call, content=b" " * 40_000)
+            await ask(call, content=b" " * 1_100_000)
             await ask(call, content=b'{"tea":1}')
             await ask(call, content=slowly())
         by_name = {call.operation: call for call in calls}
@@ -871,6 +970,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         now = (await up.get(change.path)).headers["etag"]
         await ask(change._replace(body={"challenger": "1"}), {"if-match": now})
         await ask(change._replace(headers={}))
+        await ask_the_rest(by_name, ask)
         document = (await up.get("/openapi.json")).json()
 
     operations = [call for path in document["paths"].values() for call in path.values()]

@@ -9,9 +9,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "deploy-kubernetes.md").read_text(encoding="utf-8")
-OWN = re.search(
-    r"exec --stdin --tty service/(\S+) --container (\S+) -- \\\n +env LOGNAME=\S+ DATABASE_URL_FILE=(\S+)", PAGE
-)
+OWN = re.search(r"exec --stdin --tty service/(\S+) --container (\S+) -- \\\n +env DATABASE_URL_FILE=(\S+)", PAGE)
 
 
 def manifests(name: str) -> list[dict[str, Any]]:

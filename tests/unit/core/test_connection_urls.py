@@ -10,7 +10,13 @@ from asyncpg import connect_utils
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import parse_url
 
-from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem, without_password
+from understudy.core.connection_urls import (
+    http_problem,
+    postgres_problem,
+    postgres_user,
+    redis_problem,
+    without_password,
+)
 
 SIGNS = string.ascii_letters + string.digits + string.punctuation
 
@@ -256,3 +262,17 @@ def test_what_a_client_of_redis_would_misread_is_refused_with_what_to_do(url, wh
 )
 def test_what_a_client_of_a_receiver_would_misread_is_refused_with_what_to_do(url, why):
     assert why in (http_problem(url) or "")
+
+
+@pytest.mark.parametrize(
+    ("url", "login"),
+    [
+        ("postgresql://dana@db/understudy", "dana"),
+        ("postgresql://dana%40shop:secret@db/understudy", "dana@shop"),
+        ("postgresql:///understudy?host=/run&user=kim", "kim"),
+        ("postgresql://db:5432/understudy", None),
+        ("no url", None),
+    ],
+)
+def test_the_login_of_a_url_is_named_without_its_password(url, login):
+    assert postgres_user(url) == login

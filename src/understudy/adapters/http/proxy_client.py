@@ -47,9 +47,27 @@ class HttpProxy:
             UnderstudyError: The leaf that the proxy's problem names.
             ProxyAway: No server answers, or it is no proxy.
         """
-        content = orjson.dumps(document)
+        return await self.send("POST", path, document, headers=headers)
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """Call with a method, and with a JSON body where there is a document.
+
+        Raises:
+            UnderstudyError: The leaf that the proxy's problem names.
+            ProxyAway: No server answers, or it is no proxy.
+        """
+        own = {} if document is None else {"content-type": "application/json"}
+        content = None if document is None else orjson.dumps(document, option=orjson.OPT_UTC_Z)
         return await self._call(
-            "POST", path, content=content, headers={"content-type": "application/json", **(headers or {})}
+            method, path, content=content, params=dict(parameters or {}), headers={**own, **(headers or {})}
         )
 
     async def _call(self, method: str, path: str, **request: Any) -> Answer:

@@ -346,6 +346,7 @@ API_KEY = Table(
     Column("tenant", String(64)),
     Column("calls_per_second", Double),
     Column("bytes_per_second", Double),
+    Column("expires_at", _MOMENT),
 )
 
 INSTALLATION = Table(

@@ -1,6 +1,6 @@
 """Access of callers: keys, the scopes and models that a key gives, and whether a call is admitted."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
 from hmac import compare_digest
@@ -22,6 +22,8 @@ class Scope(StrEnum):
     OUTCOMES = "outcomes"
     READ = "read"
     OPERATE = "operate"
+    KEYS = "keys"
+    """Make, list and revoke keys; no key gives another one a scope that it has not itself."""
 
 
 class AnyModel(Enum):
@@ -43,30 +45,34 @@ def admit(
     model_name: str | AnyModel | None = None,
     *,
     needs_key: bool,
+    now: float,
 ) -> None:
     """Let a caller pass who may do what is ``needed``; a scope for one model must name ``model_name``.
 
     Raises:
         PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
-        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
         ScopeMissing: The key is good, but not for this.
     """
     if snapshot is None and authorization is not None:
         raise PolicyNotLoaded
     keys = snapshot.keys if snapshot is not None else {}
-    require(scopes_of(keys, authorization, needs_key=needs_key), needed, model_name)
+    require(scopes_of(keys, authorization, needs_key=needs_key, now=now), needed, model_name)
 
 
-def scopes_of(keys: "Mapping[str, ApiKey]", authorization: str | None, *, needs_key: bool) -> frozenset[str]:
+def scopes_of(
+    keys: "Mapping[str, ApiKey]", authorization: str | None, *, needs_key: bool, now: float
+) -> frozenset[str]:
     """Return the scopes of a caller.
 
     Args:
         keys: Every key that is not revoked, by id.
         authorization: The header's value, ``Bearer <id>.<secret>``.
         needs_key: Whether a caller without a key is refused.
+        now: In seconds since the epoch: a key may have an end.
 
     Raises:
-        Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+        Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
     """
     if authorization is None:
         if needs_key:
@@ -81,6 +87,8 @@ def scopes_of(keys: "Mapping[str, ApiKey]", authorization: str | None, *, needs_
     matches = compare_digest(sha256(secret.encode()).digest(), stored)
     if key is None or not matches:
         raise Unauthenticated("the key is unknown or revoked")
+    if key.expires_at <= now:
+        raise Unauthenticated("the key has expired", hint="understudy key create --expires makes a new one.")
     return key.scopes
 
 
@@ -104,6 +112,11 @@ def models_of(scopes: frozenset[str], needed: Scope) -> frozenset[str] | None:
         return None
     prefix = f"{needed}:"
     return frozenset(scope.removeprefix(prefix) for scope in scopes if scope.startswith(prefix))
+
+
+def scopes_beyond(scopes: frozenset[str], wanted: Iterable[str]) -> list[str]:
+    """Return the scopes of a new key that its maker has not, for all models or for the one that is named."""
+    return [scope for scope in wanted if scope not in scopes and scope.partition(":")[0] not in scopes]
 
 
 def require(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel | None = None) -> None:

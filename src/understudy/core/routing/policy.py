@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from understudy.core.routing.rate_limits import NO_LIMIT, Allowance
@@ -137,6 +138,8 @@ class ApiKey:
     tenant: str | None = None
     """Keys of one tenant use what they may together."""
     allowance: Allowance = NO_LIMIT
+    expires_at: float = inf
+    """From then on it is refused; seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

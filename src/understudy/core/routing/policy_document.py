@@ -337,8 +337,16 @@ def _keys_from(rows: Any) -> dict[str, ApiKey]:
                 # A snapshot file of an earlier version of the code has none of these.
                 tenant=row.get("tenant"),
                 allowance=Allowance(_rate(row.get("calls_per_second")), _rate(row.get("bytes_per_second"))),
+                expires_at=_moment(row.get("expires_at")),
             )
     return keys
+
+
+def _moment(value: Any) -> float:
+    """Return when a key ends, in seconds since the epoch; what is no number ends it at once, and nothing never does."""
+    if value is None:
+        return inf
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
 
 
 def _secret_from(text: Any) -> bytes | None:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.routing.policy_file import policy_file_schema
-from understudy.entrypoints.cli.shared.actor import this_person
+from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
@@ -23,7 +23,7 @@ from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     shown_value,
 )
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.policy_text import difference_text, moves_text, rollout_warning
 from understudy.errors import GenerationMoved, RegistryUnavailable, UnderstudyError
 from understudy.lifecycle.policy_changes import differences, moves_traffic
@@ -88,14 +88,14 @@ def apply_files(
         typer.echo(json.dumps(policy_file_schema(), indent=2))
         return
     files = read_files(file)
-    actor = Actor(this_person(), VIA, reason)
+    actor = Actor(this_login(), VIA, reason)
     asked = _Asked(actor, _generations(expect_generation or ()), overwrite, dry_run, yes)
 
-    async def work(session: Session) -> tuple[list[Comparison], list[_Outcome]]:
-        compared = await compare(session.registry, session.rollouts, files)
-        return compared, await _apply(session.registry, compared, asked)
+    async def work(control_plane: ControlPlane) -> tuple[list[Comparison], list[_Outcome]]:
+        compared = await compare(control_plane.registry, control_plane.rollouts, files)
+        return compared, await _apply(control_plane.registry, compared, asked)
 
-    compared, outcomes = with_session(work)
+    compared, outcomes = with_control_plane(work)
     document = {"apply": _documents(compared, outcomes, dry_run=dry_run), "dry_run": dry_run}
     show(document, *_texts(compared, outcomes, dry_run=dry_run), as_json=as_json)
     failed = next((outcome.problem for outcome in outcomes if outcome.problem is not None), None)

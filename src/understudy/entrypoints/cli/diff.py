@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     shown_value,
 )
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.errors import MigrationNeeded, UnderstudyError
 from understudy.lifecycle.policy_files import Comparison, compare, contradiction_words, is_contradicted, rollout_words
 
@@ -40,7 +40,7 @@ def _compared(paths: Sequence[Path] | None) -> list[Comparison]:
     """Return each file beside its policy; a failure must not leave with 1, which says that something differs."""
     try:
         files = read_files(paths)
-        return with_session(lambda session: compare(session.registry, session.rollouts, files))
+        return with_control_plane(lambda control_plane: compare(control_plane.registry, control_plane.rollouts, files))
     except MigrationNeeded as problem:
         raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from problem
     except (UnderstudyError, CommandRefused, ImportError):

@@ -51,7 +51,7 @@ def explain(
     async def read(session: Session) -> tuple[ServingPolicy, str, Sequence[MissingVersion]]:
         policy, record = await read_policy(session, subject), (await session.registry.show_model(subject)).policy
         mode = "off" if record is None else record.guard
-        guard = guard_words(mode, await newest_guard(session, subject))
+        guard = guard_words(mode, await newest_guard(session.rollouts, subject))
         return policy, guard, await session.loading.list_missing(subject)
 
     policy, guard, missing = with_session(read)

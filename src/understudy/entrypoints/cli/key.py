@@ -1,5 +1,6 @@
 """``understudy key``: the keys that authorize callers."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
@@ -10,11 +11,12 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Utc
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_registry
-from understudy.entrypoints.cli.shared.times import when_words
+from understudy.entrypoints.cli.shared.times import instant, seconds_of, when_words
 from understudy.lifecycle.registry import NewKey, create_key
 from understudy.ports.registry.registry import KeyLimits, KeyRecord, Registry
 
 app = typer.Typer(no_args_is_help=True, help="Create, list and revoke callers' keys.", add_completion=False)
+MAX_SECONDS = 10 * 365 * 86_400
 
 
 @app.command()
@@ -22,7 +24,10 @@ def create(
     *,
     scope: Annotated[
         list[str],
-        typer.Option("--scope", help="predict, outcomes, read or operate; :MODEL behind it for one model. Repeatable."),
+        typer.Option(
+            "--scope",
+            help="predict, outcomes, read, operate (:MODEL behind it: for one model), or keys. Repeatable.",
+        ),
     ],
     note: Annotated[str | None, typer.Option(help="Whose key it is, and what for.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Keys of one tenant share what they may use.")] = None,
@@ -30,12 +35,16 @@ def create(
     bytes_per_second: Annotated[
         float | None, typer.Option(help="Bytes of bodies and log rows that it may use of each proxy.")
     ] = None,
+    expires: Annotated[
+        str | None, typer.Option("--expires", metavar="TIME", help="Good for so long: 12h, 30d; by default for good.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its secret is printed once; the registry keeps a hash of it."""
+    until = None if expires is None else _moment_after(expires)
 
     async def make(registry: Registry) -> NewKey:
-        limits = KeyLimits(tenant, calls_per_second, bytes_per_second)
+        limits = KeyLimits(tenant, calls_per_second, bytes_per_second, until)
         return await create_key(registry, scope, note, actor_of_command(None), limits)
 
     made = with_registry(make)
@@ -107,8 +116,21 @@ def _limits(key: KeyRecord) -> str:
     return nothing_as(", ".join(f"{rate:g} {unit}" for rate, unit in rates if rate is not None))
 
 
+def _moment_after(text: str) -> datetime:
+    seconds = seconds_of(text, "--expires")
+    if not 0 < seconds <= MAX_SECONDS:
+        raise CommandRefused(ExitCode.USAGE, "--expires: a key is good for up to ten years", "For example 30d.")
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
 def _state(key: KeyRecord, *, utc: bool) -> str:
-    return "valid" if key.revoked_at is None else f"revoked {when_words(key.revoked_at, utc=utc)}"
+    if key.revoked_at is not None:
+        return f"revoked {when_words(key.revoked_at, utc=utc)}"
+    if key.expires_at is None:
+        return "valid"
+    if key.expires_at <= datetime.now(UTC):
+        return f"expired {when_words(key.expires_at, utc=utc)}"
+    return f"valid until {instant(key.expires_at)}"
 
 
 def _document(key: KeyRecord) -> dict[str, Any]:

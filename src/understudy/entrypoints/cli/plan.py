@@ -1,11 +1,7 @@
 """``understudy plan``: how risky a change is, and how long its rollout would take."""
 
-import time
-
 import typer
 
-from understudy.bootstrap.session import Session
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     ExpectDifferentScores,
@@ -16,9 +12,9 @@ from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     prepared_rollout_texts,
 )
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.documents.rollouts import prepared_document
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, Prepared, prepare
+from understudy.rollout.operations import StartAsked
 
 app = typer.Typer(add_completion=False)
 
@@ -35,23 +31,7 @@ def plan(
 ) -> None:
     """Say how risky it is to replace the champion by a version, and how long that takes at today's traffic."""
     source, freezes = plan_source_of(plan), freeze or ()
-    settings = settings_with_demo()
-
-    async def look(session: Session) -> Prepared:
-        return await prepare(
-            session.registry,
-            session.windows,
-            model,
-            version,
-            source,
-            now=time.time(),
-            budget_ratio=settings.challenger_budget_ratio,
-            freezes=freezes,
-            expect_different_scores=expect_different_scores,
-            entities=session.history(ENTITIES_WAIT_SECONDS),
-            outcome_before=session.outcome_before(OUTCOMES_WAIT_SECONDS),
-        )
-
-    prepared = with_session(look, settings)
+    asked = StartAsked(model, version, source, freezes, expect_different_scores)
+    prepared = with_control_plane(lambda control_plane: control_plane.rollouts.prepare(asked))
     text = prepared_rollout_texts(prepared, asked_plan=plan, freezes=freezes, expects_scores=expect_different_scores)
     show({"plan": prepared_document(prepared)}, *text, as_json=as_json)

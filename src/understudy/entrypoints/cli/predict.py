@@ -15,6 +15,7 @@ import typer
 from understudy.adapters.http.proxy_client import HttpProxy
 from understudy.client.problems import ProxyAway
 from understudy.entrypoints.cli.predict_text import Told, answer_texts, told_document
+from understudy.entrypoints.cli.shared.contexts.chosen_proxy import Place, chosen_proxy, own_credential
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
@@ -27,13 +28,6 @@ app = typer.Typer(add_completion=False)
 CALL_SECONDS = 65.0
 """Longer than the longest time-out that a version may have, so that the proxy itself reports what was late."""
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - where a proxy listens; this process does not
-
-
-class Place(NamedTuple):
-    """Where the proxy is, and the key that it gets."""
-
-    url: str
-    credential: str | None
 
 
 class _Call(NamedTuple):
@@ -92,9 +86,12 @@ def predict(
 
 def proxy_to_call(settings: Settings) -> Place:
     """Return the proxy that ``understudy predict`` calls: the settings', else a demo's, else this machine's."""
-    own = settings.credential.get_secret_value() if settings.credential else None
-    if settings.proxy_url is not None:
+    own = own_credential(settings)
+    if settings.proxy_url is not None and settings.context is None:
         return Place(settings.proxy_url, own)
+    chosen = chosen_proxy(settings)
+    if chosen is not None:
+        return chosen.place
     running = read_running(settings.state_dir)
     if running is not None:
         advise(f"demo in {settings.state_dir} at {running['proxy']}")

@@ -37,6 +37,7 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
         "plan": plan_to_json(state.plan),
         "weight_percent": state.weight_percent,
         "revision": record.revision,
+        "guard_id": record.guard_id,
         "salt": record.salt,
         "slow_us": record.slow_us,
         "started_by": record.started_by,
@@ -174,6 +175,7 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
             "warnings": list(prepared.forecast.warnings),
             "nearest_ladder": prepared.forecast.nearest,
         },
+        "generation": prepared.generation,
         "input_differences": prepared.inputs._asdict(),
         "deadline_warnings": list(prepared.deadline_warnings),
     }

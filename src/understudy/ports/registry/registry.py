@@ -223,14 +223,17 @@ class KeyRecord(NamedTuple):
     tenant: str | None = None
     calls_per_second: float | None = None
     bytes_per_second: float | None = None
+    expires_at: datetime | None = None
+    """From then on it is refused; ``None``: it is good until it is revoked."""
 
 
 class KeyLimits(NamedTuple):
-    """What a key may use, and with whom; ``None``: what the proxy's settings say."""
+    """What a key may use, with whom, and until when; ``None``: what the proxy's settings say, and for good."""
 
     tenant: str | None = None
     calls_per_second: float | None = None
     bytes_per_second: float | None = None
+    expires_at: datetime | None = None
 
 
 NO_KEY_LIMITS = KeyLimits()

@@ -160,7 +160,14 @@ class RollbackRecord(NamedTuple):
         return not self.did.startswith("nothing")
 
 
-class RolloutStore(Protocol):
+class RolloutListing(Protocol):
+    """Rollouts as a list; raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        """Return the newest rollouts, of one model or of all, newest first."""
+
+
+class RolloutStore(RolloutListing, Protocol):
     """Rollouts, their events, and the one way in which they change a policy.
 
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
@@ -207,9 +214,6 @@ class RolloutStore(Protocol):
         Raises:
             NotRegistered: There is no such rollout.
         """
-
-    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
-        """Return the newest rollouts, of one model or of all, newest first."""
 
     async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:
         """Return the policies of models by their names, of those that have one."""

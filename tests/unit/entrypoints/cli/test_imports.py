@@ -55,6 +55,16 @@ def test_a_list_of_models_loads_neither_an_orm_nor_numpy_though_it_asks_postgres
 
 
 @pytest.mark.deep
+def test_with_a_key_a_list_of_models_loads_no_client_of_a_database(tmp_path):
+    said = python(LISTED, UNDERSTUDY_PROXY_URL="http://127.0.0.1:1", UNDERSTUDY_STATE_DIR=str(tmp_path))
+
+    code, loaded = json.loads(said)
+    assert code == 69
+    assert set(loaded) >= {"httpx2", *LIGHT}
+    assert set(loaded) & {"asyncpg", *HEAVY} == set()
+
+
+@pytest.mark.deep
 def test_with_the_extra_cli_alone_every_noun_loads_but_those_that_serve():
     # Those first that load little: what is loaded stays.
     first = ("audit", "entity", "key", "predict")

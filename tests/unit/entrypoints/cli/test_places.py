@@ -7,7 +7,8 @@ import pytest
 from pydantic import SecretStr
 
 from understudy.entrypoints.cli.demo.commands import wanted_port
-from understudy.entrypoints.cli.predict import Place, proxy_to_call
+from understudy.entrypoints.cli.predict import proxy_to_call
+from understudy.entrypoints.cli.shared.contexts.chosen_proxy import Place
 from understudy.entrypoints.demo.state import StateFolder
 from understudy.settings import Settings
 

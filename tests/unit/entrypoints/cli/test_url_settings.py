@@ -56,6 +56,11 @@ model list
 model show visits
 model set visits --weight 0 --reason why --yes
 model restore visits 1 --reason why --yes
+context set prod --url https://predict.internal
+context use prod
+context list
+context show
+context remove prod
 examples register --endpoint visits=127.0.0.1:9000
 ab plan visits
 ab report visits --metric converted

@@ -3,7 +3,10 @@
 from understudy.adapters.postgres.connections.connection import session
 from understudy.core.routing.policy import ApiKey
 
-_FIND = "SELECT id, sha256, scopes, tenant FROM apikey WHERE id = $1 AND revoked_at IS NULL"
+_FIND = """
+    SELECT id, sha256, scopes, tenant FROM apikey
+    WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+"""
 APPLICATION_NAME = "understudy-console"
 
 

@@ -83,9 +83,11 @@ _MODELS = f"""
     SELECT NULL, NULL, ARRAY[pg_snapshot_xmin(pg_current_snapshot())::text]
 """  # noqa: S608 - the columns are the constants above
 _KEY_FIELDS = ", ".join(f"'{name}', {name}" for name in KEY_COLUMNS)
+_EXPIRES = "'expires_at', extract(epoch FROM expires_at)"
 _KEYS = f"""
     UNION ALL
-    SELECT NULL, json_strip_nulls(json_build_object({_KEY_FIELDS}))::text, NULL FROM apikey WHERE revoked_at IS NULL
+    SELECT NULL, json_strip_nulls(json_build_object({_KEY_FIELDS}, {_EXPIRES}))::text, NULL
+    FROM apikey WHERE revoked_at IS NULL
 """  # noqa: S608 - the columns are the constants above
 
 _READ_SECRET = "SELECT encode(secret, 'hex') AS secret FROM cachesecret"  # noqa: S105 - no secret: how to read it

@@ -20,6 +20,7 @@ _RATE_HINT = "understudy key create --calls-per-second 200; without the option t
 CONSTRAINT_WORDS: Mapping[str, Words] = {
     "apikey_bytes_per_second_check": Words("bytes_per_second is above 0 and at most 1,000,000,000,000", _RATE_HINT),
     "apikey_calls_per_second_check": Words("calls_per_second is above 0 and at most 1,000,000", _RATE_HINT),
+    "apikey_expires_at_check": Words("expires_at is a moment", "Leave it out for a key that ends when it is revoked."),
     "apikey_sha256_check": Words("sha256 is a digest in 64 hex digits", "understudy key create computes it."),
     "apikey_tenant_check": Words("a tenant has a name of 1 to 64 characters", "Leave it out for a key of its own."),
     "modelendpoint_server_of_agent": Words(

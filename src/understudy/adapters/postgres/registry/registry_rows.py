@@ -129,8 +129,9 @@ APPLIED_FILES = """
 _KEY_COLUMNS = ", ".join(KeyRecord._fields)
 KEYS = f"SELECT {_KEY_COLUMNS} FROM apikey ORDER BY created_at, id"  # noqa: S608 - constants
 ADD_KEY = f"""
-    INSERT INTO apikey (id, sha256, scopes, note, created_by, tenant, calls_per_second, bytes_per_second)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING {_KEY_COLUMNS}
+    INSERT INTO apikey (id, sha256, scopes, note, created_by, tenant, calls_per_second, bytes_per_second,
+        expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING {_KEY_COLUMNS}
 """  # noqa: S608 - constants
 REVOKE_KEY = f"""
     UPDATE apikey SET revoked_at = coalesce(revoked_at, now()) WHERE id = $1 RETURNING {_KEY_COLUMNS}

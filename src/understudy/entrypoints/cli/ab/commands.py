@@ -1,35 +1,36 @@
 """``understudy ab``: plan A/B tests, and say whether the challenger is better."""
 
-import re
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from understudy.bootstrap.http_control_plane import model_path
+from understudy.bootstrap.session import Session
+from understudy.entrypoints.cli.ab.asking import EFFECT, ReportAsked, drawn_report, drawn_sizes, report_of, wanted_of
 from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
-from understudy.entrypoints.cli.shared.actor import this_person
-from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.ab.text import reference_texts, report_texts
+from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
 from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
-from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_of
+from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.entrypoints.documents.experiments import ab_document
-from understudy.entrypoints.documents.json_text import document_of
-from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
-from understudy.experiments.ab_report import AbReport, report_ab
-from understudy.experiments.declared_rows import MAX_AMOUNT, MAX_LOOKS, MIN_AMOUNT
-from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
-from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
+from understudy.experiments.ab_plan import PlanQuestion
+from understudy.experiments.ab_report import AbReport
+from understudy.experiments.declared_rows import MAX_LOOKS
+from understudy.experiments.declared_tests import MetricChoice
+from understudy.experiments.declaring import AbQuestion
 from understudy.ports.experiments.experiment_log import Observed
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
-WITHIN, EFFECT, LOOKS = "7d", "5%", 5
-_EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
+WITHIN, LOOKS = "7d", 5
 
 Effect = Annotated[
     str | None,
@@ -67,11 +68,17 @@ def plan(
     wanted = wanted_of(effect)
     choice = MetricChoice(seconds_of(within or WITHIN, "--within"), per_call)
     question = PlanQuestion(model, metric, wanted, choice, looks, time.time())
-    sizes, experiments = with_experiments(model, lambda experiments: _sizes(experiments, question, version))
-    beside = [experiments.label(version_id) for version_id in sizes.beside]
-    document = {"plan": {**document_of(sizes), "beside": beside, "model": model, "metric": metric}}
-    texts = [*(reference_texts(wanted) if reference_figures else []), *sizes_texts(sizes, question)]
-    show(document, *texts, as_json=as_json)
+    parameters = {
+        name: value for name, value in {"metric": metric, "effect": effect, "version": version}.items() if value
+    }
+    parameters |= {"within_seconds": str(choice.within_seconds), "per_call": str(per_call).lower(), "looks": str(looks)}
+
+    async def draw(session: Session) -> Drawn:
+        return await drawn_sizes(session, question, version)
+
+    if reference_figures and not as_json:
+        show({}, *reference_texts(wanted), as_json=False)
+    show_screen(draw, AtProxy(model_path(model, "reports", "ab-plan"), parameters), as_json=as_json)
 
 
 @app.command()
@@ -118,127 +125,43 @@ def report(
     }
 
     asking = {name for name, is_given in given.items() if is_given}
-    found, experiments = with_experiments(
-        model, lambda experiments: _report(experiments, asked, version, looks, asking, with_timeline=html is not None)
-    )
-    if html is not None:
-        write_page(html, report_page(found, model, metric, experiments.label))
+    report_asked = ReportAsked(asked, version, looks, asking, "" if html is None else this_login())
+    if html is None:
+
+        async def draw(session: Session) -> Drawn:
+            return await drawn_report(session, report_asked._replace(declared_by=this_login()))
+
+        show_screen(draw, _at_proxy(report_asked, effect), as_json=as_json)
+        return
+    found, experiments = with_experiments(model, lambda experiments: _with_page(experiments, report_asked))
+    write_page(html, report_page(found, model, metric, experiments.label))
     document = ab_document(found, model, metric, experiments.label)
     show(document, *report_texts(found, model, metric, experiments.label), as_json=as_json)
-    if html is not None and not as_json:
+    if not as_json:
         advise(f"Written: {html}")
 
 
-async def _report(
-    experiments: Experiments,
-    asked: AbQuestion,
-    version: str | None,
-    looks: int | None,
-    given: set[str],
-    *,
-    with_timeline: bool,
-) -> tuple[AbReport, Experiments]:
-    question = asked._replace(version_id=await _version_id(experiments, asked.model_name, version))
-    await _declare(experiments, question, looks, given)
-    return await report_ab(experiments.log, experiments.store, question, with_timeline=with_timeline), experiments
+async def _with_page(experiments: Experiments, asked: ReportAsked) -> tuple[AbReport, Experiments]:
+    return await report_of(experiments, asked, with_timeline=True), experiments
 
 
-async def _declare(experiments: Experiments, question: AbQuestion, looks: int | None, given: set[str]) -> None:
-    """Declare the test when looks are asked for and none is open or decided.
-
-    Raises:
-        CommandRefused: The open test was declared with something else, or no plan can be made yet.
-    """
-    log, store = experiments.log, experiments.store
-    found = await find_test(log, store, question.model_name, question.metric, question.version_id)
-    if found.test is not None and found.test.is_open:
-        _refuse_other_plan(found.test, question, looks, given)
-    elif looks is not None and not _is_decided(found.test):
-        try:
-            await declare_test(log, store, found, question, looks=looks, created_by=this_person())
-        except ValueError as problem:
-            raise CommandRefused(
-                ExitCode.PROBLEM,
-                f"no test can be declared yet: {problem}",
-                "A plan needs the champion's own figures: let outcomes come in first.",
-            ) from None
-
-
-async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> tuple[AbSizes, Experiments]:
-    version_id = await _version_id(experiments, question.model_name, version)
-    try:
-        return await plan_ab(experiments.log, question._replace(version_id=version_id)), experiments
-    except ValueError as problem:
-        raise CommandRefused(
-            ExitCode.USAGE, f"no size can be computed: {problem}", "Say the effect relative to A's value: --effect 5%."
-        ) from None
-
-
-async def _version_id(experiments: Experiments, model: str, version: str | None) -> int | None:
-    """Return the id of the version that is compared with the champion; ``None``: that of the latest test.
-
-    Raises:
-        NotRegistered: There is no such version.
-        CommandRefused: It is the champion, or none is named and several may be meant.
-    """
-    allocations = await experiments.log.allocations(model)
-    if version is None:
-        found = candidates(allocations)
-        if len(found) > 1:
-            arms = ", ".join(map(experiments.label, found))
-            raise CommandRefused(
-                ExitCode.USAGE, f"{model} has several further arms: {arms}", "Name one of them with --version."
-            )
-        return found[0] if found else None
-    try:
-        return named_b(allocations, experiments.labels, model, version)
-    except ValueError as problem:
-        raise CommandRefused(ExitCode.USAGE, str(problem), "Name another with --version.") from None
-
-
-def wanted_of(text: str | None) -> Wanted:
-    """Return what ``--effect`` asks for.
-
-    Raises:
-        CommandRefused: It is no change.
-    """
-    found = _EFFECT.fullmatch((text or EFFECT).replace(" ", ""))
-    amount = float(found["amount"]) if found is not None else 0.0
-    if found is None or amount <= 0:
-        raise CommandRefused(ExitCode.USAGE, f"--effect: {text!r} is no change", "For example 5%, 0.05 or 0.5pt.")
-    wanted = Wanted(amount) if found["unit"] is None else Wanted(amount / 100, is_relative=found["unit"] == "%")
-    if not MIN_AMOUNT <= wanted.amount <= MAX_AMOUNT:
-        raise CommandRefused(
-            ExitCode.USAGE, f"--effect: {text!r} is too small or too large a change", "For example 5%, 0.05 or 0.5pt."
-        )
-    return wanted
-
-
-def _is_decided(test: DeclaredTest | None) -> bool:
-    """Whether the answer is known: then no other test of the same is begun, or each command would begin one."""
-    return test is not None and test.decision is not None
-
-
-def _refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | None, given: set[str]) -> None:
-    """Go on only when nothing is asked for that a declared test has fixed otherwise.
-
-    Raises:
-        CommandRefused: Naming what differs.
-    """
-    plan, asked = test.plan, question.choice
-    same = {
-        "--looks": looks == plan.looks,
-        "--effect": question.wanted == plan.wanted,
-        "--within": asked.within_seconds == plan.choice.within_seconds,
-        "--per-call": asked.per_call == plan.choice.per_call,
-        "--lower-is-better": asked.higher_is_better == plan.choice.higher_is_better,
-        "--since": question.since == test.record.started_at,
+def _at_proxy(asked: ReportAsked, effect: str | None) -> AtProxy:
+    """Return where a proxy says the same; with looks it declares the test, which is a change."""
+    question = asked.question
+    body: dict[str, Any] = {
+        "metric": question.metric,
+        "within_seconds": question.choice.within_seconds,
+        "per_call": question.choice.per_call,
+        "lower_is_better": not question.choice.higher_is_better,
+        "given": sorted(asked.given),
     }
-    other = [name for name in same if name in given and not same[name]]
-    if other:
-        raise CommandRefused(
-            ExitCode.CONFLICT,
-            f"a test of {question.metric} is open since {day_of(test.record.started_at)}, and was declared with other "
-            f"{', '.join(other)}",
-            "Leave these options out: what a test is to see is fixed before it begins.",
-        )
+    optional = {
+        "since": None if question.since is None else datetime.fromtimestamp(question.since, UTC).isoformat(),
+        "effect": effect,
+        "version": asked.version,
+        "quantiles": None if question.quantiles is None else question.quantiles.value,
+        "looks": asked.looks,
+    }
+    body |= {name: value for name, value in optional.items() if value is not None}
+    path = model_path(question.model_name, *(("experiments",) if asked.looks is not None else ("reports", "ab")))
+    return AtProxy(path, {}, "POST", body)

@@ -1,7 +1,7 @@
 """``understudy ab outcomes``: outcome events from files."""
 
-import asyncio
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +11,15 @@ from rich.text import Text
 from understudy.adapters.files.outcomes import open_outcome_file
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import TableFile
-from understudy.bootstrap.session import Session, session_of
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.running.progress import progress_bar
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.errors import LoginNotAllowed, RegistryUnavailable
-from understudy.experiments.outcome_intake import BadRow, OutcomeImport, batches
+from understudy.experiments.outcome_intake import BadRow, Imported, OutcomeImport, batches
+from understudy.ports.experiments.outcome_store import OutcomeStore
 
 app = typer.Typer(no_args_is_help=True, help="Bring outcome events in.", add_completion=False)
 ROWS_SHOWN = 20
@@ -41,26 +42,25 @@ def import_outcomes(
     Columns: event_id, model, entity_id or prediction_id or both, name, value, occurred_at; others are left alone. A row
     that cannot be used is listed with its line, all others are stored; then the command leaves with 1.
     """
-    session = session_of(settings_with_demo())
-    bad_rows: list[BadRow] = []
-    importing = OutcomeImport(session.outcomes)
+    read_settings()  # an environment that cannot be used is named before anything of the file
+    done = _Done()
     try:
         with open_outcome_file(file) as opened:
-            asyncio.run(_import(importing, opened, bad_rows, session))
+            with_control_plane(lambda control_plane: _import(control_plane.outcomes, opened, done))
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     except RegistryUnavailable as problem:
-        so_far = f"{importing.total.rows:,} rows were read before: {importing.total.new:,} new"
+        so_far = f"{done.total.rows:,} rows were read before: {done.total.new:,} new"
         first = f"{problem.next_step} " if isinstance(problem, LoginNotAllowed) else ""
         raise type(problem)(
             f"{problem.detail} ({so_far})", hint=f"{first}Import the file again: what is stored counts once."
         ) from problem
-    total = importing.total
+    total, bad_rows = done.total, done.bad_rows
     document = {
         "import": {
             "file": str(file),
             **total._asdict(),
-            "new_metrics": [{"model": model, "name": name} for model, name in sorted(importing.new_metrics)],
+            "new_metrics": [{"model": model, "name": name} for model, name in sorted(done.new_metrics)],
             "bad_rows": [
                 {"line": row.line, "event_id": row.event_id, "errors": [v._asdict() for v in row.violations]}
                 for row in bad_rows
@@ -73,19 +73,30 @@ def import_outcomes(
     then = "→ understudy ab report MODEL --metric NAME"
     if total.bad:
         then = f"→ correct these rows and import {file.name} again: what is stored counts once"
-    parts = [*_listed(bad_rows, total.bad), *_first_of(importing.new_metrics)]
+    parts = [*_listed(bad_rows, total.bad), *_first_of(done.new_metrics)]
     show(document, head, *parts, Text(then, "cyan"), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if total.bad else ExitCode.DONE)
 
 
-async def _import(importing: OutcomeImport, file: TableFile, bad_rows: list[BadRow], session: Session) -> None:
-    """Store all batches and close the session; ``bad_rows`` takes the first of those that cannot be used."""
-    async with session:
-        with progress_bar("reading", file.size) as draw:
-            for batch in batches(file.rows()):
-                found = await importing.add(batch)
-                bad_rows.extend(found[: ROWS_KEPT - len(bad_rows)])
-                draw(completed=file.position, description=f"{importing.total.rows:,} rows")
+@dataclass
+class _Done:
+    """How far an import has come, also one that ends with an error."""
+
+    total: Imported = field(default_factory=Imported)
+    new_metrics: Collection[tuple[str, str]] = ()
+    bad_rows: list[BadRow] = field(default_factory=list)
+    """The first of those that cannot be used."""
+
+
+async def _import(store: OutcomeStore, file: TableFile, done: _Done) -> None:
+    """Store all batches."""
+    importing = OutcomeImport(store)
+    with progress_bar("reading", file.size) as draw:
+        for batch in batches(file.rows()):
+            found = await importing.add(batch)
+            done.bad_rows.extend(found[: ROWS_KEPT - len(done.bad_rows)])
+            done.total, done.new_metrics = importing.total, importing.new_metrics
+            draw(completed=file.position, description=f"{importing.total.rows:,} rows")
 
 
 def _first_of(metrics: Collection[tuple[str, str]]) -> list[Text]:

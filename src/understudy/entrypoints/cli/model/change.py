@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.rendering import advise, facts, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.policy_text import (
     difference_pairs,
     rollout_warning,
@@ -61,7 +61,7 @@ class _Made(NamedTuple):
 
 def make_change(wanted: Asked, *, as_json: bool) -> None:
     """Change a policy, or say what a dry run would, and show it."""
-    made = with_session(lambda session: _change(session, wanted))
+    made = with_control_plane(lambda control_plane: _change(control_plane, wanted))
     document = _document(made.changed, made.newcomers, dry_run=wanted.dry_run)
     show(document, *_verdict(*made.changed, dry_run=wanted.dry_run), *made.warnings, as_json=as_json)
 
@@ -77,9 +77,9 @@ def _document(changed: ChangedPolicy, newcomers: Sequence[Newcomer], *, dry_run:
     }
 
 
-async def _change(session: Session, asked: Asked) -> _Made:
+async def _change(control_plane: ControlPlane, asked: Asked) -> _Made:
     """Make the change, after the database's verdict on it and the question whether to make it."""
-    registry = session.registry
+    registry = control_plane.registry
     if asked.restored is None:
         wanted = AskedChange(asked.model, asked.changes, asked.weights, asked.expect_generation)
         wanted = await settled(registry, wanted)
@@ -87,7 +87,7 @@ async def _change(session: Session, asked: Asked) -> _Made:
         wanted = await restored_change(registry, asked.model, asked.restored)
     proposed = await make_policy_change(registry, wanted, asked.actor, dry_run=True)
     before, after = proposed
-    open_rollout = None if before is None else await open_rollout_of(session.rollouts, before)
+    open_rollout = None if before is None else await open_rollout_of(control_plane.rollouts, before)
     tried = _Made(proposed, await newcomers_of(registry, *proposed), open_rollout)
     if asked.dry_run:
         return tried

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, nothing_as, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.guard_text import drift_setting, guard_words, newest_guard
 from understudy.entrypoints.cli.shared.times import ago_and_at, instant, when_words
 from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
@@ -36,7 +36,7 @@ class _View(NamedTuple):
 
 def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     """Read a model and show it."""
-    seen = with_session(lambda session: _read(session, model))
+    seen = with_control_plane(lambda control_plane: _read(control_plane, model))
     applied = None
     if seen.applied is not None:
         applied = {
@@ -60,13 +60,14 @@ def show_view(model: str, *, utc: bool, as_json: bool) -> None:
     show(document, *_model_view(seen, utc=utc), *lines, as_json=as_json)
 
 
-async def _read(session: Session, model: str) -> _View:
-    record, versions = await session.registry.show_model(model), await session.registry.list_versions(model)
-    guard, missing = await newest_guard(session, model), await session.loading.list_missing(model)
-    applied = next(iter(await session.registry.list_applied(model)), None)
+async def _read(control_plane: ControlPlane, model: str) -> _View:
+    registry = control_plane.registry
+    record, versions = await registry.show_model(model), await registry.list_versions(model)
+    guard, missing = await newest_guard(control_plane.rollouts, model), await control_plane.missing_versions(model)
+    applied = next(iter(await registry.list_applied(model)), None)
     contradictions: Sequence[Contradiction] = ()
     if applied is not None and record.policy is not None:
-        contradictions = await explained_contradictions(session.registry, applied, record.policy)
+        contradictions = await explained_contradictions(registry, applied, record.policy)
     return _View(record, versions, guard, missing, applied, contradictions)
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -10,23 +9,18 @@ from shlex import quote
 from typing import Annotated
 
 import typer
-from rich.console import RenderableType
 from rich.live import Live
-from rich.text import Text
 
+from understudy.bootstrap.http_control_plane import model_path
 from understudy.bootstrap.session import Session
-from understudy.core.canary.slices.failing_slices import slice_words
-from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
-from understudy.entrypoints.cli.rollout.entities_text import entity_lines, unknown_entities
-from understudy.entrypoints.cli.rollout.failures_text import failures_line, unknown_failures
 from understudy.entrypoints.cli.rollout.page import rollout_page
-from understudy.entrypoints.cli.rollout.slices_text import slice_lines, slices_view, unknown_examples
-from understudy.entrypoints.cli.rollout.status import status_view
-from understudy.entrypoints.cli.rollout.text import by_hand_lines, end_words, listing, replay_lines
+from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_screen
+from understudy.entrypoints.cli.rollout.slices_text import slices_view
+from understudy.entrypoints.cli.rollout.text import end_words, listing
 from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
-from understudy.entrypoints.cli.shared.actor import actor_of_command, this_person
+from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import (
@@ -52,10 +46,10 @@ from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
 )
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
 from understudy.entrypoints.cli.shared.running.reminder import Reminder
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
+from understudy.entrypoints.cli.shared.session import with_control_plane, with_session
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
-    by_hand_document,
     command_document,
     listing_document,
     rollout_document,
@@ -63,30 +57,17 @@ from understudy.entrypoints.documents.rollouts import (
     start_document,
     status_document,
 )
-from understudy.errors import MigrationNeeded, RegistryUnavailable
-from understudy.ports.registry.registry import AuditEntry
+from understudy.errors import RegistryUnavailable
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
-from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.manual_rollback import manual_rollback
-from understudy.rollout.start.start import (
-    ENTITIES_WAIT_SECONDS,
-    OUTCOMES_WAIT_SECONDS,
-    Prepared,
-    prepare,
-    require_same_inputs,
-)
-from understudy.rollout.status import RolloutStatus, StatusReader, failures_of
-from understudy.rollout.verdicts.entity_verdict import failing_counts, named_entities
-from understudy.rollout.verdicts.replay import judged_again
-from understudy.rollout.verdicts.slice_verdict import named_with_examples, worse_counts
-from understudy.rollout.warm_up.warm_up import require_ready
+from understudy.rollout.operations import RolloutOperations, StartAsked
+from understudy.rollout.start.start import Prepared, require_same_inputs
+from understudy.rollout.status import RolloutStatus, StatusReader
 
 app = typer.Typer(no_args_is_help=True, help="Start, follow and steer rollouts.", add_completion=False)
 NO_SALT = "none"
 SALT_BYTES = 4
-HISTORY_SECONDS = 2.0
-"""Longest wait for what the log adds to a status that is there without it."""
 
 Unasked = Annotated[bool, typer.Option("--yes", help="Taken as by the other commands; nothing is asked here.")]
 RolloutId = Annotated[
@@ -116,38 +97,24 @@ def start(
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
-    settings = settings_with_demo()
+    if watch_it:
+        settings_with_demo(lambda _: None)  # refuses before anything is started: to watch needs the database
+    asked = StartAsked(model, version, plan_source_of(plan), freeze or (), expect_different_scores)
 
-    async def begin(session: Session) -> tuple[Prepared, RolloutRecord | None]:
-        prepared = await prepare(
-            session.registry,
-            session.windows,
-            model,
-            version,
-            plan_source_of(plan),
-            now=time.time(),
-            budget_ratio=settings.challenger_budget_ratio,
-            freezes=freeze or (),
-            expect_different_scores=expect_different_scores,
-            entities=session.history(ENTITIES_WAIT_SECONDS),
-            outcome_before=session.outcome_before(OUTCOMES_WAIT_SECONDS),
-        )
+    async def begin(rollouts: RolloutOperations) -> tuple[Prepared, RolloutRecord | None]:
+        prepared = await rollouts.prepare(asked)
         if dry_run:
             return prepared, None
         require_same_inputs(prepared)
-        from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
-
-        proxies = proxy_warm_up(settings, session.warm_ups)
-        await require_ready(warm_up_probe(settings, session.policies, proxies), model, version)
+        await rollouts.require_ready(asked)
         if not yes:
             for words in (*prepared.forecast.warnings, *prepared.deadline_warnings):
                 typer.echo(f"! {words}", err=True)
         confirm_traffic_move(model, first_share_words(prepared), yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
-        new = prepared.rollout(chosen)
-        return prepared, await session.rollouts.start(new, actor, expected_generation=prepared.generation)
+        return prepared, await rollouts.start(asked, prepared, chosen, actor)
 
-    prepared, record = with_session(begin, settings)
+    prepared, record = with_control_plane(lambda control_plane: begin(control_plane.rollouts))
     text = prepared_rollout_texts(
         prepared, record, asked_plan=plan, freezes=freeze or (), expects_scores=expect_different_scores
     )
@@ -167,63 +134,38 @@ def show_rollout(
     as_json: AsJson = False,
 ) -> None:
     """Show a rollout: its steps, its checks, what happened, and each verdict judged again from what it rested on."""
+    if html is None and not slices:
 
-    async def look(session: Session) -> tuple[RolloutStatus, AuditEntry | None, Sequence[Text], RolloutHistory | None]:
-        status = await _status_reader(session, model, rollout_id).read()
-        by_hand = await manual_rollback(session.registry, status.view.record.state)
-        # The document is the one that the control plane answers, whose login may not read the log.
-        parts = (_entities, _slices, _failures)
-        notes = [] if as_json else [line for part in parts for line in await part(session, status)]
-        if html is None and not slices:
-            return status, by_hand, notes, None
-        windows = await session.windows.of_rollout(status.view.record.id)
-        sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
-        return status, by_hand, notes, history_of(status.view, windows, status.events, sliced)
+        async def draw(session: Session) -> Drawn:
+            return await rollout_screen(session, model, rollout_id, utc=utc, with_log=not as_json)
 
-    status, by_hand, notes, history = with_session(look)
-    if html is not None and history is not None:
+        place = model_path(model, "rollouts", "newest" if rollout_id is None else str(rollout_id))
+        show_screen(draw, AtProxy(place, {"utc": str(utc).lower()}), as_json=as_json)
+        return
+    status, screen, history = with_session(
+        lambda session: _with_history(session, model, rollout_id, utc=utc, with_log=not as_json)
+    )
+    document, texts = screen
+    if html is not None:
         write_page(html, rollout_page(status, history))
-    replays = judged_again(status.events)
-    document = status_document(status, replays) | by_hand_document(by_hand)
-    notes = [*by_hand_lines(by_hand), *notes]
-    began_at = None if utc else status.view.record.state.started_at
-    table: Sequence[RenderableType] = ()
-    if slices and history is not None:
-        document = document | {"slices": slices_document(history.slices)}
-        table = ["", *slices_view(history.slices)]
-    view = status_view(status, notes=notes, utc=utc)
-    show(document, *view, *replay_lines(replays, began_at), *table, as_json=as_json)
+    if slices:
+        document = {**document, "slices": slices_document(history.slices)}
+        texts = [*texts, "", *slices_view(history.slices)]
+    show(document, *texts, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
 
 
-async def _slices(session: Session, status: RolloutStatus) -> Sequence[Text]:
-    """Say which slices a rollout waits because of, with calls that only the log knows."""
-    counts = worse_counts(status.events) if status.view.record.state.phase is Phase.WAITING else ()
-    if not counts:
-        return []
-    try:
-        return slice_lines(await named_with_examples(session.history(HISTORY_SECONDS), status.view, counts))
-    except (RegistryUnavailable, MigrationNeeded) as problem:
-        return unknown_examples([slice_words(one) for one in counts], problem.detail)
-
-
-async def _entities(session: Session, status: RolloutStatus) -> Sequence[Text]:
-    """Say which entities a rollout waits because of; only the log knows their names."""
-    counts = failing_counts(status.events) if status.view.record.state.phase is Phase.WAITING else ()
-    try:
-        return entity_lines(await named_entities(session.history(HISTORY_SECONDS), counts)) if counts else []
-    except (RegistryUnavailable, MigrationNeeded) as problem:
-        return [unknown_entities(problem.detail)]
-
-
-async def _failures(session: Session, status: RolloutStatus) -> Sequence[Text]:
-    """Say what the challenger's calls failed with, or why that is unknown: a status is worth showing without it."""
-    challenger = status.view.record.state.challenger
-    try:
-        return failures_line(challenger, await failures_of(session.history(HISTORY_SECONDS), status.view))
-    except (RegistryUnavailable, MigrationNeeded) as problem:
-        return [unknown_failures(challenger, problem.detail)]
+async def _with_history(
+    session: Session, model: str, rollout_id: int | None, *, utc: bool, with_log: bool
+) -> tuple[RolloutStatus, Drawn, RolloutHistory]:
+    """Return a rollout's status and its screen, with what pages and slices are drawn from."""
+    status = await _status_reader(session, model, rollout_id).read()
+    by_hand = await manual_rollback(session.registry, status.view.record.state)
+    notes = await log_notes(session, status) if with_log else ()
+    windows = await session.windows.of_rollout(status.view.record.id)
+    sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
+    return status, drawn(status, by_hand, notes, utc=utc), history_of(status.view, windows, status.events, sliced)
 
 
 @app.command("list")
@@ -235,14 +177,7 @@ def list_rollouts(
     as_json: AsJson = False,
 ) -> None:
     """List the newest rollouts."""
-
-    async def read(session: Session) -> tuple[Sequence[RolloutRecord], Mapping[str, PolicySeen]]:
-        found = await session.rollouts.list(model, limit)
-        if model is not None and not found:
-            await session.registry.show_model(model)  # says which models there are
-        return found, await session.rollouts.policies([one.state.model_name for one in found])
-
-    found, policies = with_session(read)
+    found, policies = with_control_plane(lambda control_plane: control_plane.rollouts.found(model, limit))
     show(listing_document(found, policies), listing(found, policies, utc=utc), as_json=as_json)
 
 
@@ -296,12 +231,12 @@ def wait(
         raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
     patience = seconds_of(timeout, "--timeout")
 
-    async def waited(session: Session) -> RolloutView:
+    async def waited(rollouts: RolloutOperations) -> RolloutView:
         give_up, reminder = time.monotonic() + patience, Reminder()
-        rollout_id = await session.rollouts.latest_id(model)
+        began = await rollouts.newest(model)
         while True:
             try:
-                view = await session.rollouts.view(rollout_id)
+                view = await rollouts.again(began)
                 reminder.back()
                 phase = view.record.state.phase
                 if phase.is_final or (phase is Phase.PROMOTING and until == "promoted") or time.monotonic() >= give_up:
@@ -312,7 +247,7 @@ def wait(
                 reminder.away(0.0)
             await asyncio.sleep(WATCH_SECONDS)
 
-    view = with_session(waited)
+    view = with_control_plane(lambda control_plane: waited(control_plane.rollouts))
     show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
     raise typer.Exit(_exit_code(view))
 
@@ -379,9 +314,9 @@ def _command(
     to_percent: int | None = None,
 ) -> None:
     why = required_reason(reason, dry_run=False) or ""
-    command = Command(kind, this_person(), why, expects_different_scores, is_ahead, to_percent)
+    command = Command(kind, this_login(), why, expects_different_scores, is_ahead, to_percent)
 
-    result = with_session(lambda session: run_command(session.rollouts, model, None, command))
+    result = with_control_plane(lambda control_plane: control_plane.rollouts.command(model, command))
     mark = "✔" if result.changed else "nothing changed:"
     lines = [f"{mark} {result.event}"]
     if kind is CommandKind.ABORT and result.view.stale.count:

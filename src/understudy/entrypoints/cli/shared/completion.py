@@ -9,11 +9,8 @@ SECONDS = 1.0
 def model_names(incomplete: str) -> list[str]:
     """Return the models whose names begin so; none where the registry does not answer in time, and no word about it."""
     with suppress(Exception), redirect_stderr(StringIO()):
-        from understudy.entrypoints.cli.shared.environment import settings_with_demo  # noqa: PLC0415 - at a tab alone
-        from understudy.entrypoints.cli.shared.session import with_session  # noqa: PLC0415 - as above
+        from understudy.entrypoints.cli.shared.session import with_control_plane  # noqa: PLC0415 - at a tab alone
 
-        settings = settings_with_demo(lambda _: None)
-        hurried = settings.model_copy(update={"database_timeout_seconds": SECONDS})
-        found = with_session(lambda session: session.registry.list_models(), hurried)
+        found = with_control_plane(lambda control_plane: control_plane.registry.list_models(), seconds=SECONDS)
         return [model.model_name for model in found if model.model_name.startswith(incomplete)]
     return []

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
+from understudy.entrypoints.cli.shared.contexts.chosen_proxy import chosen_proxy
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.entrypoints.demo.running import read_running
+from understudy.errors import DatabaseNeeded
 from understudy.settings import Settings
 
 
@@ -27,8 +29,15 @@ def read_settings() -> Settings:
 
 
 def settings_with_demo(tell: Callable[[str], None] = advise) -> Settings:
-    """Return the settings; without ``DATABASE_URL`` those of a demo that runs in this folder, which ``tell`` says."""
+    """Return the settings; without ``DATABASE_URL`` those of a demo that runs in this folder, which ``tell`` says.
+
+    Raises:
+        DatabaseNeeded: Commands go over HTTP here, and this one cannot.
+    """
     settings = read_settings()
+    chosen = chosen_proxy(settings)
+    if chosen is not None:
+        raise DatabaseNeeded(f"this command works on the database, and {chosen.chosen_by} names a proxy")
     if "database_url" in settings.model_fields_set:
         return settings
     running = read_running(Path(settings.state_dir))

@@ -7,7 +7,10 @@ of low importance are left out, and what is still too long folds.
 import json
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import StringIO
 from typing import Any, NamedTuple
 
 from rich.box import Box
@@ -66,8 +69,40 @@ class PlainConsole(Console):
 
 
 def data_console() -> Console:
-    """Return the console of standard output."""
-    return PlainConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
+    """Return the console of standard output, as wide as :func:`drawn_for` says."""
+    return PlainConsole(file=sys.stdout, highlight=False, markup=False, emoji=False, width=_COLUMNS.get())
+
+
+_COLUMNS: ContextVar[int | None] = ContextVar("_COLUMNS", default=None)
+
+
+@contextmanager
+def drawn_for(columns: int) -> Iterator[None]:
+    """Have texts fit another terminal than this process's: one that a caller over HTTP names."""
+    before = _COLUMNS.set(columns)
+    try:
+        yield
+    finally:
+        _COLUMNS.reset(before)
+
+
+def terminal_text(texts: Iterable[RenderableType], columns: int) -> str:
+    """Return texts as a terminal of so many columns gets them, with its escape sequences for colours."""
+    console = PlainConsole(
+        file=StringIO(),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        width=columns,
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+        no_color=False,
+    )
+    with console.capture() as captured:
+        for text in texts:
+            console.print(text)
+    return captured.get()
 
 
 def advice_console() -> Console:

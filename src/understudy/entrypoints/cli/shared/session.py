@@ -2,17 +2,24 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlane
 from understudy.bootstrap.session import Session, session_of
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.contexts.chosen_proxy import chosen_proxy
+from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
+from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.entrypoints.documents.policies import version_label
 from understudy.ports.experiments.experiment_log import ExperimentLog
 from understudy.ports.experiments.experiment_store import ExperimentStore
 from understudy.ports.registry.registry import Registry
 from understudy.settings import Settings
 
+if TYPE_CHECKING:
+    from understudy.bootstrap.http_control_plane import HttpControlPlane
+
 T = TypeVar("T")
+H = TypeVar("H")
 
 
 def with_session(work: Callable[[Session], Awaitable[T]], settings: Settings | None = None) -> T:
@@ -32,9 +39,46 @@ def with_session(work: Callable[[Session], Awaitable[T]], settings: Settings | N
     return asyncio.run(opened())
 
 
+def with_session_or_proxy(
+    stored: Callable[[Session], Awaitable[T]],
+    over_http: "Callable[[HttpControlPlane], Awaitable[H]]",
+    *,
+    seconds: float | None = None,
+) -> T | H:
+    """Do what is chosen here: ``stored`` with the database, or ``over_http`` with a proxy; each within ``seconds``.
+
+    Raises:
+        RegistryUnavailable: Postgres, or the proxy, does not answer in time.
+    """
+    chosen = chosen_proxy(read_settings())
+    if chosen is None:
+        hurried = {} if seconds is None else {"database_timeout_seconds": seconds}
+        return with_session(stored, settings_with_demo().model_copy(update=hurried))
+
+    if seconds is None:
+        advise(f"{chosen.chosen_by}: {chosen.place.url}")
+
+    async def opened() -> H:
+        from understudy.bootstrap.http_control_plane import HttpControlPlane  # noqa: PLC0415 - httpx2, over HTTP alone
+
+        async with HttpControlPlane(*chosen.place, timeout_seconds=seconds) as control_plane:
+            return await over_http(control_plane)
+
+    return asyncio.run(opened())
+
+
+def with_control_plane(work: Callable[[ControlPlane], Awaitable[T]], *, seconds: float | None = None) -> T:
+    """Do ``work`` with the control plane that is chosen here; raises as :func:`with_session_or_proxy`."""
+
+    async def stored(session: Session) -> T:
+        return await work(DatabaseControlPlane(session, settings_with_demo(lambda _: None)))
+
+    return with_session_or_proxy(stored, work, seconds=seconds)
+
+
 def with_registry(work: Callable[[Registry], Awaitable[T]]) -> T:
-    """Do ``work`` with the registry alone; raises as :func:`with_session`."""
-    return with_session(lambda session: work(session.registry))
+    """Do ``work`` with the registry alone; raises as :func:`with_control_plane`."""
+    return with_control_plane(lambda control_plane: work(control_plane.registry))
 
 
 class Experiments(NamedTuple):
@@ -50,17 +94,22 @@ class Experiments(NamedTuple):
         return version_label(version_id, self.labels)
 
 
-def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:
-    """Do ``work`` with the experiments of one model.
+async def experiments_of(session: Session, model_name: str) -> Experiments:
+    """Return the experiments of one model.
 
     Raises:
         NotRegistered: There is no such model.
         RegistryUnavailable: Postgres does not answer in time.
     """
+    await session.registry.show_model(model_name)
+    labels = {version.id: version.version for version in await session.registry.list_versions(model_name)}
+    return Experiments(session.experiment_log, session.experiments, labels)
+
+
+def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:
+    """Do ``work`` with the experiments of one model; raises as :func:`experiments_of`."""
 
     async def opened(session: Session) -> T:
-        await session.registry.show_model(model_name)
-        labels = {version.id: version.version for version in await session.registry.list_versions(model_name)}
-        return await work(Experiments(session.experiment_log, session.experiments, labels))
+        return await work(await experiments_of(session, model_name))
 
     return with_session(opened)

@@ -1,7 +1,8 @@
 """``understudy version check``: whether a version would answer, before callers depend on it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
+from understudy.bootstrap.http_control_plane import registry_path
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
@@ -18,8 +20,7 @@ from understudy.core.schema.input_diff import InputDifferences, Names, differenc
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
@@ -42,6 +43,10 @@ Against = Annotated[
 ]
 
 _BACKEND_ADVICE = "Correct the version's backend settings, or give this process what they name; proxies need it too."
+
+
+Tried = tuple[tuple[ServerSeen, ...], WarmUpResult | None]
+"""What became of calls to a version: of each server, and of the example calls where one serves it."""
 
 
 class Asked(NamedTuple):
@@ -77,19 +82,27 @@ def check(*, model: ModelName, version: VersionLabel, against: Against = None, a
         raise CommandRefused(ExitCode.USAGE, what, "Name another one with --against, or none for the champion.")
     keep_log_off_output()
 
-    settings = settings_with_demo()
-
-    async def ask(session: Session) -> Checked:
-        asked = await _asked(session, model, version, against)
+    async def draw(session: Session) -> Drawn:
+        settings = settings_with_demo(lambda _: None)
+        asked = await asked_of(session, model, version, against)
         # A proxy knows the versions of models that have a policy.
-        return await checked(settings, asked, session.warm_ups if asked.model.policy is not None else None)
+        requests = session.warm_ups if asked.model.policy is not None else None
+        return drawn(await checked(asked, partial(_try, settings, requests)))
 
-    found = with_session(ask, settings)
-    show(check_document(found), *check_texts(found), as_json=as_json)
-    raise typer.Exit(ExitCode.DONE if found.is_ready else ExitCode.PROBLEM)
+    place = f"{registry_path(model, 'versions', version)}:check"
+    named = {} if against is None else {"against": against}
+    document = show_screen(draw, AtProxy(place, named, "POST"), as_json=as_json)
+    raise typer.Exit(ExitCode.DONE if document["ready"] else ExitCode.PROBLEM)
 
 
-async def _asked(session: Session, model_name: str, version: str, against: str | None) -> Asked:
+async def _try(settings: Settings, requests: WarmUpRequests | None, version: ModelVersion) -> Tried:
+    # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
+    from understudy.bootstrap.backends import proxy_warm_up, try_version  # noqa: PLC0415
+
+    return await try_version(settings, version, None if requests is None else proxy_warm_up(settings, requests))
+
+
+async def asked_of(session: Session, model_name: str, version: str, against: str | None) -> Asked:
     """Read a version, and whom to compare it with; raises as :meth:`Registry.show_version`."""
     model = await session.registry.show_model(model_name)
     record = await session.registry.show_version(model_name, version)
@@ -99,8 +112,8 @@ async def _asked(session: Session, model_name: str, version: str, against: str |
     return Asked(model, record, None if other is None else await session.registry.show_version(model_name, other))
 
 
-async def checked(settings: Settings, asked: Asked, warm_ups: WarmUpRequests | None = None) -> Checked:
-    """Look at a version, through live proxies if only they reach it; what it does is a finding, never an error."""
+async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried]]) -> Checked:
+    """Look at a version, which ``try_it`` calls; what it does is a finding, never an error."""
     record = asked.version
     findings = judge_status(record.model_name, record.version, record.status)
     try:
@@ -108,12 +121,8 @@ async def checked(settings: Settings, asked: Asked, warm_ups: WarmUpRequests | N
     except SchemaInvalid as problem:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
     compared, inputs = _compare_inputs(asked, version)
-    # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
-    from understudy.bootstrap.backends import proxy_warm_up, try_version  # noqa: PLC0415
-
-    proxies = None if warm_ups is None else proxy_warm_up(settings, warm_ups)
     try:
-        servers, result = await try_version(settings, version, proxies)
+        servers, result = await try_it(version)
     except BackendUnavailable as problem:
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
@@ -134,6 +143,11 @@ def _compare_inputs(asked: Asked, version: ModelVersion) -> tuple[Finding, Input
     names = Names(f"version {against.version}", f"version {version.version}")
     found = differences_of(before, version.input_schema, names)
     return judge_inputs(against.version, version.version, found), found
+
+
+def drawn(found: Checked) -> Drawn:
+    """Return what was found as it is shown."""
+    return Drawn(check_document(found), check_texts(found))
 
 
 def check_document(found: Checked) -> dict[str, Any]:

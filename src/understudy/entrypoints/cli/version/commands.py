@@ -1,7 +1,7 @@
 """``understudy version``: the trained artifacts of a model."""
 
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -15,9 +15,10 @@ from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.loading import load, loading_document, servers_text, unload
-from understudy.entrypoints.cli.version.record_text import status_facts, version_document, version_facts
+from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
+from understudy.entrypoints.documents.versions import change_document, version_document
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
@@ -135,7 +136,7 @@ def retire(
     then = f"→ to undo it: understudy version restore {named}; then it is staging, and may get a role again"
     if dry_run and changed.before != changed.after:
         then = "Run again without --dry-run to retire it."
-    show(_change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
+    show(change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
 
 
 @app.command()
@@ -159,7 +160,7 @@ def restore(
         then = "Run again without --dry-run to restore it."
     else:
         head = Text("✔ ", "green").append(f"{model} {version} is staging again", "bold")
-    show(_change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
+    show(change_document(changed, dry_run=dry_run), head, then, as_json=as_json)
 
 
 def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bool, dry_run: bool) -> VersionChange:
@@ -167,11 +168,3 @@ def _set_retired(model: str, version: str, reason: str | None, *, is_retired: bo
     return with_registry(
         lambda registry: registry.set_retired(model, version, actor, is_retired=is_retired, dry_run=dry_run)
     )
-
-
-def _change_document(changed: VersionChange, *, dry_run: bool) -> dict[str, Any]:
-    return {
-        "version": version_document(changed.after),
-        "changed": changed.before != changed.after and not dry_run,
-        "dry_run": dry_run,
-    }

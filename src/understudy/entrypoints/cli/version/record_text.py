@@ -1,17 +1,11 @@
-"""A registered version as JSON, and as lines of text."""
+"""A registered version as lines of text."""
 
 from datetime import datetime
-from typing import Any
 
 from understudy.core.routing.status_changes import status_change_of
 from understudy.entrypoints.cli.shared.rendering import nothing_as
 from understudy.entrypoints.cli.shared.times import ago_and_at
 from understudy.ports.registry.registry import RETIRED, VersionRecord
-
-
-def version_document(record: VersionRecord) -> dict[str, Any]:
-    """Return a version as JSON."""
-    return record._asdict()
 
 
 def version_facts(record: VersionRecord) -> list[tuple[str, str]]:

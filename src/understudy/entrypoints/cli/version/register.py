@@ -9,19 +9,19 @@ import orjson
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import facts, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.entrypoints.cli.version.pin import pinned_version
-from understudy.entrypoints.cli.version.record_text import version_document, version_facts
+from understudy.entrypoints.cli.version.record_text import version_facts
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
-from understudy.lifecycle.registry import register_version
+from understudy.entrypoints.documents.versions import registered_document
+from understudy.lifecycle.registry import champion_of, register_version
 from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name, problems_of
 from understudy.ports.registry.registry import NewVersion, Registry, VersionRecord
 
@@ -80,14 +80,12 @@ def register(
     described["endpoints"] = tuple(described.get("endpoints", ()))
     new = NewVersion(model_name=model, version=version, group_name=group, **described)
 
-    settings = settings_with_demo()
+    async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None]:
+        last = await pinned_version(registry, new, read_settings()) if pin else new
+        made = await register_version(registry, last, actor_of_command(None), dry_run=dry_run)
+        return made, await champion_of(registry, model)
 
-    async def register(session: Session) -> tuple[VersionRecord, VersionRecord | None]:
-        last = await pinned_version(session.registry, new, settings) if pin else new
-        made = await register_version(session.registry, last, actor_of_command(None), dry_run=dry_run)
-        return made, await _champion_of(session.registry, model)
-
-    made, champion = with_session(register, settings)
+    made, champion = with_registry(register)
     found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
     if dry_run:
         head = Text(f"Would register {model} {version}; nothing was written.", "bold")
@@ -95,21 +93,9 @@ def register(
     else:
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
         then = _loading_step(new) + _next_step(model, version, None if champion is None else found)
-    document = {
-        "version": {**version_document(made), "id": None if dry_run else made.id},
-        "input_differences": found._asdict(),
-        "dry_run": dry_run,
-    }
+    document = registered_document(made, found, dry_run=dry_run)
     warnings = [] if champion is None else input_warnings(champion.version, version, found)
     show(document, head, facts(version_facts(made)), *tensors_text(made), *warnings, then, as_json=as_json)
-
-
-async def _champion_of(registry: Registry, model: str) -> VersionRecord | None:
-    """Return the champion of a model; ``None`` while it has no policy, or no version at all."""
-    if not await registry.list_versions(model):
-        return None
-    policy = (await registry.show_model(model)).policy
-    return None if policy is None else await registry.show_version(model, policy.champion)
 
 
 def _loading_step(new: NewVersion) -> str:

@@ -7,6 +7,7 @@ from urllib.parse import unquote
 from starlette.routing import compile_path
 
 from understudy.core.routing.access import ANY_MODEL, AnyModel, Scope
+from understudy.core.routing.policy import ApiKey
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, send_reply
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.messages.headers import read_headers
@@ -21,12 +22,26 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("POST", "/v1/models/{model}/versions/{version}/predict"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/versions/{version}/rank"): Scope.OPERATE,
     ("POST", "/v1/outcomes"): Scope.OUTCOMES,
+    ("POST", "/v1/outcomes:check"): Scope.OUTCOMES,
     ("GET", "/v1/models"): Scope.READ,
     ("GET", "/v1/models/{model}"): Scope.READ,
     ("GET", "/v1/models/{model}/assignment"): Scope.READ,
+    ("GET", "/v1/registry/models"): Scope.READ,
+    ("GET", "/v1/registry/models/{model}"): Scope.READ,
+    ("GET", "/v1/registry/versions"): Scope.READ,
+    ("GET", "/v1/registry/applied"): Scope.READ,
+    ("GET", "/v1/registry/models/{model}/versions"): Scope.READ,
+    ("POST", "/v1/registry/models/{model}/versions"): Scope.OPERATE,
+    ("GET", "/v1/registry/models/{model}/versions/{version}"): Scope.READ,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:check"): Scope.OPERATE,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:retire"): Scope.OPERATE,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:restore"): Scope.OPERATE,
+    ("PUT", "/v1/registry/models/{model}/versions/{version}/endpoints/{target}"): Scope.OPERATE,
+    ("DELETE", "/v1/registry/models/{model}/versions/{version}/endpoints/{target}"): Scope.OPERATE,
     ("POST", "/v1/models/{model}:rollback"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/rollouts"): Scope.READ,
+    ("GET", "/v1/rollouts"): Scope.READ,
     ("GET", "/v1/models/{model}/rollouts/{rollout_id}"): Scope.READ,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:pause"): Scope.OPERATE,
     ("POST", "/v1/models/{model}/rollouts/{rollout_id}:resume"): Scope.OPERATE,
@@ -36,9 +51,16 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("GET", "/v1/models/{model}/policy"): Scope.READ,
     ("PATCH", "/v1/models/{model}/policy"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/reports/ab"): Scope.READ,
+    ("POST", "/v1/models/{model}/reports/ab"): Scope.READ,
+    ("GET", "/v1/models/{model}/reports/ab-plan"): Scope.READ,
+    ("GET", "/v1/models/{model}/experiments"): Scope.READ,
+    ("POST", "/v1/models/{model}/experiments"): Scope.OPERATE,
     ("GET", "/v1/models/{model}/reports/shadow"): Scope.READ,
     ("GET", "/v1/models/{model}/reports/drift"): Scope.READ,
     ("GET", "/v1/audit"): Scope.READ,
+    ("GET", "/v1/keys"): Scope.KEYS,
+    ("POST", "/v1/keys"): Scope.KEYS,
+    ("POST", "/v1/keys/{key_id}:revoke"): Scope.KEYS,
     ("GET", "/problems/{code}"): Scope.READ,
     ("GET", "/livez"): OPEN,
     ("HEAD", "/livez"): OPEN,
@@ -53,10 +75,21 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
 """The scope of each route. Any other method and path needs ``read``, and is then answered with 404 or 405."""
 
 OF_SEVERAL_MODELS = frozenset(
-    {("POST", "/v1/outcomes"), ("GET", "/v1/models"), ("GET", "/v1/audit"), ("GET", "/problems/{code}")}
+    {
+        ("POST", "/v1/outcomes"),
+        ("POST", "/v1/outcomes:check"),
+        ("GET", "/v1/rollouts"),
+        ("GET", "/v1/models"),
+        ("GET", "/v1/registry/models"),
+        ("GET", "/v1/registry/versions"),
+        ("GET", "/v1/registry/applied"),
+        ("GET", "/v1/audit"),
+        ("GET", "/problems/{code}"),
+    }
 )
 """Routes that a scope for any one model opens; they ask :func:`permitted_models` which models they may touch."""
 _PERMITTED = "understudy.permitted_models"
+_OWN_KEY = "understudy.own_key"
 _TABLE = tuple((method, path, compile_path(path)[0], needed) for (method, path), needed in ACCESS.items())
 
 
@@ -83,6 +116,8 @@ class AuthorizationMiddleware:
                     charges = needed is not Scope.PREDICT
                     options = read_headers(dict(scope["headers"]))
                     handler.admit(options, needed, model_name, charges=charges)
+                    if needed is Scope.KEYS:
+                        scope = {**scope, _OWN_KEY: handler.key(options)}
                     if model_name is ANY_MODEL:
                         scope = {**scope, _PERMITTED: handler.permitted_models(options, needed)}
                 except UnderstudyError as problem:
@@ -99,6 +134,16 @@ def permitted_models(scope: Mapping[str, Any]) -> frozenset[str] | None:
     """
     permitted: frozenset[str] | None = scope[_PERMITTED]
     return permitted
+
+
+def own_key(scope: Mapping[str, Any]) -> ApiKey:
+    """Return the key of the caller of a route about keys.
+
+    Raises:
+        KeyError: The authorization middleware did not see the request.
+    """
+    found: ApiKey = scope[_OWN_KEY]
+    return found
 
 
 def scope_of_route(method: str, path: str) -> tuple[Scope | None, str | AnyModel | None]:

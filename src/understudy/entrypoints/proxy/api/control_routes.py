@@ -9,13 +9,13 @@ from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.proxy.api.authorization import permitted_models
+from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
+from understudy.entrypoints.proxy.api.experiment_routes import add_experiment_routes
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
+from understudy.entrypoints.proxy.api.key_routes import add_key_routes
 from understudy.entrypoints.proxy.api.openapi_control import CONTROL
-from understudy.entrypoints.proxy.api.predict_route import read_body
-from understudy.entrypoints.proxy.control import policies, reports, rollouts
-from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES
-from understudy.entrypoints.proxy.control.handler import ControlCall, ControlHandler
-from understudy.entrypoints.proxy.messages.headers import read_headers
+from understudy.entrypoints.proxy.api.registry_routes import add_registry_routes
+from understudy.entrypoints.proxy.control import outcomes, policies, reports, rollouts
 from understudy.errors import QueryInvalid, ScopeMissing, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
@@ -23,16 +23,18 @@ from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
 from understudy.ports.experiments.experiment_log import Observed
 from understudy.ports.registry.registry import AuditSubject
-from understudy.settings import Settings
 
 MAX_LISTED = 100
-NAME_PATTERN = r"^[^\x00]{1,255}$"
+MAX_NAMES_BYTES = 1_048_576
+MAX_POLICY_BYTES = 262_144
+"""Of a policy beside the file that it is from, which says the same once more."""
+MAX_CHANGES_LISTED = 1_000
+"""Of the audit, as by the command line."""
 USUAL_WANTED = Wanted(0.05)
 """The effect that a report without a declared test looks for, on the command line too."""
 
 DriftPolicyName = Literal["default", "seed"]
 Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
-DryRun = Annotated[bool, Query(description="Say what would happen; change nothing.")]
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
 
 
@@ -43,40 +45,52 @@ def add_control_routes(api: FastAPI) -> None:
         _add_command_route(api, kind)
     _add_policy_routes(api)
     _add_report_routes(api)
+    _add_outcome_routes(api)
+    add_registry_routes(api)
+    add_experiment_routes(api)
+    add_key_routes(api)
 
 
 def _add_rollout_routes(api: FastAPI) -> None:
     @api.post("/v1/models/{model}/rollouts", **CONTROL["start_rollout"])
     async def start_rollout(model: Name, request: Request, *, dry_run: DryRun = False) -> Response:
         return response_of(
-            await rollouts.start_rollout(_call(request, model), await _body_of(request), dry_run=dry_run)
+            await rollouts.start_rollout(call_of(request, model), await body_of(request), dry_run=dry_run)
         )
 
     @api.get("/v1/models/{model}/rollouts", **CONTROL["list_rollouts"])
     async def list_rollouts(model: Name, request: Request, limit: Limit = 20) -> Response:
-        return response_of(await rollouts.list_rollouts(_call(request, model), limit))
+        return response_of(await rollouts.list_rollouts(call_of(request, model), limit))
+
+    @api.get("/v1/rollouts", **CONTROL["list_all_rollouts"])
+    async def list_all_rollouts(request: Request, limit: Limit = 20) -> Response:
+        call = call_of(request, "")
+        return response_of(await rollouts.list_all_rollouts(call, limit, permitted_models(request.scope)))
 
     @api.get("/v1/models/{model}/rollouts/{rollout_id}", **CONTROL["get_rollout"])
-    async def get_rollout(model: Name, request: Request, rollout_id: str) -> Response:
-        return response_of(await rollouts.show_rollout(_call(request, model), rollout_id))
+    async def get_rollout(
+        model: Name, request: Request, rollout_id: str, *, columns: Columns = None, utc: bool = False
+    ) -> Response:
+        call = call_of(request, model)
+        return response_of(await rollouts.show_rollout(call, rollout_id, columns=columns, utc=utc))
 
     @api.post("/v1/models/{model}:rollback", **CONTROL["roll_back"])
     async def roll_back(model: Name, request: Request) -> Response:
-        return response_of(await rollouts.roll_back(_call(request, model), await _body_of(request)))
+        return response_of(await rollouts.roll_back(call_of(request, model), await body_of(request)))
 
 
 def _add_command_route(api: FastAPI, kind: CommandKind) -> None:
     @api.post(f"/v1/models/{{model}}/rollouts/{{rollout_id}}:{kind}", **CONTROL[kind])
     async def command_rollout(model: Name, rollout_id: str, request: Request) -> Response:
         return response_of(
-            await rollouts.command_rollout(_call(request, model), rollout_id, kind, await _body_of(request))
+            await rollouts.command_rollout(call_of(request, model), rollout_id, kind, await body_of(request))
         )
 
 
 def _add_policy_routes(api: FastAPI) -> None:
     @api.get("/v1/models/{model}/policy", **CONTROL["get_policy"])
     async def get_policy(model: Name, request: Request) -> Response:
-        return response_of(await policies.show_policy(_call(request, model)))
+        return response_of(await policies.show_policy(call_of(request, model)))
 
     @api.patch("/v1/models/{model}/policy", **CONTROL["change_policy"])
     async def change_policy(
@@ -87,23 +101,30 @@ def _add_policy_routes(api: FastAPI) -> None:
         dry_run: DryRun = False,
     ) -> Response:
         generation = policies.read_generation(if_match)
-        body = await _body_of(request)
+        body = await body_of(request, MAX_POLICY_BYTES)
         return response_of(
-            await policies.change_policy(_call(request, model), body, generation=generation, dry_run=dry_run)
+            await policies.change_policy(call_of(request, model), body, generation=generation, dry_run=dry_run)
         )
 
     @api.get("/v1/audit", **CONTROL["list_audit"])
     async def list_audit(
         request: Request,
         *,
-        model: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        model: ModelOrAll = None,
         subject: Annotated[AuditSubject | None, Query(description="Only changes of such things.")] = None,
-        limit: Limit = 20,
+        limit: Annotated[int, Query(ge=1, le=MAX_CHANGES_LISTED)] = 20,
     ) -> Response:
         permitted = permitted_models(request.scope)
         if permitted is not None and model not in permitted:
             raise ScopeMissing("this needs a key with scope 'read'; one for a model names it: ?model=…")
-        return response_of(await policies.list_audit(_call(request, model or ""), limit, subject))
+        return response_of(await policies.list_audit(call_of(request, model or ""), limit, subject))
+
+
+def _add_outcome_routes(api: FastAPI) -> None:
+    @api.post("/v1/outcomes:check", **CONTROL["check_outcomes"])
+    async def check(request: Request) -> Response:
+        call, body = call_of(request, ""), await body_of(request, MAX_NAMES_BYTES)
+        return response_of(await outcomes.check_outcomes(call, body, permitted_models(request.scope)))
 
 
 def _add_report_routes(api: FastAPI) -> None:
@@ -125,7 +146,7 @@ def _add_report_routes(api: FastAPI) -> None:
         began = None if since is None else _moment("since", since, now)
         question = AbQuestion(model, metric, now, began, USUAL_WANTED, choice, quantiles=quantiles)
         try:
-            return response_of(await reports.report_ab(_call(request, model), question, version))
+            return response_of(await reports.report_ab(call_of(request, model), question, version))
         except ValueError as problem:
             raise _unusable("version", f"{problem}; name another one") from None
 
@@ -138,7 +159,7 @@ def _add_report_routes(api: FastAPI) -> None:
     ) -> Response:
         now = time.time()
         question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
-        return response_of(await reports.report_shadow(_call(request, model), question))
+        return response_of(await reports.report_shadow(call_of(request, model), question))
 
     @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
     async def report_drift(
@@ -149,18 +170,7 @@ def _add_report_routes(api: FastAPI) -> None:
         policy: DriftPolicyName | None = None,
     ) -> Response:
         question = DriftQuestion(model, _judged_seconds(since), version, policy)
-        return response_of(await reports.report_drift(_call(request, model), question))
-
-
-def _call(request: Request, model_name: str) -> ControlCall:
-    control: ControlHandler = request.app.state.control
-    return control.call(model_name, read_headers(dict(request.scope["headers"])))
-
-
-async def _body_of(request: Request) -> bytes:
-    settings: Settings = request.app.state.settings
-    limit_bytes = min(MAX_BODY_BYTES, settings.body_limit_bytes)
-    return await read_body(request.receive, limit_bytes, settings.receive_seconds, request.scope)
+        return response_of(await reports.report_drift(call_of(request, model), question))
 
 
 def _duration(name: str, text: str) -> float:

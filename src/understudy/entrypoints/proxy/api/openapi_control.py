@@ -9,7 +9,17 @@ from pydantic import create_model
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.documents.json_text import SCHEMA
 from understudy.entrypoints.proxy.api.openapi import answers, problems
-from understudy.entrypoints.proxy.control.bodies import Body, PolicyChange, Remark, RolloutStart, command_body
+from understudy.entrypoints.proxy.control.bodies import (
+    Body,
+    OutcomeQuestion,
+    PolicyChange,
+    Remark,
+    RolloutStart,
+    command_body,
+)
+from understudy.entrypoints.proxy.control.experiments import Declaration, ReportBody
+from understudy.entrypoints.proxy.control.keys import KeyCreation
+from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
 
@@ -73,6 +83,19 @@ _AUDIT = _document(
 )
 
 
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with its parts where they are used: references would lead into the whole description."""
+    parts = schema.pop("$defs", {})
+
+    def inline(part: Any) -> Any:
+        if isinstance(part, dict):
+            named = str(part.get("$ref", "")).rpartition("/")[2]
+            return inline(parts[named]) if named in parts else {name: inline(one) for name, one in part.items()}
+        return [inline(one) for one in part] if isinstance(part, list) else part
+
+    return dict(inline(schema))
+
+
 def _call(
     operation_id: str,
     summary: str,
@@ -87,7 +110,7 @@ def _call(
         "responses": {**answers(answer, "Done, or found."), **problems(*sorted(statuses))},
     }
     if request is not None:
-        content = {"application/json": {"schema": request.model_json_schema()}}
+        content = {"application/json": {"schema": _inlined(request.model_json_schema())}}
         operation["openapi_extra"] = {"requestBody": {"required": not request.absent, "content": content}}
     return operation
 
@@ -97,11 +120,108 @@ def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
     return _call(f"{kind}Rollout", f"{summary} (scope operate)", _COMMANDED, statuses, command_body(kind))
 
 
+_VERSION = {"model_name": "visits", "version": "7", "status": "staging", "endpoints": ["models:8001"]}
+_VERSIONS = _document(versions=[_VERSION])
+_REGISTERED = _document(version=_VERSION, input_differences={"breaking": [], "possible": []}, dry_run=False)
+_RETIRED = _document(version=_VERSION, changed=True, dry_run=False)
+_SERVED = _document(version=_VERSION, dry_run=False)
+_MODEL = {"model_name": "visits", "policy": {"champion": "6"}, "version_count": 7}
+_REGISTRY: dict[str, dict[str, Any]] = {
+    "list_registered_models": _call(
+        "listRegisteredModels", "Every model of the registry, with its policy", _document(models=[_MODEL]), _READ
+    ),
+    "get_registered_model": _call(
+        "getRegisteredModel",
+        "A model with its versions, and the file that its policy is from",
+        _document(model={**_MODEL, "versions": [_VERSION], "not_loaded": [], "applied": None}),
+        (*_READ, 404),
+    ),
+    "list_all_versions": _call("listAllVersions", "The versions of all models", _VERSIONS, _READ),
+    "list_applied": _call(
+        "listApplied",
+        "The files that policies were last applied from",
+        _document(applied=[{"model_name": "visits", "path": "policy/visits.yaml", "fields": {"champion": "6"}}]),
+        _READ,
+    ),
+    "list_versions": _call("listVersions", "The versions of a model", _VERSIONS, (*_READ, 404)),
+    "get_version": _call("getVersion", "One version", _document(version=_VERSION), (*_READ, 404)),
+    "register_version": _call(
+        "registerVersion",
+        "Register a version as staging (scope operate)",
+        _REGISTERED,
+        (400, 401, 403, 408, 409, 413, 422, 503, 504),
+        VersionRegistration,
+    ),
+    "check_version": _call(
+        "checkVersion",
+        "Ask a version's model servers what callers would (scope operate)",
+        _document(model="visits", version="7", ready=True, findings=[], problems=0, warnings=0),
+        (*_READ, 404),
+    ),
+    "retire_version": _call(
+        "retireVersion", "Retire a version without a role (scope operate)", _RETIRED, (*_WRITE, 409), Remark
+    ),
+    "restore_version": _call(
+        "restoreVersion", "Make a retired version staging again (scope operate)", _RETIRED, _WRITE, Remark
+    ),
+    "add_endpoint": _call("addEndpoint", "Give a version a model server (scope operate)", _SERVED, (*_READ, 404, 409)),
+    "remove_endpoint": _call(
+        "removeEndpoint", "Take a model server away from a version (scope operate)", _SERVED, (*_READ, 404, 409)
+    ),
+}
+_KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}
+_MADE = _document(key=_KEY)
+_KEYS: dict[str, dict[str, Any]] = {
+    "list_keys": _call("listKeys", "Every key, without its secret (scope keys)", _document(keys=[_KEY]), _READ),
+    "create_key": _call(
+        "createKey", "Make a key (scope keys)", _MADE, (400, 401, 403, 408, 409, 413, 422, 503, 504), KeyCreation
+    ),
+    "revoke_key": _call("revokeKey", "Revoke a key (scope keys)", _document(key=_KEY, dry_run=False), (*_READ, 404)),
+}
+_REPORT = _document(report={"state": "undecided", "sentence": "Not decided."})
+_TESTS: dict[str, dict[str, Any]] = {
+    "declare_test": _call(
+        "declareTest",
+        "Declare a test if none is open, and ask it (scope operate)",
+        _REPORT,
+        (*_WRITE, 409),
+        Declaration,
+    ),
+    "ask_report_ab": _call(
+        "askReportAb", "Ask a test, and hold what is asked against its declaration", _REPORT, (*_WRITE, 409), ReportBody
+    ),
+    "list_tests": _call(
+        "listTests", "A model's newest declared tests", _document(experiments=[{"metric": "converted"}]), (*_READ, 404)
+    ),
+    "plan_test": _call(
+        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404, 409)
+    ),
+}
+_KEYS["create_key"]["status_code"] = 201
+_KEYS["create_key"]["responses"][201] = _KEYS["create_key"]["responses"].pop(200)
+_REGISTRY["register_version"]["status_code"] = 201
+_REGISTRY["register_version"]["responses"][201] = {
+    "description": "Registered.",
+    "content": {"application/json": {"schema": _REGISTERED}},
+}
+_REGISTRY["register_version"]["responses"][200]["description"] = "dry_run: what it would be; nothing was registered."
+
 CONTROL: dict[str, dict[str, Any]] = {
+    **_REGISTRY,
+    **_KEYS,
+    **_TESTS,
     "start_rollout": _call(
         "startRollout", "Start a rollout, or plan one (scope operate)", _STARTED, (*_WRITE, 409), RolloutStart
     ),
     "list_rollouts": _call("listRollouts", "A model's newest rollouts", _document(rollouts=[_STATE]), (*_READ, 404)),
+    "list_all_rollouts": _call("listAllRollouts", "The newest rollouts", _document(rollouts=[_STATE]), _READ),
+    "check_outcomes": _call(
+        "checkOutcomes",
+        "Which models and names of outcomes are not known yet; stores nothing (scope outcomes)",
+        _document(unknown_models=["vists"], new_metrics=[{"model": "visits", "name": "convreted"}]),
+        (400, 401, 403, 408, 413, 422, 503, 504),
+        OutcomeQuestion,
+    ),
     "get_rollout": _call("getRollout", "A rollout with its evidence and its events", _FOUND, (*_READ, 404)),
     CommandKind.PAUSE: _command(CommandKind.PAUSE, "Pause a rollout at its current weight"),
     CommandKind.RESUME: _command(CommandKind.RESUME, "Resume a waiting rollout"),

@@ -9,13 +9,19 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from understudy.core.requests.strict_json import parse
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import CommandKind
+from understudy.core.routing.arms import BucketRange
 from understudy.core.routing.policy_file import MAX_CATEGORIES, MAX_LABEL, MAX_SALT
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.errors import MAX_VIOLATIONS, BodyInvalid, Violation
+from understudy.ports.registry.registry import FileWords
 from understudy.rollout.start.start import plan_problems
 
 MAX_BODY_BYTES = 32_768
 MAX_REASON = 1_000
+MAX_PATH = 4_096
+MAX_FREEZE, MAX_FREEZES = 200, 50
+MAX_ASKED = 1_000
+"""Names of a batch of outcomes, of which each event may have another."""
 _MAX_DIGITS = 18
 """As many digits as a generation or an id may have and still fit 64 bits."""
 
@@ -28,14 +34,14 @@ _ABSENT: Any = None
 """The default of a field that may be absent, but not null."""
 
 
-def _documented(example: Mapping[str, Any], **keywords: Any) -> Callable[[dict[str, Any]], None]:
+def documented(example: Mapping[str, Any], **keywords: Any) -> Callable[[dict[str, Any]], None]:
     """Return what completes a body's schema; the titles and null defaults that pydantic adds say nothing."""
 
     def complete(schema: dict[str, Any]) -> None:
         schema.update(examples=[example], **keywords)
         del schema["title"]
         for field in schema["properties"].values():
-            field.pop("title"), field.pop("default", None)
+            field.pop("title", None), field.pop("default", None)
 
     return complete
 
@@ -80,7 +86,7 @@ class RolloutStart(Body):
     """A rollout to be started."""
 
     model_config = ConfigDict(
-        json_schema_extra=_documented({"version": "7", "plan": "2,10,50,100", "reason": "weekly retrain"})
+        json_schema_extra=documented({"version": "7", "plan": "2,10,50,100", "reason": "weekly retrain"})
     )
 
     version: Label = Field(description="The challenger.")
@@ -94,6 +100,12 @@ class RolloutStart(Body):
         default=False,
         description="Scores unlike the champion's at the warm-up do not hold it; the plan may say so too.",
     )
+    freezes: list[Annotated[str, Field(min_length=1, max_length=MAX_FREEZE)]] = Field(
+        default=[], max_length=MAX_FREEZES, description="No step then, beside the plan's own: 'Fri 18:00 - Mon 08:00'."
+    )
+    generation: int | None = Field(
+        None, ge=0, description="Start nothing unless the policy is at this generation, as a dry run names it."
+    )
     reason: Reason | None = Field(
         None, validate_default=True, description="Required unless dry_run; kept in the audit."
     )
@@ -104,10 +116,10 @@ class RolloutStart(Body):
         if source is None:
             return None
         if not isinstance(source, str | dict):
-            raise _problem("expected a plan's name, weights such as 2,10,50,100, an object, or null")
+            raise problem_of_field("expected a plan's name, weights such as 2,10,50,100, an object, or null")
         is_object = isinstance(source, dict)
         problems = [
-            InitErrorDetails(type=_problem(detail), loc=_parts(pointer) if is_object else (), input=None)
+            InitErrorDetails(type=problem_of_field(detail), loc=_parts(pointer) if is_object else (), input=None)
             for pointer, detail in plan_problems(source)
         ]
         if problems:
@@ -118,7 +130,7 @@ class RolloutStart(Body):
     @classmethod
     def _check_reason(cls, reason: str | None, asked: ValidationInfo) -> str | None:
         if reason is None and not (asked.context or {}).get("dry_run"):
-            raise _problem("missing; only a dry run needs no reason")
+            raise problem_of_field("missing; only a dry run needs no reason")
         return reason
 
     def hashed_salt(self, fresh_salt: Callable[[], str]) -> str | None:
@@ -128,10 +140,24 @@ class RolloutStart(Body):
         return (self.plan.get("salt") if isinstance(self.plan, dict) else None) or fresh_salt()
 
 
+class NamedMetric(Body):
+    """The name of outcomes of a model."""
+
+    model: Label
+    name: Label
+
+
+class OutcomeQuestion(Body):
+    """Names that a file of outcomes has: which of them are unknown so far."""
+
+    models: list[Label] = Field(default=[], max_length=MAX_ASKED, description="Which are no registered models.")
+    metrics: list[NamedMetric] = Field(default=[], max_length=MAX_ASKED, description="Which had no event yet.")
+
+
 class Remark(Body):
     """The optional body of a command or a rollback."""
 
-    model_config = ConfigDict(json_schema_extra=_documented({"reason": "the shop is slow"}))
+    model_config = ConfigDict(json_schema_extra=documented({"reason": "the shop is slow"}))
     absent = b"{}"
 
     reason: Reason | None = Field(None, description="Kept in the audit.")
@@ -141,7 +167,7 @@ class Resumption(Remark):
     """The optional body of a resume."""
 
     model_config = ConfigDict(
-        json_schema_extra=_documented({"reason": "the new model ranks by profit", "expect_different_scores": True})
+        json_schema_extra=documented({"reason": "the new model ranks by profit", "expect_different_scores": True})
     )
 
     expect_different_scores: bool = Field(
@@ -152,7 +178,7 @@ class Resumption(Remark):
 class Approval(Body):
     """The body of an approval."""
 
-    model_config = ConfigDict(json_schema_extra=_documented({"reason": "looked at the charts with risk"}))
+    model_config = ConfigDict(json_schema_extra=documented({"reason": "looked at the charts with risk"}))
 
     reason: Reason = Field(description="Kept in the rollout's events.")
     ahead: bool = Field(default=False, description="Whether it is for a step that the rollout has not come to yet.")
@@ -168,11 +194,26 @@ def command_body(kind: CommandKind) -> type[Remark | Approval]:
     return Resumption if kind is CommandKind.RESUME else Remark
 
 
+class ArmRange(Body):
+    """The buckets of a further arm, as a policy shows them."""
+
+    version: Label
+    first: Annotated[int, Field(ge=0, le=99)]
+    last: Annotated[int, Field(ge=0, le=99)]
+
+
+class AppliedFrom(Body):
+    """The file that a change comes from, and the fields that it says, as ``understudy apply`` keeps them."""
+
+    path: Annotated[str, Field(min_length=1, max_length=MAX_PATH)]
+    fields: dict[str, Any]
+
+
 class PolicyChange(Body):
     """The fields of a policy that a caller may change; a rollout changes its own. Absent ones stay as they are."""
 
     model_config = ConfigDict(
-        json_schema_extra=_documented(
+        json_schema_extra=documented(
             {"challenger": "7", "challenger_weight": 10, "reason": "a first look"}, minProperties=1
         )
     )
@@ -189,18 +230,28 @@ class PolicyChange(Body):
     guard: Literal["rollback", "alert", "off"] = _ABSENT
     on_drift: Literal["alert", "rollback"] = _ABSENT
     category_holdout_percent: Annotated[int, Field(strict=True, ge=0, le=50)] = _ABSENT
+    arms: list[ArmRange] = Field(_ABSENT, description="The buckets of all further arms; an empty list ends them.")
+    file: AppliedFrom = Field(_ABSENT, description="The file that the change comes from; kept with the policy.")
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
     @property
     def changes(self) -> Mapping[str, Any]:
-        """The fields that the body names, but for the reason."""
-        return self.model_dump(exclude_unset=True, exclude={"reason"})
+        """The fields that the body names, but for the reason and the file."""
+        named = self.model_dump(exclude_unset=True, exclude={"reason", "file"})
+        if "arms" in named:
+            named["arms"] = tuple(BucketRange(arm.version, arm.first, arm.last) for arm in self.arms)
+        return named
+
+    @property
+    def words(self) -> FileWords | None:
+        """What the file says that the change comes from; ``None``: it comes from none."""
+        return FileWords(self.file.path, self.file.fields) if "file" in self.model_fields_set else None
 
     @model_validator(mode="after")
     def _check_changes(self) -> Self:
-        if not self.changes:
-            fields = [name for name in type(self).model_fields if name != "reason"]
-            raise _problem(f"expected at least one of {', '.join(fields)}")
+        if not self.changes and "file" not in self.model_fields_set:
+            fields = [name for name in type(self).model_fields if name not in ("reason", "file")]
+            raise problem_of_field(f"expected at least one of {', '.join(fields)}")
         return self
 
 
@@ -209,7 +260,13 @@ def read_whole_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else None
 
 
-def _problem(detail: str) -> PydanticCustomError:
+def refused(*details: str) -> BodyInvalid:
+    """Return the refusal of a whole body, for each of these reasons."""
+    return BodyInvalid.naming(*(Violation("", detail) for detail in details))
+
+
+def problem_of_field(detail: str) -> PydanticCustomError:
+    """Return the refusal of a field, for a validator."""
     return PydanticCustomError("refused", "{detail}", {"detail": detail})
 
 

@@ -51,6 +51,7 @@ class ControlHandler:
     def __init__(self, control: Control) -> None:
         self.probe = control.probe
         self.challenger_budget_ratio = control.challenger_budget_ratio
+        self.try_version = control.try_version
         self.pools = {bulkhead: WorkerPool(control.parts, places) for bulkhead, places in PLACES.items()}
 
     def call(self, model_name: str, options: RequestOptions) -> "ControlCall":

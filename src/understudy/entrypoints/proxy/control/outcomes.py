@@ -6,10 +6,13 @@ from collections import Counter
 import orjson
 import structlog
 
+from understudy.bootstrap.session import Session
 from understudy.core.experiments.outcome_events import OutcomeEvent, read_outcome_batch
 from understudy.core.requests.strict_json import parse
+from understudy.entrypoints.proxy.control.bodies import OutcomeQuestion
+from understudy.entrypoints.proxy.control.handler import READ_SECONDS, Bulkhead, ControlCall, answer
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import RegistryError, RegistryUnavailable
+from understudy.errors import RegistryError, RegistryUnavailable, ScopeMissing
 from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.experiments.outcome_store import OutcomeResult, OutcomeStore
 from understudy.serving.thread_bulkhead import ThreadBulkhead
@@ -46,6 +49,29 @@ async def receive_outcomes(
         **{result.value: counts[result] for result in OutcomeResult},
     }
     return Reply(202, [JSON], orjson.dumps(content))
+
+
+async def check_outcomes(call: ControlCall, body: bytes, permitted: frozenset[str] | None) -> Reply:
+    """Return which models are unknown, and which names no outcome had before; nothing is stored.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        ScopeMissing: It names a model of which the caller may not report outcomes.
+        LoginNotAllowed: The proxy's login may not read names of outcomes.
+    """
+    asked = OutcomeQuestion.read(body)
+    named = {*asked.models, *(metric.model for metric in asked.metrics)}
+    if permitted is not None and not named <= permitted:
+        raise ScopeMissing("the key may not send outcomes of all of these models")
+    metrics = {(metric.model, metric.name) for metric in asked.metrics}
+
+    async def look(parts: Session) -> Reply:
+        unknown = await parts.outcomes.unknown_models(asked.models) if asked.models else ()
+        news = await parts.outcomes.new_metrics(metrics) if metrics else ()
+        new_metrics = [{"model": model, "name": name} for model, name in sorted(news)]
+        return answer({"unknown_models": sorted(unknown), "new_metrics": new_metrics})
+
+    return await call.run(Bulkhead.READ, look, READ_SECONDS)
 
 
 def _read(body: bytes) -> list[OutcomeEvent]:

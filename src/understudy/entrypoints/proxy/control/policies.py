@@ -56,12 +56,18 @@ async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_
                 asked.changes,
                 call.actor(asked.reason),
                 expected_generation=generation,
+                file=asked.words,
                 dry_run=dry_run,
             )
         except GenerationMoved as problem:
             raise await _explained(parts, call.model_name, problem) from problem
         is_changed = changed.is_changed and not dry_run
-        document = {"policy": policy_document(changed.after), "changed": is_changed, "dry_run": dry_run}
+        document = {
+            "policy": policy_document(changed.after),
+            "before": None if changed.before is None else policy_document(changed.before),
+            "changed": is_changed,
+            "dry_run": dry_run,
+        }
         return answer(document, 200, *([] if dry_run else [_etag(changed.after)]))
 
     return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)

@@ -6,6 +6,7 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from urllib.parse import quote
 
@@ -37,7 +38,7 @@ from understudy.entrypoints.proxy.control.handler import (
     version_labels,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, PolicyRefused, RegistryError
+from understudy.errors import DeadlineExceeded, GenerationMoved, NotRegistered, Overloaded, PolicyRefused, RegistryError
 from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.commands import run_command
 from understudy.rollout.manual_rollback import manual_rollback
@@ -52,6 +53,8 @@ START_SECONDS = 45.0
 CONFIRM_SECONDS = 2.0
 """Longest time that a rollback waits for the proxies."""
 SALT_BYTES = 4
+NEWEST = "newest"
+"""In the place of an id: the model's newest rollout."""
 
 
 async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
@@ -80,12 +83,15 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
             asked.plan,
             now=time.time(),
             budget_ratio=call.handler.challenger_budget_ratio,
+            freezes=asked.freezes,
             expect_different_scores=asked.expect_different_scores,
             entities=parts.history(ENTITIES_WAIT_SECONDS),
             outcome_before=parts.outcome_before(OUTCOMES_WAIT_SECONDS),
         )
         if dry_run:
             return answer(start_document(prepared, None))
+        if asked.generation is not None and asked.generation != prepared.generation:
+            raise GenerationMoved(f"the policy is at generation {prepared.generation}, not {asked.generation}")
         require_same_inputs(prepared)
         # gRPC connections belong to one event loop: the one that predictions use.
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(warm_up(), main))
@@ -111,15 +117,38 @@ async def list_rollouts(call: ControlCall, limit: int) -> Reply:
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def show_rollout(call: ControlCall, rollout_id: str) -> Reply:
+async def list_all_rollouts(call: ControlCall, limit: int, permitted: frozenset[str] | None) -> Reply:
+    """Return the newest rollouts of all models that the key may read, newest first."""
+
+    async def read(parts: Session) -> Reply:
+        if permitted is None:
+            found = list(await parts.rollouts.list(None, limit))
+        else:
+            of_models = [one for name in permitted for one in await parts.rollouts.list(name, limit)]
+            found = sorted(of_models, key=lambda one: one.id, reverse=True)[:limit]
+        names = [one.state.model_name for one in found]
+        return answer(listing_document(found, await parts.rollouts.policies(names)))
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def show_rollout(call: ControlCall, rollout_id: str, *, columns: int | None = None, utc: bool = False) -> Reply:
     """Return a rollout's status, its events, and what each stored verdict is when it is judged again.
+
+    With ``columns`` also as ``understudy rollout show`` shows it on a terminal that wide, without what the log has.
 
     Raises:
         NotRegistered: The model has no such rollout.
     """
-    number = _id_of(rollout_id)
+    number = None if rollout_id == NEWEST else _id_of(rollout_id)
 
     async def read(parts: Session) -> Reply:
+        if columns is not None:
+            from understudy.entrypoints.cli.rollout.screen import rollout_screen  # noqa: PLC0415 - rich, for few calls
+            from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
+
+            draw = partial(rollout_screen, parts, call.model_name, number, utc=utc, with_log=False)
+            return answer(await drawn_document(draw, columns))
         reader = StatusReader(parts.rollouts, parts.windows, parts.measure_outcome, call.model_name, number)
         status = await reader.read()
         by_hand = await manual_rollback(parts.registry, status.view.record.state)

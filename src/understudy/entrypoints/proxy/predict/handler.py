@@ -5,6 +5,7 @@ same.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -87,6 +88,7 @@ class PredictHandler:
         telemetry: Counts calls that are refused before their route is known.
         needs_key: Whether callers must send a key.
         now: The clock of deadlines, in seconds.
+        wall: The clock that keys expire by, in seconds since the epoch.
         rate_limiter: Each key's limits; by default only those of the keys themselves.
         version_headers: Whether a reply's headers name version and role.
         tracer: Makes the spans of calls; the transport begins a request's span. ``None``: nothing is traced.
@@ -100,6 +102,7 @@ class PredictHandler:
         telemetry: Telemetry,
         needs_key: bool,
         now: Callable[[], float],
+        wall: Callable[[], float] = time.time,
         rate_limiter: RateLimiter | None = None,
         version_headers: bool = True,
         tracer: Tracer | None = None,
@@ -109,6 +112,7 @@ class PredictHandler:
         self._telemetry = telemetry
         self._needs_key = needs_key
         self._now = now
+        self._wall = wall
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
         self.version_headers = version_headers
         self.tracer = tracer
@@ -220,7 +224,7 @@ class PredictHandler:
             UnderstudyError: As :func:`understudy.core.routing.access.admit`.
         """
         snapshot = self._snapshot()
-        admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key)
+        admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key, now=self._wall())
         if charges:
             self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
 
@@ -229,13 +233,12 @@ class PredictHandler:
 
         Raises:
             PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
-            Unauthenticated: No key where one is needed, or one that is unknown, malformed or revoked.
+            Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
         """
         snapshot = self._snapshot()
         if snapshot is None and options.authorization is not None:
             raise PolicyNotLoaded
-        keys = snapshot.keys if snapshot is not None else {}
-        scopes_of(keys, options.authorization, needs_key=self._needs_key)
+        self.scopes(options)
 
     def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
         """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
@@ -248,11 +251,19 @@ class PredictHandler:
         """Return the models for which a caller has a scope; ``None``: all of them.
 
         Raises:
-            Unauthenticated: The key was revoked after the caller was admitted.
+            Unauthenticated: The key was revoked, or has expired, after the caller was admitted.
         """
+        return models_of(self.scopes(options), needed)
+
+    def scopes(self, options: RequestOptions) -> frozenset[str]:
+        """Return all scopes of a caller; raises as :meth:`permitted_models`."""
         snapshot = self._snapshot()
         keys = snapshot.keys if snapshot is not None else {}
-        return models_of(scopes_of(keys, options.authorization, needs_key=self._needs_key), needed)
+        return scopes_of(keys, options.authorization, needs_key=self._needs_key, now=self._wall())
+
+    def key(self, options: RequestOptions) -> ApiKey | None:
+        """Return the key of a caller that was admitted; ``None`` for one that showed none."""
+        return key_of(self._snapshot(), options.authorization)
 
     def charge_members(self, options: RequestOptions, more: int) -> None:
         """Charge a batch's members but the first, which was charged when the batch was admitted."""

@@ -15,6 +15,7 @@ GROUPS = {
     "Begin": {
         "demo": "Start everything on this machine: a first prediction, a rollback, a promotion.",
         "examples": "Register the example models, and call them steadily.",
+        "context": "Name proxies that commands go to with a key, without a database login.",
     },
     "Run": {
         "serve": "Run a process of Understudy: the proxy, the monitor, an agent.",

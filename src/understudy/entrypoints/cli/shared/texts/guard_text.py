@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Kind, Phase
-from understudy.ports.rollout.rollout_store import RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutListing, RolloutRecord
 
 MEANINGS = {
     "rollback": "rollback: the monitor takes a share back that does worse",
@@ -21,13 +20,13 @@ MAX_WATCHED = 5
 """Versions of a guard: the challenger, and as many further arms as the database allows."""
 
 
-async def newest_guard(session: Session, model: str) -> Sequence[RolloutRecord]:
+async def newest_guard(rollouts: RolloutListing, model: str) -> Sequence[RolloutRecord]:
     """Return the guard that is open or was the last to end, by version; nothing where a rollout came after it.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
     """
-    found = await session.rollouts.list(model, MAX_WATCHED)
+    found = await rollouts.list(model, MAX_WATCHED)
     if not found or found[0].state.kind is not Kind.GUARD:
         return ()
     return [one for one in reversed(found) if one.split_id == found[0].split_id]

@@ -1,0 +1,162 @@
+"""The file of contexts: a URL, and where the key is, for each. No key is ever in it."""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import orjson
+
+from understudy.client.connection import Connection
+from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+
+MAX_KEY_BYTES = 4_096
+MAX_FILE_BYTES = 1_048_576
+_OWNER_ALONE = 0o600
+_SETTING = "UNDERSTUDY_CONTEXTS"
+
+
+class Context(NamedTuple):
+    """A proxy, and where its key is."""
+
+    url: str
+    key_file: str | None = None
+    key_env: str | None = None
+    """The variable that holds the key."""
+
+    def credential(self) -> str | None:
+        """Return the key; ``None`` for a context without one.
+
+        Raises:
+            CommandRefused: The file or the variable that is to have it has none.
+        """
+        if self.key_env is not None:
+            found = os.environ.get(self.key_env, "").strip()
+            if not found:
+                raise CommandRefused(ExitCode.USAGE, f"{self.key_env} holds no key", f"Set {self.key_env}.")
+            return found
+        return None if self.key_file is None else _read_key(Path(self.key_file))
+
+    def where_the_key_is(self) -> str:
+        """Return that in words; never the key."""
+        if self.key_env is not None:
+            return f"variable {self.key_env}"
+        return "none" if self.key_file is None else f"file {self.key_file}"
+
+
+class Contexts(NamedTuple):
+    """All contexts by name, and the one in use."""
+
+    by_name: Mapping[str, Context] = {}
+    current: str | None = None
+
+    def named(self, name: str) -> Context:
+        """Return a context.
+
+        Raises:
+            CommandRefused: There is none of this name.
+        """
+        if name not in self.by_name:
+            there = ", ".join(self.by_name) or "none"
+            next_step = f"There are: {there}. understudy context set makes one."
+            raise CommandRefused(ExitCode.NOT_FOUND, f"there is no context {name!r}", next_step)
+        return self.by_name[name]
+
+    def with_context(self, name: str, context: Context) -> Self:
+        """Return them with one more; the first one is in use at once."""
+        return self._replace(by_name={**self.by_name, name: context}, current=self.current or name)
+
+    def without(self, name: str) -> Self:
+        """Return them without one."""
+        left = {other: context for other, context in self.by_name.items() if other != name}
+        return self._replace(by_name=left, current=None if self.current == name else self.current)
+
+
+def default_path() -> Path:
+    """Return where the file is unless a setting says it."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "understudy" / "contexts.json"
+
+
+def read_contexts(path: Path) -> Contexts:
+    """Return what the file has; nothing where there is none.
+
+    Raises:
+        CommandRefused: It cannot be read, or is no such file.
+    """
+    try:
+        content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else b""
+        document = orjson.loads(content)
+        by_name = {str(name): _context_of(one) for name, one in document["contexts"].items()}
+        current = document["current"]
+    except (FileNotFoundError, NotADirectoryError):
+        return Contexts()
+    except OSError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{path} cannot be read: {problem.strerror}", _NEXT) from None
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError, ValueError):
+        raise CommandRefused(ExitCode.USAGE, f"{path} is no file of contexts", _NEXT) from None
+    return Contexts(by_name, current if current in by_name else None)
+
+
+def write_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file as a whole; only its owner may read it.
+
+    Raises:
+        CommandRefused: It cannot be written.
+    """
+    by_name = {name: context._asdict() for name, context in contexts.by_name.items()}
+    content = orjson.dumps({"current": contexts.current, "contexts": by_name}, option=orjson.OPT_INDENT_2)
+    beside = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            beside.unlink()
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ALONE), "wb") as file:
+            file.write(content + b"\n")
+        beside.replace(path)
+    except OSError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{path} cannot be written: {problem.strerror}", _NEXT) from None
+
+
+_NEXT = f"Correct it, or name another file with {_SETTING}."
+
+
+def checked_url(url: str) -> str:
+    """Return the URL of a proxy.
+
+    Raises:
+        CommandRefused: It is none, or has a login in it.
+    """
+    try:
+        return Connection.of(url, "none").url
+    except ValueError:
+        detail = "--url: expected a URL such as https://predict.internal, without a login and parameters"
+        raise CommandRefused(
+            ExitCode.USAGE, detail, "Name the proxy's address; the key has options of its own."
+        ) from None
+
+
+def _context_of(document: Any) -> Context:
+    named = {name: document.get(name) for name in Context._fields}
+    if not isinstance(named["url"], str) or not all(
+        value is None or isinstance(value, str) for value in named.values()
+    ):
+        raise TypeError
+    Connection.of(named["url"], None)  # no login, which would be shown
+    return Context(**named)
+
+
+def _read_key(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            found = file.read(MAX_KEY_BYTES + 1).decode().strip()
+    except OSError as problem:
+        raise CommandRefused(ExitCode.USAGE, f"{path} cannot be read: {problem.strerror}", _KEY_NEXT) from None
+    except UnicodeDecodeError:
+        raise CommandRefused(ExitCode.USAGE, f"{path} holds no key", _KEY_NEXT) from None
+    if not found or len(found) > MAX_KEY_BYTES or not found.isprintable():
+        raise CommandRefused(ExitCode.USAGE, f"{path} holds no key", _KEY_NEXT)
+    return found
+
+
+_KEY_NEXT = "Name a file that holds <id>.<secret>: understudy context set NAME --key-file FILE"

@@ -1,0 +1,27 @@
+"""Versions as JSON."""
+
+from typing import Any
+
+from understudy.core.schema.input_diff import InputDifferences
+from understudy.ports.registry.registry import VersionChange, VersionRecord
+
+
+def version_document(record: VersionRecord) -> dict[str, Any]:
+    """Return a version as JSON."""
+    return record._asdict()
+
+
+def registered_document(made: VersionRecord, found: InputDifferences, *, dry_run: bool) -> dict[str, Any]:
+    """Return a version that was registered, or tried, and how its inputs differ from the champion's, as JSON."""
+    version = {**version_document(made), "id": None if dry_run else made.id}
+    return {"version": version, "input_differences": found._asdict(), "dry_run": dry_run}
+
+
+def change_document(changed: VersionChange, *, dry_run: bool) -> dict[str, Any]:
+    """Return a version that was retired or brought back as JSON."""
+    return {
+        "version": version_document(changed.after),
+        "before": version_document(changed.before),
+        "changed": changed.before != changed.after and not dry_run,
+        "dry_run": dry_run,
+    }

@@ -1,0 +1,207 @@
+"""Calls about models and versions: list and show them, register a version, give it servers, retire it, check it.
+
+Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
+"""
+
+import asyncio
+from typing import Any
+
+from understudy.bootstrap.session import Session
+from understudy.core.routing.policy import ModelVersion
+from understudy.core.schema.input_diff import NO_DIFFERENCES, input_differences
+from understudy.entrypoints.documents.policies import applied_document, contradiction_document, model_document
+from understudy.entrypoints.documents.versions import change_document, registered_document, version_document
+from understudy.entrypoints.proxy.control.bodies import Remark
+from understudy.entrypoints.proxy.control.handler import (
+    READ_SECONDS,
+    REPORT_SECONDS,
+    WRITE_SECONDS,
+    Bulkhead,
+    ControlCall,
+    answer,
+)
+from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
+from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.lifecycle.policy_files import explained_contradictions
+from understudy.lifecycle.registry import champion_of, register_version
+from understudy.ports.registry.registry import VersionRecord
+
+
+async def list_models(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
+    """Return every model of the registry, also one without a policy; ``permitted`` are a key's, ``None``: all."""
+
+    async def read(parts: Session) -> Reply:
+        found = await parts.registry.list_models()
+        shown = [model for model in found if permitted is None or model.model_name in permitted]
+        return answer({"models": [model_document(model) for model in shown]})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def show_model(call: ControlCall) -> Reply:
+    """Return a model with its versions, those that are not loaded, and the file that its policy is from.
+
+    Raises:
+        NotRegistered: There is no such model.
+    """
+
+    async def read(parts: Session) -> Reply:
+        record = await parts.registry.show_model(call.model_name)
+        versions = await parts.registry.list_versions(call.model_name)
+        missing = await parts.loading.list_missing(call.model_name)
+        document = {
+            **model_document(record),
+            "versions": [version_document(version) for version in versions],
+            "not_loaded": [one._asdict() for one in missing],
+            "applied": None,
+        }
+        applied = next(iter(await parts.registry.list_applied(call.model_name)), None)
+        if applied is not None:
+            policy = record.policy
+            found = [] if policy is None else await explained_contradictions(parts.registry, applied, policy)
+            contradictions = [contradiction_document(one) for one in found]
+            document["applied"] = {**applied_document(applied), "contradictions": contradictions}
+        return answer({"model": document})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def list_applied(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
+    """Return the files that policies were last applied from; of all models that the key may read, or of one."""
+
+    async def read(parts: Session) -> Reply:
+        found = await parts.registry.list_applied(call.model_name or None)
+        shown = [one._asdict() for one in found if permitted is None or one.model_name in permitted]
+        return answer({"applied": shown})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def list_versions(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
+    """Return the versions of all models that the key may read, or of one; an unknown one has none."""
+
+    async def read(parts: Session) -> Reply:
+        found = await parts.registry.list_versions(call.model_name or None)
+        shown = [one for one in found if permitted is None or one.model_name in permitted]
+        return answer({"versions": [version_document(version) for version in shown]})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def list_versions_of(call: ControlCall) -> Reply:
+    """Return the versions of a model.
+
+    Raises:
+        NotRegistered: There is no such model.
+    """
+
+    async def read(parts: Session) -> Reply:
+        await parts.registry.show_model(call.model_name)
+        found = await parts.registry.list_versions(call.model_name)
+        return answer({"versions": [version_document(version) for version in found]})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def show_version(call: ControlCall, version: str) -> Reply:
+    """Return one version.
+
+    Raises:
+        NotRegistered: There is no such version.
+    """
+
+    async def read(parts: Session) -> Reply:
+        return answer({"version": version_document(await parts.registry.show_version(call.model_name, version))})
+
+    return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def register(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
+    """Register a version as staging; with ``dry_run`` only try it.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        SchemaInvalid: A schema of it cannot be compiled.
+        AlreadyRegistered: The model has a version of this name.
+        PolicyRefused: The database refuses a value of it.
+    """
+    asked = VersionRegistration.read(body)
+
+    async def store(parts: Session) -> Reply:
+        new = asked.version_of(call.model_name)
+        made = await register_version(parts.registry, new, call.actor(asked.reason), dry_run=dry_run)
+        champion = await champion_of(parts.registry, call.model_name)
+        schema = None if champion is None else champion.input_schema
+        found = NO_DIFFERENCES if schema is None else input_differences(schema, made.input_schema)
+        return answer(registered_document(made, found, dry_run=dry_run), 200 if dry_run else 201)
+
+    return await call.run(Bulkhead.WRITE, store, WRITE_SECONDS)
+
+
+async def check(call: ControlCall, version: str, against: str | None, columns: int | None) -> Reply:
+    """Ask a version's model servers what callers would, from this proxy, as ``understudy version check`` does.
+
+    Raises:
+        NotRegistered: There is no such version, or none to compare it with.
+    """
+    from understudy.entrypoints.cli.shared.screens import Drawn, drawn_document  # noqa: PLC0415 - rich, for few calls
+    from understudy.entrypoints.cli.version.check import Tried, asked_of, checked, drawn  # noqa: PLC0415 - as above
+
+    main = asyncio.get_running_loop()
+
+    async def try_it(found: ModelVersion) -> Tried:
+        # gRPC connections belong to one event loop: the one that predictions use.
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_tried(call, found), main))
+
+    async def look(parts: Session) -> Reply:
+        async def draw() -> Drawn:
+            asked = await asked_of(parts, call.model_name, version, against)
+            return drawn(await checked(asked, try_it))
+
+        document = (await draw()).document if columns is None else await drawn_document(draw, columns)
+        return answer(document)
+
+    return await call.run(Bulkhead.WRITE, look, REPORT_SECONDS)
+
+
+async def _tried(call: ControlCall, version: ModelVersion) -> Any:
+    return await call.handler.try_version(version)
+
+
+async def set_retired(call: ControlCall, version: str, body: bytes, *, is_retired: bool, dry_run: bool) -> Reply:
+    """Retire a version, or make a retired one staging again; the answer says when that changed nothing.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: There is no such version.
+        PolicyRefused: It has a role, or a part in an open rollout.
+    """
+    actor = call.actor(Remark.read(body).reason)
+
+    async def change(parts: Session) -> Reply:
+        changed = await parts.registry.set_retired(
+            call.model_name, version, actor, is_retired=is_retired, dry_run=dry_run
+        )
+        return answer(change_document(changed, dry_run=dry_run))
+
+    return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)
+
+
+async def set_endpoint(call: ControlCall, version: str, target: str, *, is_there: bool, dry_run: bool) -> Reply:
+    """Give a version a model server, or take one away.
+
+    Raises:
+        NotRegistered: There is no such version, or it has no such endpoint to take away.
+        PolicyRefused: The database refuses the address, or it is the last one of a version with a role.
+    """
+
+    async def change(parts: Session) -> Reply:
+        registry, actor = parts.registry, call.actor(None)
+        made: VersionRecord
+        if is_there:
+            made = await registry.add_endpoint(call.model_name, version, target, actor, dry_run=dry_run)
+        else:
+            made = await registry.remove_endpoint(call.model_name, version, target, actor, dry_run=dry_run)
+        return answer({"version": version_document(made), "dry_run": dry_run})
+
+    return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)

@@ -1,0 +1,137 @@
+"""CI's way: everything with a proxy's URL and a key, and no login of a database."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from command import CommandLine, Done
+from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
+
+from understudy.adapters.dev_server.example_models import example_rows, example_version
+from understudy.client import Client, Entity
+
+
+@pytest.fixture
+def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
+    digest = sha256(b"secret").hexdigest()
+    scopes = ["read", "operate", "outcomes", "predict"]
+    asyncio.run(sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('robot', $1, $2)", digest, scopes))
+    with a_stack(tmp_path, database_url) as started:
+        started.start_proxy(auth=True)
+        environment = {"DATABASE_URL": database_url, "UNDERSTUDY_MONITOR_METRICS_PORT": "0"}
+        arguments = ["-m", "understudy.entrypoints.cli", "serve", "monitor"]
+        started.processes["monitor"] = Process("monitor", arguments, tmp_path, environment)
+        yield started
+
+
+@pytest.fixture
+def ci(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
+    """The command line where CI runs it: it knows a context, and nothing leads to the database."""
+    for name in ("DATABASE_URL", "UNDERSTUDY_PROXY_URL", "PGHOST", "PGPORT", "PGUSER", "PGPASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    monkeypatch.setenv("UNDERSTUDY_CONTEXTS", str(tmp_path / "home" / "contexts.json"))
+    key = tmp_path / "key"
+    key.write_text("robot.secret\n")
+    understudy = CommandLine(None)
+    url = f"http://127.0.0.1:{stack.proxy_port}"
+    done = understudy("context", "set", "prod", "--url", url, "--key-file", str(key))
+    assert done.code == 0, done
+    return understudy
+
+
+def describe(folder: Path, label: int, port: int) -> Path:
+    example = example_version("visits", label)
+    described = {
+        "artifact_path": f"s3://models/visits/{label}",
+        "framework": "sklearn",
+        "input_schema": example.input_schema,
+        "output_schema": example.output_schema,
+        "timeout_ms": PATIENT_MS,
+        "endpoints": [f"127.0.0.1:{port}"],
+    }
+    file = folder / f"version-{label}.json"
+    file.write_text(json.dumps(described))
+    return file
+
+
+def write_outcomes(folder: Path, called: Mapping[str, datetime]) -> Path:
+    """Every other entity did what was hoped for, right after its call."""
+    lines = [
+        f"e-{entity},visits,{entity},converted,{number % 2},{at.isoformat()}"
+        for number, (entity, at) in enumerate(called.items())
+    ]
+    file = folder / "outcomes.csv"
+    file.write_text("\n".join(["event_id,model,entity_id,name,value,occurred_at", *lines]))
+    return file
+
+
+def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
+    ci, model_port, tmp_path, database_url, stack
+):
+    def run(*arguments: str, code: int = 0) -> Done:
+        done: Done = ci(*arguments)
+        assert done.code == code, (arguments, done)
+        assert "secret" not in done.out + done.err
+        return done
+
+    for label in (1, 2):
+        file = describe(tmp_path, label, model_port(f"visits:{label}"))
+        made = run("version", "register", "visits", str(label), "--from", str(file))
+        assert f"registered visits {label} as staging" in made.said
+    checked = run("version", "check", "visits", "2")
+    policy = tmp_path / "visits.yaml"
+    policy.write_text("model: visits\nchampion: '1'\nguard: alert\n")
+    tried = run("apply", "-f", str(policy), "--dry-run", "--reason", "first")
+    run("apply", "-f", str(policy), "--yes", "--reason", "first")
+    same = run("diff", "-f", str(policy))
+    planned = run("rollout", "start", "visits", "2", "--plan", "5,100", "--dry-run")
+    begun = run("rollout", "start", "visits", "2", "--plan", "blue_green", "--reason", "retrain", "--yes")
+    ended = run("rollout", "wait", "visits", "--timeout", "60s")
+    shown, listed = run("rollout", "show", "visits"), run("rollout", "list", "visits", "--json")
+
+    assert "visits 2 is ready for callers" in checked.said
+    assert ("Would apply 1 policy" in tried.said, "as its file says" in same.said) == (True, True)
+    assert "Nothing was started" in planned.said
+    assert "has begun: the warm-up comes first" in begun.said
+    assert "visits 2 is champion in the place of 1" in ended.said
+    assert shown.out.startswith("visits  1 → 2")
+    assert [one["challenger"] for one in listed.json["rollouts"] if one["kind"] == "rollout"] == ["2"]
+
+    database = CommandLine(database_url)
+    for same_words in (
+        ("version", "list", "--utc"), ("version", "list", "--json"), ("rollout", "list", "visits", "--utc"),
+        ("key", "list", "--json"),
+    ):  # fmt: skip
+        code, words = (7, "") if same_words[0] == "key" else (0, database(*same_words).out)
+        assert run(*same_words, code=code).out == words
+
+    run("model", "set", "visits", "--challenger", "1", "--weight", "50", "--reason", "a test", "--yes")
+    called: dict[str, datetime] = {}
+    with Client(f"http://127.0.0.1:{stack.proxy_port}", "robot.secret") as client:
+        for number in range(200):
+            client.predict("visits", Entity(f"entity-{number}", example_rows("visits")[0].inputs))
+            called[f"entity-{number}"] = datetime.now(UTC)
+    imported = run("ab", "outcomes", "import", str(write_outcomes(tmp_path, called)))
+    give_up = time.monotonic() + 60
+    declare = ("ab", "report", "visits", "--metric", "converted", "--looks", "2", "--within", "5s")
+    while (declared := ci(*declare)).code != 0 and time.monotonic() < give_up:
+        time.sleep(0.5)
+    assert declared.code == 0, declared
+    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=7)
+    needed = run("db", "check", code=2)
+
+    assert "200 new outcome events of 200 rows" in imported.said
+    assert "converted" in declared.said, declared
+    assert "declared with other --within" in other.said
+    assert "E225" in needed.said
+    audit = asyncio.run(sql(database_url, "SELECT DISTINCT actor, via FROM RegistryAudit WHERE subject = 'version'"))
+    assert ("robot", "http") in {tuple(row) for row in audit}
+    [test] = asyncio.run(sql(database_url, "SELECT created_by FROM Experiment"))
+    assert test["created_by"] == "robot"
