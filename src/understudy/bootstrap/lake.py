@@ -6,6 +6,7 @@ Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from importlib import import_module
 
 from understudy import DISTRIBUTION
 from understudy.adapters.archive.open import open_archive
@@ -16,6 +17,7 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.errors import LakeUnavailable
 from understudy.monitoring.lake_job import LakeJob
 from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.lake import WaitingFiles
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
 from understudy.serving.background import run_until_closed
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
@@ -42,7 +44,8 @@ def open_lake_shipper(
     shared = SharedSpool(spool, shippers=2)
     shipper = LakeShipper(
         shared.shelf_of(0),
-        PostgresLakeLedger(settings.logging_url, timeout_seconds=settings.database_timeout_seconds),
+        # Not through a pooler, which UNDERSTUDY_LOG_DATABASE_URL may lead to: a call or two a minute.
+        PostgresLakeLedger(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds),
         _open_store(settings),
         ParquetRows(settings.state_dir / "lake" / spool.own.spool_id),
         telemetry,
@@ -70,6 +73,19 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
     stack.callback(table.close)
     commits = PostgresLakeCommits(url, timeout_seconds=seconds)
     return LakeJob(commits, table, store, telemetry, now=time.monotonic)
+
+
+async def waiting_files(settings: Settings) -> WaitingFiles:
+    """Return what waits for a commit, for a check of the installation; the table's own library must be there.
+
+    Raises:
+        LakeUnavailable: The extra is not installed.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    with _lake_extra():
+        import_module("understudy.adapters.lake.iceberg_table")
+    url = settings.database_url.get_secret_value()
+    return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
 
 
 def _open_store(settings: Settings) -> ArchiveStore:
