@@ -33,7 +33,7 @@ from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
 ENTITIES = 200_000
-FILE_BYTES = 32 * 1_048_576
+FILE_BYTES = 16 * 1_048_576
 
 
 class Way(NamedTuple):

@@ -249,7 +249,7 @@ class Settings(BaseModel):
     """Endpoint of an S3-compatible store that is not Amazon's, such as ``http://minio:9000``."""
     lake_interval_seconds: float = Field(default=60.0, gt=0)
     """How long rows gather in the spool for a file of the lake, at most; what one is killed with waits on its disk."""
-    lake_file_bytes: int = Field(default=32 * 1_048_576, ge=4_096)
+    lake_file_bytes: int = Field(default=16 * 1_048_576, ge=4_096)
     """Bytes of the spool that make a file before that; the file itself has about a third."""
 
     instance: str = Field(default_factory=socket.gethostname)

@@ -87,6 +87,8 @@ class ParquetRows:
 
     def clear(self) -> None:
         self._tables = []
+        # Arrow keeps what it gave back for the next time, which is a minute away.
+        pa.default_memory_pool().release_unused()
         self._delete_files()
 
     def _delete_files(self) -> None:
