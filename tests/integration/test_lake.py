@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from lake_world import A_VERSION, Calls, Fault, Lake, log_shipper, ship_both, some_rows
@@ -28,11 +30,11 @@ def lake(database_url, tmp_path):
     lake.close()
 
 
-def once(numbers):
+def once(numbers: Iterable[int]) -> Counter[str]:
     return Counter(map(a_prediction_id, numbers))
 
 
-def plain(rows):
+def plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows in an order, with documents as values: Postgres writes spaces into JSON."""
     documents = ("prediction", "defaulted", "slices")
     read = [{**row, **{name: row[name] and json.loads(row[name]) for name in documents}} for row in rows]
@@ -63,7 +65,8 @@ async def test_rows_are_in_the_table_as_they_are_in_the_log(lake, database, vers
 
 async def test_whatever_call_a_shipper_dies_at_each_row_is_in_the_table_once(lake, version):
     spool = lake.spool(segment_bytes=4_000)
-    last, called = 0, set()
+    last = 0
+    called: set[str] = set()
     for dies_at in range(18):
         spool.append_all(some_rows(range(last, last + 12), version, lambda _n: {}))
         last, calls = last + 12, Calls(dies_at)
@@ -82,7 +85,8 @@ async def test_whatever_call_a_shipper_dies_at_each_row_is_in_the_table_once(lak
 async def test_whatever_call_a_committer_dies_at_each_row_is_in_the_table_once(lake, version):
     spool = lake.spool()
     shelf = SharedSpool(spool, 1).shelf_of(0)
-    last, called = 0, set()
+    last = 0
+    called: set[str] = set()
     for dies_at in range(12):
         spool.append_all(some_rows(range(last, last + 3), version, lambda _n: {}))
         last, calls = last + 3, Calls(dies_at)

@@ -1,12 +1,16 @@
 """Lines of the spool come back from Parquet as they were logged."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 from spooled_rows import a_row
 
 from understudy.adapters.lake.parquet_rows import SCHEMA, ParquetRows
-from understudy.core.prediction_log.lake import Stretch
+from understudy.core.prediction_log.lake import NamedFile, Stretch
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.ports.prediction_log.lake import VersionName
@@ -17,11 +21,13 @@ STRETCH = Stretch("lake:a", (1, 0), (1, 9))
 NAMES = {1: VersionName("visits", "1"), 2: VersionName("visits", "2"), 3: VersionName("churn", "1")}
 
 
-def a_batch(lines, columns=COLUMNS):
+def a_batch(lines: Sequence[bytes], columns: Sequence[str] = COLUMNS) -> SpooledBatch:
     return SpooledBatch("a", 1, 0, 9, lines, columns)
 
 
-def written(tmp_path, *batches, names=NAMES):
+def written(
+    tmp_path: Path, *batches: SpooledBatch, names: Mapping[int, VersionName] = NAMES
+) -> tuple[list[tuple[NamedFile, Any]], int, int]:
     files = ParquetRows(tmp_path / "files")
     left_out = sum(files.add(batch) for batch in batches)
     made, unknown = files.write(STRETCH, names)

@@ -83,4 +83,6 @@ import understudy.bootstrap.monitor, understudy.bootstrap.prediction_log
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 
-    assert set(python(program).split()) & {"duckdb", "obstore", "psycopg", "pyarrow", "pyiceberg", "sqlalchemy"} == set()
+    loaded = set(python(program).split())
+
+    assert loaded & {"duckdb", "obstore", "psycopg", "pyarrow", "pyiceberg", "sqlalchemy"} == set()
