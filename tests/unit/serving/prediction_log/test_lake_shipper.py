@@ -42,7 +42,7 @@ class World:
         self.folder = folder
 
     def shipper(self, **changes: Any) -> LakeShipper:
-        given = {"interval_seconds": 60.0, "file_bytes": 1 << 20, "now": lambda: 0.0} | changes
+        given: dict[str, Any] = {"interval_seconds": 60.0, "file_bytes": 1 << 20, "now": lambda: 0.0} | changes
         files = MemoryLakeFiles(self.folder)
         return LakeShipper(self.shared.shelf_of(0), self.ledger, self.store, files, self.telemetry, **given)
 
