@@ -218,6 +218,11 @@ ROWS ?= 3000000
 bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 meanwhile (5 minutes; ROWS=300000 for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.archive --rows $(ROWS)
 
+LAKE_ROWS ?= 300000
+.PHONY: bench-lake
+bench-lake: $(VENV)/.dev ## Rows to Postgres and to the lake beside each other: rows a second, bytes a row (2 minutes)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake --rows $(LAKE_ROWS)
+
 .PHONY: capacity
 capacity: $(VENV)/.dev ## Pods, stores and money for any load, by simulation from measured figures; writes docs/explanation/capacity.md
 	@nice $(BIN)/python -m loadtests.capacity

@@ -61,6 +61,7 @@ UnderstudyError
     │   └── ControlPlaneAway E515 the proxy that a context names does not answer
     ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
+    ├── LakeUnavailable    E515 the lake's table, its files or its catalogue cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
 
 HTTP statuses and gRPC codes are not here: the entry points own those tables.
@@ -561,6 +562,15 @@ class ArchiveUnavailable(RegistryError):
     code = "E513"
     title = "The archive cannot be used"
     hint = "Check UNDERSTUDY_ARCHIVE_URL, its credentials and its free space; what was done so far is kept."
+    retry_after_seconds = 1
+
+
+class LakeUnavailable(RegistryError):
+    code = "E515"
+    title = "The log's table in the lake cannot be used"
+    hint = (
+        "Check UNDERSTUDY_LAKE_URL, its credentials and its free space; rows wait in the spool and files in the store."
+    )
     retry_after_seconds = 1
 
 

@@ -240,6 +240,17 @@ class Settings(BaseModel):
     """What becomes of a call whose row cannot be written: answered without a row, or refused with E508."""
     log_batch_rows: int = Field(default=2_000, ge=1)
     log_interval_seconds: float = Field(default=0.2, gt=0)
+    log: str = "postgres"
+    """Where rows of the prediction log go: ``postgres``, or ``postgres+lake`` for an Apache Iceberg table as well."""
+    lake_url: str | None = Field(default=None, min_length=1, validate_default=True)
+    """Where the files of the lake's table go: ``s3://bucket/prefix``, or a folder that proxies and monitor share.
+    Credentials are read from the environment (``AWS_ACCESS_KEY_ID`` and so on), never from it."""
+    lake_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
+    """Endpoint of an S3-compatible store that is not Amazon's, such as ``http://minio:9000``."""
+    lake_interval_seconds: float = Field(default=60.0, gt=0)
+    """How long rows gather in the spool for a file of the lake, at most; what one is killed with waits on its disk."""
+    lake_file_bytes: int = Field(default=16 * 1_048_576, ge=4_096)
+    """Bytes of the spool that make a file before that; the file itself has about a third."""
 
     instance: str = Field(default_factory=socket.gethostname)
     """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
@@ -414,7 +425,26 @@ class Settings(BaseModel):
         parse_host_names(text or "")
         return text
 
-    @field_validator("archive_url", mode="after")
+    @field_validator("log", mode="after")
+    @classmethod
+    def _check_log(cls, log: str) -> str:
+        if log == "lake":
+            raise ValueError(
+                "reports, drift, log query, log replay, explain and entity forget read PredictionLog in Postgres, so "
+                "the log cannot be in the lake alone: set postgres+lake"
+            )
+        if log not in ("postgres", "postgres+lake"):
+            raise ValueError("expected postgres or postgres+lake")
+        return log
+
+    @field_validator("lake_url", mode="after")
+    @classmethod
+    def _check_lake(cls, url: str | None, info: ValidationInfo) -> str | None:
+        if url is None and info.data.get("log") == "postgres+lake":
+            raise ValueError("UNDERSTUDY_LOG=postgres+lake needs it: s3://bucket/prefix, or a folder")
+        return url
+
+    @field_validator("archive_url", "lake_url", mode="after")
     @classmethod
     def _check_archive(cls, url: str | None) -> str | None:
         if url is not None and "://" in url and ("@" in url or not url.startswith(("s3://", "file:///"))):
@@ -466,6 +496,11 @@ class Settings(BaseModel):
     def endpoint_rules(self) -> EndpointRules:
         """The rules of ``endpoint_allow``."""
         return parse_rules(self.endpoint_allow or "")
+
+    @property
+    def has_lake(self) -> bool:
+        """Whether the log goes to the lake as well."""
+        return self.log == "postgres+lake"
 
     @property
     def logging_url(self) -> str:

@@ -25,7 +25,7 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
 
 
 SCHEMES = {"database": "postgresql", "redis": "redis"}
-NO_PASSWORD = {"proxy_url", "archive_url", "runbooks_url"}
+NO_PASSWORD = {"proxy_url", "archive_url", "lake_url", "runbooks_url"}
 """URLs that are refused with an account in them."""
 SIGNING = f"whsec_{'c2VjcmV0' * 4}"
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]

@@ -120,6 +120,19 @@ PLATFORM = Dashboard(
             steps=((None, GREEN), (300.0, RED)),
             alerts=("PredictionLogBehind",),
         ),
+        Panel(
+            "Rows that wait for the lake",
+            (Query(f"sum by (instance) (prediction_log_lake_spool_bytes{{{OF_PROXY}}})", "{{instance}}"),),
+            "Only with UNDERSTUDY_LOG=postgres+lake. They hold their room in the spool.",
+            unit="bytes",
+            alerts=("LakeBehind",),
+        ),
+        Panel(
+            "Failed attempts to store files",
+            (Query(rate("prediction_log_lake_errors_total", "kind"), "{{kind}}"),),
+            "E513: the object store. E510: Postgres, which must know of a file first. Empty: none.",
+            alerts=("LakeBehind",),
+        ),
         Row("Errors"),
         Panel(
             "Requests that were refused",

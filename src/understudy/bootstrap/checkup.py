@@ -19,9 +19,16 @@ from understudy.adapters.postgres.connections.checkup import (
 )
 from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
+from understudy.bootstrap.lake import waiting_files
 from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
-from understudy.errors import BackendUnavailable, LoginNotAllowed, MigrationNeeded, RegistryUnavailable
+from understudy.errors import (
+    BackendUnavailable,
+    LakeUnavailable,
+    LoginNotAllowed,
+    MigrationNeeded,
+    RegistryUnavailable,
+)
 from understudy.lifecycle.key_findings import judge_keys
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing
 from understudy.lifecycle.policy_files import contradictions_of
@@ -44,6 +51,7 @@ from understudy.lifecycle.server_findings import (
     judge_failing_share,
     judge_gate,
     judge_guard,
+    judge_lake,
     judge_monitor,
     judge_partitions,
     judge_postgres,
@@ -84,6 +92,7 @@ async def examine(settings: Settings) -> list[Finding]:
     this_month = datetime.now(UTC).strftime("%Y-%m")
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
+    findings += await _examine_lake(settings)
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
     findings += await _examine_gates(settings)
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
@@ -134,6 +143,15 @@ async def _examine_monitor(settings: Settings) -> Finding:
     except RegistryUnavailable as problem:
         return Finding("monitor", State.WARNING, problem.detail, problem.next_step)
     return NO_MONITOR if found is None else judge_monitor(*found)
+
+
+async def _examine_lake(settings: Settings) -> list[Finding]:
+    if not settings.has_lake:
+        return []
+    try:
+        return [judge_lake(*await waiting_files(settings))]
+    except (LakeUnavailable, RegistryUnavailable) as problem:
+        return [Finding("lake", State.PROBLEM, problem.detail, problem.next_step)]
 
 
 async def _examine_guards(settings: Settings) -> list[Finding]:

@@ -25,6 +25,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
+from understudy.bootstrap.lake import open_lake_job
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
 from understudy.core.upstream.receivers import parse_receivers
@@ -83,6 +84,8 @@ NOTIFICATION_FINISH_SECONDS = 0.8
 """The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less
 than the margin of a lease that was lost, or the next leader would lead while these go on."""
 BACKLOG_SECONDS = 60.0
+LAKE_SECONDS = 30.0
+"""How long a stored file waits for its commit: each one is a snapshot of the table."""
 
 
 @dataclass(slots=True)
@@ -102,17 +105,21 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         stack.push_async_callback(lease.close)
         notifications = _open_notifications(settings, telemetry, stack)
         gates = _open_gates(settings, telemetry, stack)
+        lake = open_lake_job(settings, telemetry, stack) if settings.has_lake else None
         jobs = [
             *_open_rollouts(settings, telemetry, stack, gates),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
             *_placement_jobs(settings, telemetry, stack),
+            *([] if lake is None else [Job("lake", LAKE_SECONDS, MEASURING_SECONDS, lake.tick)]),
         ]
 
         async def stand_down() -> None:
             await gates.stop()
             await notifications.stop()
+            if lake is not None:
+                await lake.stop()
 
         worker = make_worker(settings, lease, jobs, telemetry, stand_down)
         yield MonitorParts(worker, telemetry)

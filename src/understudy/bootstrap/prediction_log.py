@@ -8,6 +8,7 @@ from uuid import uuid4
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.bootstrap.lake import open_lake_shipper
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.serving.background import run_until_closed
@@ -52,10 +53,11 @@ def open_shipper(
     settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
 ) -> None:
     """Ship what the spool holds until ``stack`` closes, which first waits for the rest within its bound."""
+    shelf = open_lake_shipper(settings, spool, telemetry, stack) if settings.has_lake else spool
     store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
     stack.push_async_callback(store.close)
     shipper = LogShipper(
-        spool,
+        shelf,
         store,
         lambda: WindowBuilder(
             f"{settings.instance}:{os.getpid()}:{uuid4().hex[:12]}",

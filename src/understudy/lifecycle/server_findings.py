@@ -16,6 +16,7 @@ CLOCK_WARNING_SECONDS, CLOCK_PROBLEM_SECONDS = 0.25, 1.0
 """Predictions are stamped by the proxy's clock and cut into windows by Postgres'."""
 SLOW_SECONDS = 0.05
 MONTHS_AHEAD = 2
+LAKE_LATE_SECONDS = 600.0
 ARCHIVE_LATE_DAYS = 3
 """Runs that may fail, one a day, before doctor warns."""
 DAY_SECONDS = 86_400.0
@@ -177,6 +178,20 @@ def judge_archive(
         what = f"a month that ended {oldest_days:.0f} days ago has rows in Postgres; {ran}"
         return Finding("archive", State.WARNING, what, "understudy db archive moves it; run that once a day.")
     return Finding("archive", State.GOOD, f"no month is late, {ran}")
+
+
+def judge_lake(files: int, oldest_seconds: float) -> Finding:
+    """Judge whether files of the lake come into its table.
+
+    Args:
+        files: How many are stored and in no commit that has ended.
+        oldest_seconds: How long the oldest of them has waited.
+    """
+    if oldest_seconds > LAKE_LATE_SECONDS:
+        what = f"{files:,} stored files are not in the table yet, the oldest for {oldest_seconds / 60:.0f} minutes"
+        step = "The log of the monitor that leads has the reason, as monitor.job_failed of the job lake."
+        return Finding("lake", State.WARNING, what, step)
+    return Finding("lake", State.GOOD, f"{files:,} stored files wait for their commit")
 
 
 def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str, int], age_seconds: float) -> Finding:

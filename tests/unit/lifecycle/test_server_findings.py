@@ -11,6 +11,7 @@ from understudy.lifecycle.server_findings import (
     judge_failing_share,
     judge_gate,
     judge_guard,
+    judge_lake,
     judge_monitor,
     judge_partitions,
     judge_postgres,
@@ -247,3 +248,12 @@ def test_of_many_servers_those_that_took_longest_are_named():
 
     assert what.startswith("served by 20 model servers: s19:1 in 19 ms, s18:1 in 18 ms,")
     assert what.endswith("s12:1 in 12 ms, and 12 more")
+
+
+def test_files_that_wait_for_their_commit_are_a_warning_after_ten_minutes():
+    assert judge_lake(3, 90.0).state is State.GOOD
+    late = judge_lake(1_200, 5_400.0)
+    assert (late.state, late.what) == (
+        State.WARNING,
+        "1,200 stored files are not in the table yet, the oldest for 90 minutes",
+    )

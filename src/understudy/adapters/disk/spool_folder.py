@@ -71,6 +71,12 @@ class SpoolFolder:
         """Bytes that :meth:`forget` was not called for."""
         return max(0, self.appended_bytes - self.forgotten_bytes)
 
+    def bytes_behind(self, segment: int, offset: int) -> int:
+        """Return how many bytes on disk follow this place."""
+        following = [number for number in self.segments() if number >= segment]
+        sizes = (self._segments.size(number) - (offset if number == segment else 0) for number in following)
+        return sum(max(0, size) for size in sizes)
+
     @property
     def forgotten(self) -> tuple[int, int]:
         """The furthest place that :meth:`forget` was called with; before that the beginning of the first segment."""

@@ -91,6 +91,11 @@ class MemorySpool:
             self._forgotten = (segment, offset)
             self._segments = {number: stored for number, stored in self._segments.items() if number >= segment}
 
+    def bytes_behind(self, segment: int, offset: int) -> int:
+        """Return how many bytes follow this place."""
+        following = [(number, stored) for number, stored in self._segments.items() if number >= segment]
+        return sum(max(0, len(stored) - (offset if number == segment else 0)) for number, stored in following)
+
     @property
     def forgotten(self) -> tuple[int, int]:
         """The furthest place that :meth:`forget` was called with."""

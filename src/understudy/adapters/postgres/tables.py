@@ -318,6 +318,44 @@ SPOOL_OFFSET = Table(
     Column("owner", Text),
 )
 
+LAKE_FILE = Table(
+    "lakefile",
+    METADATA,
+    Column("key", String(1_000), primary_key=True),
+    Column("spool_id", String(100), nullable=False),
+    Column("segment", BigInteger, nullable=False),
+    Column("byte_offset", BigInteger, nullable=False),
+    Column("layout", Integer, nullable=False),
+    Column("row_count", BigInteger, nullable=False, server_default="0"),
+    Column("byte_count", BigInteger, nullable=False, server_default="0"),
+    Column("named_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("stored_at", _MOMENT),
+    Column("commit_number", BigInteger),
+    Column("committed_at", _MOMENT),
+    Index("lakefile_open", "stored_at", "key", postgresql_where=text("committed_at IS NULL")),
+    Index("lakefile_done", "committed_at", postgresql_where=text("committed_at IS NOT NULL")),
+)
+
+ICEBERG_TABLES = Table(
+    "iceberg_tables",
+    METADATA,
+    Column("catalog_name", String(255), primary_key=True),
+    Column("table_namespace", String(255), primary_key=True),
+    Column("table_name", String(255), primary_key=True),
+    Column("metadata_location", String(1_000)),
+    Column("previous_metadata_location", String(1_000)),
+    Column("iceberg_type", String(5)),
+)
+
+ICEBERG_NAMESPACE_PROPERTIES = Table(
+    "iceberg_namespace_properties",
+    METADATA,
+    Column("catalog_name", String(255), primary_key=True),
+    Column("namespace", String(255), primary_key=True),
+    Column("property_key", String(255), primary_key=True),
+    Column("property_value", String(1_000), nullable=False),
+)
+
 PREDICTION_DEAD_LETTER = Table(
     "predictiondeadletter",
     METADATA,

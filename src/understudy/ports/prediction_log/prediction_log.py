@@ -80,6 +80,9 @@ class SpoolReader(Protocol):
     def unshipped_bytes(self) -> int:
         """Bytes on disk without a :meth:`forget` so far."""
 
+    def bytes_behind(self, segment: int, offset: int) -> int:
+        """Return how many bytes on disk follow this place."""
+
 
 class SpoolShelf(Protocol):
     """The spools that a worker ships: its own, and those whose worker died."""

@@ -83,3 +83,16 @@ def test_a_proxys_caller_loads_nothing_but_http_and_json():
 
     assert loaded >= {"httpx2", "orjson"}
     assert loaded & (HEAVY | {"asyncpg", "typer", "rich", "pydantic"}) == set()
+
+
+@pytest.mark.deep
+def test_a_proxy_and_a_monitor_without_a_lake_load_none_of_its_libraries():
+    program = """
+import sys
+import understudy.bootstrap.monitor, understudy.bootstrap.prediction_log
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
+
+    loaded = set(python(program).split())
+
+    assert loaded & {"duckdb", "obstore", "psycopg", "pyarrow", "pyiceberg", "sqlalchemy"} == set()

@@ -22,7 +22,9 @@ TEMPLATES = {
     "feature_redis_url": "rediss://proxy:{}@cache.internal:6379/0",
     "alert_webhook_url": "https://alerts:{}@hooks.internal/alerts",
     "archive_url": "s3://key:{}@bucket/log",
+    "lake_url": "s3://key:{}@bucket/log",
     "archive_endpoint": "http://key:{}@minio:9000",
+    "lake_endpoint": "http://key:{}@minio:9000",
     "artifact_endpoint": "http://key:{}@minio:9000",
     "artifact_stores": "s3://key:{}@bucket/models",
     "runbooks_url": "https://ada:{}@docs.internal/runbooks",
@@ -134,7 +136,7 @@ def pieces(secret: str) -> set[str]:
 
 
 def test_every_setting_that_is_a_url_is_tried():
-    ends = ("_url", "archive_endpoint", "artifact_endpoint", "artifact_stores")
+    ends = ("_url", "archive_endpoint", "artifact_endpoint", "lake_endpoint", "artifact_stores")
     urls = {name for name in Settings.model_fields if name.endswith(ends)}
 
     assert urls == set(TEMPLATES)

@@ -68,6 +68,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ControlPlaneAway: 503,
     errors.MigrationNeeded: 503,
     errors.ArchiveUnavailable: 503,
+    errors.LakeUnavailable: 503,
     errors.LeadershipLost: 503,
 }
 _KINDS = {kind.code: kind for kind in STATUS}

@@ -1,0 +1,156 @@
+"""Rows to Postgres and rows to the lake, beside each other: how fast, and how many bytes. ``make bench-lake``.
+
+Arguments: ``--rows`` (300,000), ``--rounds`` (3). The same spooled rows go both ways, in turns, with the real shippers,
+their windows, a durable Postgres and a folder that is synced; commits to the table are counted with the lake.
+"""
+
+import argparse
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+import numpy as np
+from integration.log_worker import Silent
+from lake_world import A_VERSION, Lake
+from spooled_rows import a_row, new_windows, no_threshold
+
+from loadtests.machine import cpu_seconds, resident_bytes
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.migrations import upgrade
+from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
+from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
+from understudy.core.prediction_log.row import PredictionRow
+from understudy.serving.prediction_log.log_shipper import LogShipper
+from understudy.serving.prediction_log.shared_spool import SharedSpool
+
+ENTITIES = 200_000
+FILE_BYTES = 16 * 1_048_576
+
+
+class Way(NamedTuple):
+    """What the rows cost on one way."""
+
+    seconds: float
+    own_us: float
+    """Processor time of the shipping process, for a row."""
+    postgres_us: float
+
+
+def rows_of(count: int, version_id: int, seed: int) -> list[PredictionRow]:
+    """Return rows as calls leave them: ids, hashes and scores of their own, entities that come back."""
+    dice = np.random.default_rng(seed)
+    entities, scores = dice.integers(ENTITIES, size=count).tolist(), dice.random(count).tolist()
+    latencies, bits = dice.integers(900, 40_000, size=count).tolist(), dice.bytes(count * 10)
+    now = time.time()
+    return [
+        a_row(1, version_id=version_id)._replace(
+            prediction_id=prediction_id(
+                int(now * 1_000) + place // 4,
+                int.from_bytes(bits[place * 10 : place * 10 + 10]) % (1 << RANDOM_BITS),
+            ),
+            predicted_at=now + place / 4_000,
+            entity_id=f"customer-{entities[place]}",
+            input_hash=sha256(place.to_bytes(8, "little")).hexdigest(),
+            prediction=b'{"score":%.7f}' % scores[place],
+            score=round(scores[place], 7),
+            latency_us=latencies[place],
+            bucket=entities[place] % 100,
+        )
+        for place in range(count)
+    ]
+
+
+async def measured(work: Awaitable[None], postgres: int, rows: int) -> Way:
+    """Await some work and return what it cost."""
+    own, server, began = cpu_seconds([os.getpid()]), cpu_seconds([postgres]), time.perf_counter()
+    await work
+    seconds = time.perf_counter() - began
+    own_us = (cpu_seconds([os.getpid()]) - own) * 1e6 / rows
+    return Way(seconds, own_us, (cpu_seconds([postgres]) - server) * 1e6 / rows)
+
+
+async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: int) -> tuple[Way, Way]:
+    """Ship the same rows both ways."""
+    spool = Spool(lake.folder / f"spool-{seed}", limit_bytes=1 << 32, segment_bytes=8 << 20, sync_seconds=1.0)
+    made = rows_of(rows, version_id, seed)
+    for place in range(0, rows, 1_000):
+        spool.append_all(made[place : place + 1_000])
+    del made
+    shared = SharedSpool(spool, 2)
+    store = PostgresPredictionStore(lake.url, timeout_seconds=60)
+    shipper = LogShipper(
+        shared.shelf_of(1), store, new_windows, no_threshold, Silent(), batch_rows=2_000, interval_seconds=0.2
+    )
+
+    async def to_lake() -> None:
+        await lake.lake_shipper(shared.shelf_of(0), file_bytes=FILE_BYTES).drain(600)
+        await lake.commit()
+
+    ways = {}
+    for way in ("postgres", "lake") if seed % 2 else ("lake", "postgres"):
+        ways[way] = await measured(shipper.drain(600) if way == "postgres" else to_lake(), postgres, rows)
+    if spool.own.unshipped_bytes:
+        raise RuntimeError("rows were left in the spool; the figures would mean nothing")
+    await store.close()
+    spool.close()
+    return ways["postgres"], ways["lake"]
+
+
+async def measure(folder: Path, rows: int, rounds: int) -> str:
+    """Return the figures as a table."""
+    with EmbeddedPostgres(folder / "pg") as server:
+        await upgrade(server.url)
+        database = await asyncpg.connect(server.url)
+        version_id = await database.fetchval(A_VERSION, "visits", "1")
+        lake = Lake(server.url, folder)
+        assert server.pid is not None
+        before = resident_bytes(os.getpid())
+        found = [await a_round(lake, server.pid, version_id, rows, seed) for seed in range(rounds)]
+        heap = await database.fetchval(
+            "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('predictionlog') WHERE isleaf"
+        )
+        stored = await database.fetchrow("SELECT sum(byte_count)::bigint AS bytes, count(*) AS files FROM LakeFile")
+        counted = sum(lake.ids().values())
+        database.terminate()
+        lake.close()
+    if counted != rows * rounds or stored is None:
+        raise RuntimeError(f"{counted} rows in the table of {rows * rounds}")
+    total = rows * rounds
+    lines = [
+        f"{rows:,} rows, {rounds} rounds in turns; {(resident_bytes(os.getpid()) - before) / 1e6:.0f} MB more memory"
+    ]
+    for place, (name, size) in enumerate((("postgres", heap / total), ("lake", stored["bytes"] / total))):
+        ways = [one[place] for one in found]
+        seconds, own, theirs = (statistics.median(column) for column in zip(*ways, strict=True))
+        lines.append(
+            f"{name:9} {rows / seconds:9,.0f} rows/s   {own:5.1f} µs a row here   {theirs:5.1f} µs in Postgres"
+            f"   {size:6.1f} bytes a row"
+        )
+    return "\n".join([*lines, f"{stored['files']} files"])
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="us-lake-"))
+    folder.chmod(0o755)
+    try:
+        print(asyncio.run(measure(folder, given.rows, given.rounds)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""``LakeTable`` by pyiceberg: files of Parquet become a table of Apache Iceberg, whose catalogue is in Postgres.
+
+Each commit writes its number into the table's properties, in the same change of metadata that adds its files. So the
+table itself says which commits it has: a commit whose outcome is unknown is looked up there, and neither clocks nor
+how long snapshots are kept matter. Two processes that commit at once cannot both succeed: the catalogue changes only
+from the metadata that a commit was made of, and retries of the library, which would make it again of newer metadata
+without looking, are off.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.transforms import HourTransform, IdentityTransform
+from pyiceberg.types import (
+    BooleanType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
+from sqlalchemy import URL
+
+from understudy.core.prediction_log.archive_plan import ROWS_ROOT
+from understudy.core.prediction_log.lake import LAKE_COLUMNS
+from understudy.errors import LakeUnavailable
+from understudy.ports.prediction_log.lake import LakeCommit
+
+CATALOGUE = "understudy"
+NAMESPACE = "understudy"
+NAME = (NAMESPACE, "predictionlog")
+LAST_COMMIT = "understudy.last-commit"
+KEPT_SNAPSHOTS = 100
+"""Snapshots beyond these go once they are older than the table's ``history.expire.max-snapshot-age-ms``."""
+_AGE = "history.expire.max-snapshot-age-ms"
+_TYPES = {
+    "text": StringType, "time": TimestamptzType, "long": LongType, "int": IntegerType, "double": DoubleType,
+    "bool": BooleanType,
+}  # fmt: skip
+SCHEMA = Schema(*(
+    NestedField(number, name, _TYPES[kind](), required=False) for number, (name, kind) in enumerate(LAKE_COLUMNS, 1)
+))  # fmt: skip
+_SPEC = PartitionSpec(
+    PartitionField(SCHEMA.find_field("predicted_at").field_id, 1_000, HourTransform(), "predicted_at_hour"),
+    PartitionField(SCHEMA.find_field("model").field_id, 1_001, IdentityTransform(), "model"),
+)
+_WANTED = {"commit.retry.num-retries": "0"}
+_AT_FIRST = _WANTED | {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "50",
+    _AGE: str(86_400_000),
+    # Bounds of values stand in the table's metadata, which outlives rows: of what names a person, counts alone.
+    "write.metadata.metrics.column.entity_id": "counts",
+    "write.metadata.metrics.column.prediction": "counts",
+    "write.metadata.metrics.column.slices": "counts",
+    # A partition's value is read from the bounds of a file.
+    "write.metadata.metrics.column.model": "full",
+}
+
+
+class IcebergTable:
+    """Implements ``ports.LakeTable``.
+
+    Args:
+        database_url: Where the catalogue is; the role ``understudy_monitor`` may change it.
+        location: Of the lake: ``s3://bucket/prefix`` or ``file:///folder``.
+        endpoint: Of S3, when it is not Amazon's.
+        timeout_seconds: Longest time of one statement, and of one request to S3.
+    """
+
+    def __init__(self, database_url: str, location: str, *, endpoint: str | None, timeout_seconds: float) -> None:
+        self._location = location
+        self._properties = {
+            "uri": driver_url(database_url, timeout_seconds),
+            "warehouse": location,
+            "init_catalog_tables": "false",
+            "pool_pre_ping": "true",
+            "s3.connect-timeout": f"{timeout_seconds:.1f}",
+            "s3.request-timeout": f"{timeout_seconds:.1f}",
+        }
+        if endpoint is not None:
+            self._properties["s3.endpoint"] = endpoint
+
+    def last_commit(self) -> int:
+        with self._told():
+            return _number_of(self.load())
+
+    def commit(self, commit: LakeCommit) -> bool:
+        with self._told():
+            table = self._ready(self.load())
+            if _number_of(table) >= commit.number:
+                return False
+            with table.transaction() as change:
+                change.set_properties({LAST_COMMIT: str(commit.number)})
+                change.add_files(
+                    [f"{self._location}/{key}" for key in commit.keys],
+                    snapshot_properties={"understudy.commit": str(commit.number)},
+                    check_duplicate_files=False,
+                )
+            self._expire(table)
+            return True
+
+    def load(self) -> Table:
+        """Return the table as it is now; a new installation's is made."""
+        try:
+            return self._catalogue.load_table(NAME)
+        except NoSuchTableError:
+            self._catalogue.create_namespace_if_not_exists(NAMESPACE)
+        return self._catalogue.create_table_if_not_exists(
+            NAME, SCHEMA, location=f"{self._location}/{ROWS_ROOT}", partition_spec=_SPEC, properties=_AT_FIRST
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        if "_catalogue" in vars(self):
+            self._catalogue.close()
+
+    @cached_property
+    def _catalogue(self) -> SqlCatalog:
+        return SqlCatalog(CATALOGUE, **self._properties)
+
+    def _ready(self, table: Table) -> Table:
+        """Add the columns that this release has and the table lacks, and turn retries off if they were turned on."""
+        known = {field.name for field in table.schema().fields}
+        changed = {name: value for name, value in _WANTED.items() if table.properties.get(name) != value}
+        if known.issuperset(SCHEMA.column_names) and not changed:
+            return table
+        with table.transaction() as change:
+            if changed:
+                change.set_properties(changed)
+            with change.update_schema() as columns:
+                columns.union_by_name(SCHEMA)
+        return self.load()
+
+    def _expire(self, table: Table) -> None:
+        """Forget snapshots that are old; their files of metadata stay in the store."""
+        if len(table.metadata.snapshots) > KEPT_SNAPSHOTS:
+            age = timedelta(milliseconds=int(table.properties.get(_AGE, _AT_FIRST[_AGE])))
+            before = datetime.now(UTC) - age
+            if table.metadata.snapshots[0].timestamp_ms < before.timestamp() * 1_000:
+                table.maintenance.expire_snapshots().older_than(before).commit()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedException as problem:
+            raise LakeUnavailable(
+                f"{self._location}: another process changed the table: {_first_line(problem)}"
+            ) from None
+        except Exception as problem:
+            # Object stores, Arrow, SQLAlchemy and pyiceberg have no common error; none of theirs is a defect of ours.
+            raise LakeUnavailable(f"{self._location}: {type(problem).__name__}: {_first_line(problem)}") from problem
+
+
+def driver_url(database_url: str, timeout_seconds: float) -> str:
+    """Return the URL of the same database for the synchronous driver; several hosts and sockets are understood."""
+    given = conninfo_to_dict(re.sub(r"^[a-z]+(\+[a-z]+)?://", "postgresql://", database_url))
+    wanted: dict[str, Any] = {
+        "application_name": "understudy-lake",
+        "connect_timeout": max(2, round(timeout_seconds)),
+        "options": f"-c statement_timeout={timeout_seconds * 1_000:.0f}",
+    } | {name: value for name, value in given.items() if value is not None}
+    password = wanted.pop("password", None)
+    url = URL.create(
+        "postgresql+psycopg",
+        username=wanted.pop("user", None),
+        password=None if password is None else str(password),
+        database=wanted.pop("dbname", None),
+        query={name: str(value) for name, value in wanted.items()},
+    )
+    return url.render_as_string(hide_password=False)
+
+
+def _number_of(table: Table) -> int:
+    return int(table.properties.get(LAST_COMMIT, "0"))
+
+
+def _first_line(problem: Exception) -> str:
+    return (str(problem).strip().splitlines() or [""])[0][:300]

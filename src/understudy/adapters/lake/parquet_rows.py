@@ -1,0 +1,158 @@
+"""Spooled rows as Parquet: the lines of ``COPY`` text are read by Arrow's reader, and written by model and hour."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+
+from understudy.core.prediction_log.lake import LAKE_COLUMNS, NamedFile, Stretch, lake_file_key
+from understudy.ports.prediction_log.lake import VersionName
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
+
+TYPES: Mapping[str, Any] = {
+    "text": pa.string(),
+    "time": pa.timestamp("us", tz="UTC"),
+    "long": pa.int64(),
+    "int": pa.int32(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+}
+SCHEMA = pa.schema([(name, TYPES[kind]) for name, kind in LAKE_COLUMNS])
+_NAMES = ("model", "version")
+"""Made here: a spooled row has the version's number alone."""
+_SPOOLED = pa.schema([field for field in SCHEMA if field.name not in _NAMES])
+_TEXTS = [field.name for field in _SPOOLED if field.type == pa.string()]
+_CONVERT = csv.ConvertOptions(
+    column_types=_SPOOLED,
+    include_columns=_SPOOLED.names,
+    # A segment names its own columns: one of another release may lack some.
+    include_missing_columns=True,
+    null_values=["\\N"],
+    strings_can_be_null=True,
+    true_values=["t"],
+    false_values=["f"],
+)
+# Escapes are taken back afterwards: Arrow's reader would make an N of \N, and a t of \t.
+_PARSE = csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, escape_char=False)
+# Dictionary encoding of distinct values costs time and saves no space.
+_DISTINCT = {"prediction_id", "input_hash", "prediction", "score", "latency_us", "predicted_at"}
+_OPTIONS: Mapping[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 3,
+    "use_dictionary": [name for name in SCHEMA.names if name not in _DISTINCT],
+    "version": "2.6",
+    "coerce_timestamps": "us",
+    "write_page_checksum": True,
+}
+_PLAIN = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
+
+
+class ParquetRows:
+    """Implements ``ports.LakeFiles``.
+
+    Args:
+        folder: Where files are written; whatever else lies in it is deleted.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._tables: list[Any] = []
+
+    def add(self, batch: SpooledBatch) -> int:
+        table, left_out = _readable(batch.rows, batch.columns)
+        if table is not None:
+            self._tables.append(table)
+        return left_out
+
+    def version_ids(self) -> Sequence[int]:
+        columns = [pc.unique(table["model_version_id"]) for table in self._tables]
+        return sorted({value for column in columns for value in column.to_pylist()})
+
+    def write(self, stretch: Stretch, names: Mapping[int, VersionName]) -> tuple[Sequence[tuple[NamedFile, Path]], int]:
+        self._delete_files()
+        self._folder.mkdir(parents=True)
+        rows = pa.concat_tables(self._tables) if self._tables else _SPOOLED.empty_table()
+        known, unknown = _named(rows, names)
+        written: list[tuple[NamedFile, Path]] = []
+        for model, hour, part in _by_model_and_hour(known):
+            path = self._folder / f"{len(written)}.parquet"
+            parquet.write_table(part, path, **_OPTIONS)
+            key = lake_file_key(model, hour, stretch)
+            written.append((NamedFile(key, part.num_rows, path.stat().st_size), path))
+        return written, unknown
+
+    def clear(self) -> None:
+        self._tables = []
+        # Arrow keeps what it gave back for the next time, which is a minute away.
+        pa.default_memory_pool().release_unused()
+        self._delete_files()
+
+    def _delete_files(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _readable(lines: Sequence[bytes], columns: Sequence[str]) -> tuple[Any, int]:
+    """Return the rows, and how many are left out because one of their columns cannot be read; found by halving."""
+    try:
+        return _read(lines, columns), 0
+    except pa.ArrowInvalid:
+        if len(lines) == 1:
+            return None, 1
+    middle = len(lines) // 2
+    parts = [_readable(half, columns) for half in (lines[:middle], lines[middle:])]
+    tables = [table for table, _ in parts if table is not None]
+    return (pa.concat_tables(tables) if tables else None), sum(left_out for _, left_out in parts)
+
+
+def _read(lines: Sequence[bytes], columns: Sequence[str]) -> Any:
+    text = b"".join(lines)
+    rows = csv.read_csv(
+        pa.py_buffer(text),
+        read_options=csv.ReadOptions(use_threads=False, column_names=list(columns), block_size=len(text) + 1),
+        parse_options=_PARSE,
+        convert_options=_CONVERT,
+    )
+    return _unescaped(rows) if b"\\" in text.replace(b"\\N", b"") else rows
+
+
+def _unescaped(rows: Any) -> Any:
+    for name in _TEXTS:
+        column = rows[name]
+        if pc.any(pc.match_substring(column, "\\")).as_py():
+            plain = [None if value is None else _plain(value) for value in column.to_pylist()]
+            rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array(plain, pa.string()))
+    return rows
+
+
+def _plain(text: str) -> str:
+    # Two backslashes in a row leave an empty piece between them, and what follows it is plain.
+    first, *others = text.split("\\")
+    following = iter(others)
+    plain = (_PLAIN[piece[0]] + piece[1:] if piece else "\\" + next(following, "") for piece in following)
+    return first + "".join(plain)
+
+
+def _named(rows: Any, names: Mapping[int, VersionName]) -> tuple[Any, int]:
+    """Return the rows of versions that have names, with them, and how many others there are."""
+    ids = pa.array(list(names), pa.int64())
+    places = pc.index_in(rows["model_version_id"], value_set=ids)
+    for place, name in enumerate(_NAMES):
+        values = pa.array([named[place] for named in names.values()], pa.string())
+        rows = rows.append_column(name, pc.take(values, places))
+    known = rows.filter(pc.is_valid(places))
+    return known.select(SCHEMA.names), rows.num_rows - known.num_rows
+
+
+def _by_model_and_hour(rows: Any) -> list[tuple[str, str, Any]]:
+    hours = pc.floor_temporal(rows["predicted_at"], unit="hour")
+    parts = []
+    for model in pc.unique(rows["model"]).to_pylist():
+        of_model = pc.equal(rows["model"], model)
+        for hour in pc.unique(hours.filter(of_model)).to_pylist():
+            part = rows.filter(pc.and_(of_model, pc.equal(hours, pa.scalar(hour, hours.type))))
+            parts.append((model, f"{hour:%Y-%m-%d-%H}", part))
+    return parts

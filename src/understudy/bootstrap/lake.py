@@ -1,0 +1,102 @@
+"""The log as a table of a data lake: what a proxy ships to it, and what the monitor commits.
+
+Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks for them.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from importlib import import_module
+
+from understudy import DISTRIBUTION
+from understudy.adapters.archive.open import open_archive
+from understudy.adapters.disk.spool import Spool
+from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
+from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
+from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.errors import LakeUnavailable
+from understudy.monitoring.lake_job import LakeJob
+from understudy.ports.prediction_log.archive_store import ArchiveStore
+from understudy.ports.prediction_log.lake import WaitingFiles
+from understudy.ports.prediction_log.prediction_log import SpoolShelf
+from understudy.serving.background import run_until_closed
+from understudy.serving.prediction_log.lake_shipper import LakeShipper
+from understudy.serving.prediction_log.shared_spool import SharedSpool
+from understudy.settings import Settings
+
+STORE_SECONDS = 30.0
+"""Longest time of one request to S3: a file has some ten megabytes."""
+
+
+def open_lake_shipper(
+    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack
+) -> SpoolShelf:
+    """Ship what the spool holds to the lake until ``stack`` closes, and return the spool as the log's shipper sees it.
+
+    Raises:
+        LakeUnavailable: The extra is not installed.
+    """
+    with _lake_extra():
+        from understudy.adapters.lake.parquet_rows import ParquetRows  # noqa: PLC0415 - needs an extra
+    for outcome in ("written", "rejected"):
+        # A counter that first appears with 1 has not increased, for Prometheus.
+        telemetry.count("prediction_log_lake_rows_total", outcome, by=0)
+    shared = SharedSpool(spool, shippers=2)
+    shipper = LakeShipper(
+        shared.shelf_of(0),
+        # Not through a pooler, which UNDERSTUDY_LOG_DATABASE_URL may lead to: a call or two a minute.
+        PostgresLakeLedger(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds),
+        _open_store(settings),
+        ParquetRows(settings.state_dir / "lake" / spool.own.spool_id),
+        telemetry,
+        interval_seconds=settings.lake_interval_seconds,
+        file_bytes=settings.lake_file_bytes,
+    )
+    stack.push_async_callback(shipper.drain, settings.drain_seconds)
+    run_until_closed("lake_shipper", shipper.run, telemetry, stack)
+    return shared.shelf_of(1)
+
+
+def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> LakeJob:
+    """Return what commits stored files; its opener stops it when leadership ends.
+
+    Raises:
+        LakeUnavailable: The extra is not installed.
+    """
+    with _lake_extra():
+        from understudy.adapters.lake.iceberg_table import IcebergTable  # noqa: PLC0415 - needs an extra
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    store = _open_store(settings)
+    root = store.local_root
+    location = store.location if root is None else f"file://{root}"
+    table = IcebergTable(url, location, endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
+    stack.callback(table.close)
+    commits = PostgresLakeCommits(url, timeout_seconds=seconds)
+    return LakeJob(commits, table, store, telemetry, now=time.monotonic)
+
+
+async def waiting_files(settings: Settings) -> WaitingFiles:
+    """Return what waits for a commit, for a check of the installation; the table's own library must be there.
+
+    Raises:
+        LakeUnavailable: The extra is not installed.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    with _lake_extra():
+        import_module("understudy.adapters.lake.iceberg_table")
+    url = settings.database_url.get_secret_value()
+    return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
+
+
+def _open_store(settings: Settings) -> ArchiveStore:
+    assert settings.lake_url is not None, "settings refuse a lake without a place"
+    return open_archive(settings.lake_url, endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
+
+
+@contextmanager
+def _lake_extra() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as problem:
+        hint = f"Install the extra that writes the lake: pip install '{DISTRIBUTION}[lake]'."
+        raise LakeUnavailable(f"{problem.name} is not installed", hint=hint) from None

@@ -1,0 +1,76 @@
+"""The log as a table of a data lake: its columns, the names of its files, and the parts of a spool that they hold."""
+
+from typing import NamedTuple
+
+from understudy.core.prediction_log.archive_plan import ROWS_ROOT, model_folder
+
+Place = tuple[int, int]
+"""Segment and offset of a spool."""
+
+LAYOUT = 1
+"""Of files; a committer leaves those of a higher layout to a later release."""
+
+LAKE_COLUMNS = (
+    ("prediction_id", "text"),
+    ("predicted_at", "time"),
+    ("model", "text"),
+    ("version", "text"),
+    ("model_version_id", "long"),
+    ("assigned_version_id", "long"),
+    ("entity_id", "text"),
+    ("input_hash", "text"),
+    ("prediction", "text"),
+    ("score", "double"),
+    ("latency_ms", "int"),
+    ("latency_us", "long"),
+    ("role", "text"),
+    ("reason", "text"),
+    ("bucket", "int"),
+    ("policy_generation", "long"),
+    ("rollout_id", "long"),
+    ("cache_hit", "bool"),
+    ("status", "text"),
+    ("error_code", "text"),
+    ("defaulted", "text"),
+    ("deadline_us", "long"),
+    ("slices", "text"),
+)
+"""Names and kinds, in the order of a file; a later release adds some at the end. ``inputs`` stay out, as they do of the
+archive: they are erased by age and by person. ``model`` and ``version`` are the names behind ``model_version_id``."""
+
+MAX_BEHIND_SECONDS = 3_600.0
+"""After how long a file that was named, and that its spool has gone past, is taken back."""
+
+
+class Stretch(NamedTuple):
+    """Rows of one spool that follow each other, perhaps over several segments; the one before ended at ``start``."""
+
+    spool_id: str
+    start: Place
+    end: Place
+
+
+class NamedFile(NamedTuple):
+    """A file of a stretch, with the rows of one model in one hour."""
+
+    key: str
+    row_count: int
+    byte_count: int
+
+
+def lake_spool(spool_id: str) -> str:
+    """Return under which name ``SpoolOffset`` has the place of a spool in the lake."""
+    return f"lake:{spool_id}"
+
+
+def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
+    """Return where a file lies: the same for the same rows, so that writing it again replaces it.
+
+    Args:
+        model: The model's name.
+        hour: Such as ``2026-11-26-17``, in UTC.
+        stretch: The rows that the file has a part of.
+    """
+    spool = stretch.spool_id.rpartition(":")[2]
+    places = "-".join(map(str, (*stretch.start, *stretch.end)))
+    return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}.parquet"

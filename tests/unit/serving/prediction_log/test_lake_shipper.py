@@ -1,0 +1,134 @@
+"""Rows on their way to the lake: the same file again after a failure, and no row twice."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spooled_rows import a_prediction_id, a_row
+from unit.serving.prediction_log.test_log_shipper import Recorded
+
+from understudy.adapters.memory.archive import MemoryArchive
+from understudy.adapters.memory.lake import MemoryLakeFiles, MemoryLakeLedger
+from understudy.adapters.memory.prediction_log import MemorySpool
+from understudy.core.prediction_log.lake import Stretch
+from understudy.errors import ArchiveUnavailable
+from understudy.ports.prediction_log.lake import VersionName
+from understudy.serving.prediction_log.lake_shipper import LakeShipper
+from understudy.serving.prediction_log.shared_spool import SharedSpool
+
+
+class Away(MemoryArchive):
+    """A store that refuses as often as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 0
+        self.asked: list[str] = []
+
+    async def put(self, key: str, source: Path) -> None:
+        self.asked.append(key)
+        if self.refusals:
+            self.refusals -= 1
+            raise ArchiveUnavailable("the bucket is away")
+        await super().put(key, source)
+
+
+class World:
+    def __init__(self, folder: Path) -> None:
+        self.spool = MemorySpool(segment_bytes=2_000)
+        self.shared = SharedSpool(self.spool, 1)
+        self.ledger = MemoryLakeLedger({1: VersionName("visits", "1")})
+        self.store, self.telemetry = Away(), Recorded()
+        self.folder = folder
+
+    def shipper(self, **changes: Any) -> LakeShipper:
+        given: dict[str, Any] = {"interval_seconds": 60.0, "file_bytes": 1 << 20, "now": lambda: 0.0} | changes
+        files = MemoryLakeFiles(self.folder)
+        return LakeShipper(self.shared.shelf_of(0), self.ledger, self.store, files, self.telemetry, **given)
+
+    def append(self, first: int, last: int) -> None:
+        for number in range(first, last):
+            assert self.spool.append(a_row(number))
+
+    async def ids(self) -> list[str]:
+        """The ids in files that are called stored."""
+        found = []
+        for key, file in self.ledger.files.items():
+            target = self.folder / "fetched"
+            if file is not None and await self.store.fetch(key, target):
+                found += target.read_text().splitlines()
+        return sorted(found)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def all_ids(rows: int) -> list[str]:
+    return [a_prediction_id(number) for number in range(rows)]
+
+
+async def test_a_file_holds_rows_of_several_segments_and_each_row_is_in_one(world):
+    world.append(0, 40)
+
+    await world.shipper(file_bytes=5_000).drain(1.0)
+
+    assert await world.ids() == all_ids(40)
+    assert 1 < len(world.ledger.files) < 40 // 5
+    assert world.spool.unshipped_bytes == 0
+    assert world.telemetry.counts["prediction_log_lake_rows_total", "written"] == 40
+
+
+async def test_a_try_after_a_failure_writes_the_same_file_although_rows_came_meanwhile(world):
+    shipper = world.shipper()
+    world.append(0, 7)
+    world.store.refusals = 2
+    for last in (9, 11):
+        await shipper.drain(1.0)
+        world.append(last - 2, last)
+
+    await shipper.drain(1.0)
+
+    first = world.store.asked[0]
+    assert world.store.asked[:3] == [first, first, first]
+    assert len(world.store.asked) == 4
+    assert await world.ids() == all_ids(11)
+
+
+async def test_rows_that_another_shipper_stored_meanwhile_are_not_stored_again(world):
+    shipper = world.shipper()
+    world.append(0, 3)
+    await shipper.drain(1.0)
+    [(name, place)] = world.ledger.places.items()
+    world.append(3, 5)
+    batch = world.spool.read_from(*place, 10, 1 << 20)
+    await world.ledger.stored(Stretch(name, place, (batch.segment, batch.end)), ())
+
+    await shipper.drain(1.0)
+
+    assert await world.ids() == all_ids(3)
+    assert world.spool.unshipped_bytes == 0
+
+
+async def test_a_spool_under_another_id_goes_on_where_it_was(world):
+    shipper = world.shipper()
+    world.append(0, 3)
+    await shipper.drain(1.0)
+
+    world.shared.shelf_of(0).own.rename("another")
+    world.append(3, 5)
+    await shipper.drain(1.0)
+
+    assert await world.ids() == all_ids(5)
+    assert "lake:another" in world.ledger.places
+
+
+async def test_a_place_beyond_the_spool_is_not_believed(world):
+    world.append(0, 3)
+    world.ledger.places[f"lake:{world.spool.spool_id}"] = (99, 0)
+
+    await world.shipper().drain(1.0)
+
+    assert await world.ids() == all_ids(3)
+    assert world.telemetry.counts["prediction_log_errors_total", "offset"] == 1
