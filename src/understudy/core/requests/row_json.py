@@ -48,35 +48,73 @@ def read_row_json(document: Any, schema: InputSchema) -> RowCall:
     if not isinstance(signature, str | None):
         raise refuse_inputs("/signature_name", "expected a string")
     is_columnar = "inputs" in document
-    read = _read_columns if is_columnar else _read_instances
-    return RowCall(read(document, schema), is_columnar, signature)
+    if is_columnar:
+        return RowCall(read_columns(document, schema), is_columnar, signature)
+    return RowCall(read_rows(document["instances"], document, schema, RowPlaces()), is_columnar, signature)
 
 
-def _read_instances(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
-    instances = document["instances"]
-    if not isinstance(instances, list):
-        raise refuse_inputs("/instances", "expected a list of rows")
-    require_rows(len(instances), "/instances")
-    are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in instances)
+class RowPlaces:
+    """Where rows stand in a body, as pointers.
+
+    Args:
+        rows: The list of them.
+    """
+
+    def __init__(self, rows: str = "/instances") -> None:
+        self.rows = rows
+
+    def row(self, row: int) -> str:
+        """Return where a row stands."""
+        return f"{self.rows}/{row}"
+
+    def member(self, row: int, name: str) -> str:
+        """Return where a value of a row stands."""
+        return f"{self.rows}/{row}/{_escaped(name)}"
+
+
+def read_rows(
+    rows: Any, document: Mapping[str, Any], schema: InputSchema, places: RowPlaces, *, parameters: str = "parameters"
+) -> CallerRequest:
+    """Read a list of rows.
+
+    Args:
+        rows: The list, as the caller sent it.
+        document: What the body says beside it.
+        schema: The version's.
+        places: Where rows stand.
+        parameters: The key of parameters in the body.
+
+    Raises:
+        BatchInvalid, InputInvalid: As :func:`read_row_json`.
+    """
+    if not isinstance(rows, list):
+        raise refuse_inputs(places.rows, "expected a list of rows")
+    require_rows(len(rows), places.rows)
+    are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in rows)
     taken = _Taken(schema)
-    single = None if are_named else _only_input(taken.inputs, "/instances/0")
-    rows: list[Mapping[str, Any]] = []
-    for row, instance in enumerate(instances):
+    single = None if are_named else _only_input(taken.inputs, places.row(0))
+    found: list[Mapping[str, Any]] = []
+    for row, instance in enumerate(rows):
         members = taken.from_row(instance) if single is None else {single: instance}
-        wanted = taken.named(members)
-        place = f"/instances/{row}"
-        rows.append(
-            taken.row_of(members, wanted, {name: place if single else f"{place}/{_escaped(name)}" for name in members})
-        )
+        at = {name: places.row(row) if single else places.member(row, name) for name in members}
+        found.append(taken.row_of(members, taken.named(members), at))
 
     def place_of(row: int, name: str | None, element: int) -> str:
-        base = f"/instances/{row}" if single or name is None else f"/instances/{row}/{_escaped(name)}"
+        base = places.row(row) if single or name is None else places.member(row, name)
         return base if name is None else base + _indices(taken.wanted[name], element)
 
-    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+    whose = taken.whose(document, places.rows, parameters)
+    return CallerRequest(found, whose, taken.wanted, place_of, taken.elements)
 
 
-def _read_columns(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
+def read_columns(document: Mapping[str, Any], schema: InputSchema, *, parameters: str = "parameters") -> CallerRequest:
+    """Read the columns that a body has as ``inputs``; raises as :func:`read_rows`.
+
+    Args:
+        document: The body.
+        schema: The version's.
+        parameters: The key of parameters in the body.
+    """
     columns = document["inputs"]
     taken = _Taken(schema)
     is_named = isinstance(columns, dict) and columns.keys() != _BASE64
@@ -106,7 +144,8 @@ def _read_columns(document: dict[str, Any], schema: InputSchema) -> CallerReques
         column = f"{base[name]}/{row}" if schema.batch else base[name]
         return column + _indices(taken.wanted[name], element)
 
-    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+    whose = taken.whose(document, "/inputs", parameters)
+    return CallerRequest(rows, whose, taken.wanted, place_of, taken.elements)
 
 
 class _Taken:
@@ -161,25 +200,30 @@ class _Taken:
             row.update(one.values_of(elements))
         return row
 
-    def whose(self, document: Mapping[str, Any]) -> Whose:
-        """Return what the body says of entities and categories."""
-        parameters = document.get("parameters")
+    def whose(self, document: Mapping[str, Any], rows: str, key: str) -> Whose:
+        """Return what the body says of entities and categories.
+
+        Args:
+            document: The body.
+            rows: Where its rows stand.
+            key: That of its parameters.
+        """
+        parameters = document.get(key)
         if not isinstance(parameters, dict | None):
-            raise refuse_inputs("/parameters", "expected an object")
+            raise refuse_inputs(f"/{key}", "expected an object")
         named: list[Named | None] = []
         for name in (ENTITY_ID, CATEGORY):
             of_body = Named(document[name], "the body", f"/{name}") if name in document else None
             if of_body is None and parameters is not None and name in parameters:
-                of_body = Named(parameters[name], "parameters", f"/parameters/{name}")
+                of_body = Named(parameters[name], key, f"/{key}/{name}")
             named.append(of_body)
         entity, category = named
-        return Whose(
-            self._of_all(ENTITY_ID, self._entities), self._of_all(CATEGORY, self._categories), entity, category
-        )
+        by_row = (self._of_all(ENTITY_ID, self._entities, rows), self._of_all(CATEGORY, self._categories, rows))
+        return Whose(*by_row, entity, category)
 
-    def _of_all(self, name: str, found: Sequence[Any]) -> Sequence[Any] | None:
+    def _of_all(self, name: str, found: Sequence[Any], rows: str) -> Sequence[Any] | None:
         if found and len(found) != self._rows:
-            raise refuse_inputs("/instances", f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
+            raise refuse_inputs(rows, f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
         return found or None
 
 

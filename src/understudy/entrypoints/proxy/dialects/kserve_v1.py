@@ -44,10 +44,11 @@ def _worded(call: RowCall, answered: Answered) -> Worded:
     # A version without a dimension of the rows answers columns with the one value that it gives.
     shape = answered.shape if call.is_columnar else (len(answered.calls), *output.row_shape)
     key = b"outputs" if call.is_columnar else b"predictions"
-    return Worded([JSON], b'{"%b":%b}' % (key, _values(output, shape)))
+    return Worded([JSON], b'{"%b":%b}' % (key, values_text(output, shape)))
 
 
-def _values(output: Output, shape: tuple[int, ...]) -> bytes:
+def values_text(output: Output, shape: tuple[int, ...]) -> bytes:
+    """Return the values as JSON nests them in a shape."""
     if output.datatype is Datatype.BYTES and output.name.endswith(BYTES_SUFFIX):
         elements = [{"b64": base64.b64encode(one).decode()} for one in split_bytes_elements(output.content)]
         return orjson.dumps(nested(elements, shape))
