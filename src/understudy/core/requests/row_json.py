@@ -18,6 +18,8 @@ from understudy.errors import InputInvalid, MalformedBody, Violation
 
 FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
 _FIELDS = frozenset({"instances", "inputs", "signature_name", "parameters", ENTITY_ID, CATEGORY})
+EXAMPLES_FORM = 'Send {"examples": [{feature: value, …}, …]}, with "context": {feature: value} of all.'
+_EXAMPLES_FIELDS = frozenset({"examples", "context", "signature_name", "parameters", ENTITY_ID, CATEGORY})
 _BASE64 = frozenset({"b64"})
 
 
@@ -41,16 +43,32 @@ def read_row_json(document: Any, schema: InputSchema) -> RowCall:
         raise MalformedBody("expected a JSON object: line 1, column 1 (byte 0)", hint=FORMS)
     if ("instances" in document) == ("inputs" in document):
         raise MalformedBody("expected exactly one of instances and inputs", hint=FORMS)
-    unknown = next((name for name in document if name not in _FIELDS), None)
-    if unknown is not None:
-        raise refuse_inputs("/" + _escaped(unknown[:MAX_NAME_SHOWN]), "is not a field of this call; leave it out")
-    signature = document.get("signature_name")
-    if not isinstance(signature, str | None):
-        raise refuse_inputs("/signature_name", "expected a string")
+    _refuse_unknown(document, _FIELDS)
+    signature = _signature_of(document)
     is_columnar = "inputs" in document
     if is_columnar:
         return RowCall(read_columns(document, schema), is_columnar, signature)
     return RowCall(read_rows(document["instances"], document, schema, RowPlaces()), is_columnar, signature)
+
+
+def read_examples(document: Any, schema: InputSchema) -> RowCall:
+    """Read a parsed body of TensorFlow Serving's ``:classify`` and ``:regress``: rows of features, and what they share.
+
+    Raises:
+        MalformedBody: It is no object with ``examples``.
+        BatchInvalid, InputInvalid: As :func:`read_row_json`.
+    """
+    if not isinstance(document, dict) or "examples" not in document:
+        raise MalformedBody("expected a JSON object with examples", hint=EXAMPLES_FORM)
+    _refuse_unknown(document, _EXAMPLES_FIELDS)
+    examples, context = document["examples"], document.get("context", {})
+    if not isinstance(context, dict):
+        raise refuse_inputs("/context", "expected an object of features")
+    if not isinstance(examples, list) or not all(isinstance(one, dict) for one in examples):
+        raise refuse_inputs("/examples", "expected a list of objects of features")
+    rows = [{**context, **one} for one in examples]
+    request = read_rows(rows, document, schema, _ExamplePlaces(examples))
+    return RowCall(request, False, _signature_of(document))
 
 
 class RowPlaces:
@@ -70,6 +88,18 @@ class RowPlaces:
     def member(self, row: int, name: str) -> str:
         """Return where a value of a row stands."""
         return f"{self.rows}/{row}/{_escaped(name)}"
+
+
+class _ExamplePlaces(RowPlaces):
+    """Where features of examples stand: in the example, or in the context of all."""
+
+    def __init__(self, examples: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__("/examples")
+        self._examples = examples
+
+    def member(self, row: int, name: str) -> str:
+        """See :class:`RowPlaces`."""
+        return super().member(row, name) if name in self._examples[row] else f"/context/{_escaped(name)}"
 
 
 def read_rows(
@@ -225,6 +255,19 @@ class _Taken:
         if found and len(found) != self._rows:
             raise refuse_inputs(rows, f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
         return found or None
+
+
+def _refuse_unknown(document: Mapping[str, Any], fields: frozenset[str]) -> None:
+    unknown = next((name for name in document if name not in fields), None)
+    if unknown is not None:
+        raise refuse_inputs("/" + _escaped(unknown[:MAX_NAME_SHOWN]), "is not a field of this call; leave it out")
+
+
+def _signature_of(document: Mapping[str, Any]) -> str | None:
+    signature = document.get("signature_name")
+    if not isinstance(signature, str | None):
+        raise refuse_inputs("/signature_name", "expected a string")
+    return signature
 
 
 def _only_input(inputs: CallerInputs, place: str) -> str:

@@ -19,7 +19,7 @@ from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_r
 from understudy.entrypoints.proxy.dialects.dialect import Target
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler
 from understudy.entrypoints.proxy.dialects.invocations import Invocations, own_headers, target_of
-from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.kserve_v1 import Examples, KServeV1, classified, regressed, status_document
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import (
     OpenInference,
@@ -35,7 +35,7 @@ from understudy.settings import Settings
 
 _OPEN_INFERENCE_PREFIX = "/v2"
 _NOT_OFFERED = re.compile(
-    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
+    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:explain"
     r"|GET /v1/models/[^/]+(/(versions|labels)/[^/]+)?/metadata",
     re.IGNORECASE,
 )
@@ -123,6 +123,14 @@ class DialectRoutes:
     async def predict_rows(self, request: Request) -> Reply:
         """Answer ``POST /v1/models/{model}:predict``, also of one version."""
         return await self.handler.predict(_V1, request.call, request.target)
+
+    async def classify(self, request: Request) -> Reply:
+        """Answer TensorFlow Serving's ``POST /v1/models/{model}:classify``, also of one version."""
+        return await self.handler.predict(_CLASSIFY, request.call, request.target)
+
+    async def regress(self, request: Request) -> Reply:
+        """Answer TensorFlow Serving's ``POST /v1/models/{model}:regress``, also of one version."""
+        return await self.handler.predict(_REGRESS, request.call, request.target)
 
     async def version_status(self, request: Request) -> Reply:
         """Answer TensorFlow Serving's ``GET /v1/models/{model}/versions/{version}`` and ``…/labels/{label}``."""
@@ -231,12 +239,18 @@ def with_message(reply: Reply) -> Reply:
 
 
 _V1, _V2, _INVOCATIONS = KServeV1(), OpenInference(), Invocations()
+_CLASSIFY, _REGRESS = Examples(classified), Examples(regressed)
 _R = DialectRoutes
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/", None, _R.alive),
     Route("POST", "/v1/models/{model}:predict", None, _R.predict_rows),
     Route("POST", "/v1/models/{model}/versions/{version}:predict", None, _R.predict_rows),
     Route("POST", "/v1/models/{model}/labels/{label}:predict", None, _R.predict_rows),
+    *(
+        Route("POST", f"/v1/models/{{model}}{version}:{verb}", None, answer)
+        for verb, answer in (("classify", _R.classify), ("regress", _R.regress))
+        for version in ("", "/versions/{version}", "/labels/{label}")
+    ),
     Route("GET", "/v1/models/{model}/versions/{version}", Scope.READ, _R.version_status),
     Route("GET", "/v1/models/{model}/labels/{label}", Scope.READ, _R.version_status),
     Route("POST", "/invocations", None, _R.invoke),

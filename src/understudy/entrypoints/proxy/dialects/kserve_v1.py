@@ -1,13 +1,14 @@
 """KServe V1 and TensorFlow Serving's REST API: rows and columns as JSON."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import orjson
 
-from understudy.core.requests.row_json import RowCall, read_row_json
+from understudy.core.requests.row_json import RowCall, read_examples, read_row_json
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -16,6 +17,7 @@ from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded, is_short_json
 from understudy.entrypoints.proxy.dialects.signature import require_signature
 from understudy.entrypoints.proxy.messages.reply import JSON
+from understudy.errors import NotOffered
 
 BYTES_SUFFIX = "_bytes"
 """Of the name of an output that is no text but bytes (TensorFlow Serving's convention)."""
@@ -37,6 +39,55 @@ class KServeV1:
         call = read_row_json(parse(body), version.input_schema)
         require_signature(call.signature, version, "/signature_name")
         return Reading(call.request, partial(_worded, call))
+
+
+class Examples:
+    """TensorFlow Serving's ``POST /v1/models/{model}:classify`` and ``:regress``.
+
+    Args:
+        word: Words the answer.
+    """
+
+    name = "v1"
+
+    def __init__(self, word: Callable[[Answered], Worded]) -> None:
+        self._word = word
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        del fields
+        return is_short_json(body)
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del fields
+        call = read_examples(parse(body), version.input_schema)
+        require_signature(call.signature, version, "/signature_name")
+        return Reading(call.request, self._word)
+
+
+def classified(answered: Answered) -> Worded:
+    """Word an answer as classes of each row, with their scores.
+
+    The judged output has no names of classes: they are empty, as TensorFlow Serving's of a model without them. An
+    output of text has no scores: each text is a class of score 0.
+    """
+    values = answered.output.array((len(answered.calls), -1))
+    is_text = answered.output.datatype is Datatype.BYTES
+    results = [[[one, 0.0] if is_text else ["", one] for one in row] for row in values]
+    return Worded([JSON], b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+def regressed(answered: Answered) -> Worded:
+    """Word an answer as one number of each row.
+
+    Raises:
+        NotOffered: The version gives several, or text.
+    """
+    output = answered.output
+    if prod(output.row_shape) != 1 or output.datatype is Datatype.BYTES:
+        raise NotOffered(f"the version answers with {output.datatype.wire_name} of another shape: call :predict")
+    return Worded([JSON], b'{"results":%b}' % values_text(output, (len(answered.calls),)))
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:

@@ -25,7 +25,7 @@ async def test_every_path_but_health_asks_for_a_key_and_for_the_scope_that_the_p
     without = await proxy.ask(named(route.path), b"{}", method=route.method)
     with_predict = await proxy.ask(named(route.path), b"{}", method=route.method, headers=reader)
 
-    is_call = route.path.endswith((":predict", "/infer", "/invocations"))
+    is_call = route.path.endswith((":predict", ":classify", ":regress", "/infer", "/invocations"))
     assert without.status == (200 if route.path in OPEN else 401)
     assert with_predict.status != 401
     assert (with_predict.status == 403) is not (is_call or route.path in OPEN)
