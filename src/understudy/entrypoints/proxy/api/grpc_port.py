@@ -55,6 +55,8 @@ def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, b
     places = MessagePlaces(max(1, budget.limit_bytes // (settings.body_limit_bytes + ENVELOPE_BYTES)), now)
     keyless = MessagePlaces(MAX_MESSAGES, now)
     telemetry = proxy.parts.telemetry
+    for why in ("late", "many", "memory"):  # a counter that first appears with 1 has not increased, for Prometheus
+        telemetry.count("grpc_answers_unread_total", why, by=0)
     unread = UnreadAnswers(
         UnreadLimits(MAX_UNREAD, budget.limit_bytes, settings.receive_seconds),
         now,

@@ -39,8 +39,8 @@ class _Unread(NamedTuple):
 class UnreadAnswers:
     """Holds the calls whose answers gRPC sends, and ends those that stand too long or are too many.
 
-    Where too many stand, or too many bytes, those of the connection that has the largest share give way, the oldest
-    first: answers to callers that read leave within a turn or two.
+    Where too many stand, or too many bytes, the oldest of the connection that has the largest share give way, and then
+    the oldest of all: answers to callers that read leave within a turn or two.
 
     Args:
         limits: How many, and for how long.
@@ -112,17 +112,18 @@ class UnreadAnswers:
             self._sweeping = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self.sweep)
 
     def _give_way(self) -> set[Handling]:
-        """Return the oldest calls of the connection that has most, as much of its share as makes room."""
+        """Return calls whose end makes room: the oldest of the connection that has most, and then the oldest of all."""
         shares: defaultdict[str, float] = defaultdict(float)
         for one in self._standing.values():
             shares[one.caller] += self._share(one)
         most = max(shares, key=shares.__getitem__, default=None)
         found: set[Handling] = set()
         room = 0.0
-        for call, one in self._standing.items():
-            if one.caller == most and room < PART_ENDED:
-                found.add(call)
-                room += self._share(one)
+        for call in sorted(self._standing, key=lambda call: self._standing[call].caller != most):
+            if room >= PART_ENDED:
+                break
+            found.add(call)
+            room += self._share(self._standing[call])
         return found
 
     def _share(self, one: _Unread) -> float:

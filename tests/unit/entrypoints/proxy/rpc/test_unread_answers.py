@@ -63,6 +63,15 @@ async def test_where_too_many_stand_the_oldest_of_who_has_most_give_way(world):
     assert len(world.unread) == 7
 
 
+async def test_where_all_have_little_the_oldest_of_all_give_way(world):
+    for caller in "abcdefgh":
+        world.hold(caller)
+
+    world.hold("i")
+
+    assert sorted(world.ended) == ["a0", "b0"]
+
+
 async def test_bytes_are_bounded_as_answers_are(world):
     world.hold("few", 3)
     world.hold("most", 2, size=400)
