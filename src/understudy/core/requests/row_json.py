@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
-from understudy.core.requests.tensor_inputs import CallerInputs, NamedInput, shown
+from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, CallerInputs, NamedInput, shown
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
@@ -66,6 +66,8 @@ def read_examples(document: Any, schema: InputSchema) -> RowCall:
         raise refuse_inputs("/context", "expected an object of features")
     if not isinstance(examples, list) or not all(isinstance(one, dict) for one in examples):
         raise refuse_inputs("/examples", "expected a list of objects of features")
+    require_rows(len(examples), "/examples")
+    _require_small(context, len(examples), CallerInputs(schema))
     rows = [{**context, **one} for one in examples]
     request = read_rows(rows, document, schema, _ExamplePlaces(examples))
     return RowCall(request, False, _signature_of(document))
@@ -255,6 +257,16 @@ class _Taken:
         if found and len(found) != self._rows:
             raise refuse_inputs(rows, f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
         return found or None
+
+
+def _require_small(context: Mapping[str, Any], rows: int, inputs: CallerInputs) -> None:
+    """Refuse a context that is no input's, or that stands for more elements than a body may leave out."""
+    unknown = next((name for name in context if name not in inputs and name not in (ENTITY_ID, CATEGORY)), None)
+    if unknown is not None:
+        pointer = f"/context/{_escaped(unknown[:MAX_NAME_SHOWN])}"
+        raise refuse_inputs(pointer, "is not an input of this version; leave it out")
+    if rows * sum(one.spec.size for one in inputs.named(context).values()) > LONG_ELEMENTS:
+        raise refuse_inputs("/context", f"stands for more than {LONG_ELEMENTS:,} elements: send them in the examples")
 
 
 def _refuse_unknown(document: Mapping[str, Any], fields: frozenset[str]) -> None:

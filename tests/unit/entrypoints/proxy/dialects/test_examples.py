@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import a_version_row, an_input_schema, policy_rows
 
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 
@@ -65,6 +66,8 @@ REFUSED: dict[str, tuple[Any, int, str, str]] = {
     "other field": ({**EXAMPLES, "x": 1}, 422, "E101", "/x"),
     "a value": ({"examples": [{"age": 500, "income": 1}]}, 422, "E101", "/examples/0/age"),
     "a value of all": ({"examples": [{"income": 1}], "context": {"age": 500}}, 422, "E101", "/context/age"),
+    "another context": ({**EXAMPLES, "context": {"x/y": 1}}, 422, "E101", "/context/x~1y"),
+    "too many": ({"examples": [{}] * 257, "context": {"age": 1}}, 422, "E105", "/examples"),
     "a signature": ({**EXAMPLES, "signature_name": "other"}, 422, "E101", "/signature_name"),
 }
 
@@ -79,3 +82,14 @@ async def test_what_cannot_be_used_is_refused_with_its_place(start, name):
     found = response.json()
     assert (response.status_code, found["code"]) == (status, code)
     assert [one["pointer"] for one in found.get("errors", [])] == ([pointer] if pointer else [])
+
+
+async def test_a_context_stands_for_no_more_elements_than_a_body_may_leave_out(start):
+    wide = an_input_schema(features=[{"name": "wide", "dtype": "float32", "shape": [400]}], tensors=None)
+    del wide["tensors"]
+    models = {"visits": policy_rows(versions=[a_version_row("1", input_schema=wide)])}
+    proxy = await start(models=models)
+
+    response = await proxy.client.post(CLASSIFY, json={"examples": [{}] * 100, "context": {"wide": [0.5] * 400}})
+
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/context")
