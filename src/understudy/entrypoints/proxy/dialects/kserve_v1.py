@@ -6,7 +6,9 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from understudy.core.requests.row_json import RowCall, read_examples, read_row_json
 from understudy.core.requests.strict_json import parse
@@ -66,28 +68,41 @@ class Examples:
         return Reading(call.request, self._word)
 
 
-def classified(answered: Answered) -> Worded:
-    """Word an answer as classes of each row, with their scores.
+def classes_of(answered: Answered) -> list[list[tuple[str, Any]]]:
+    """Return an answer as classes of each row, with their scores.
 
     The judged output has no names of classes: they are empty, as TensorFlow Serving's of a model without them. An
     output of text has no scores: each text is a class of score 0.
     """
     values = answered.output.array((len(answered.calls), -1))
     is_text = answered.output.datatype is Datatype.BYTES
-    results = [[[one, 0.0] if is_text else ["", one] for one in row] for row in values]
-    return Worded([JSON], b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
+    return [[(one, 0.0) if is_text else ("", one) for one in row] for row in values]
 
 
-def regressed(answered: Answered) -> Worded:
-    """Word an answer as one number of each row.
+def numbers_of(answered: Answered) -> "NDArray[np.generic]":
+    """Return an answer as one number of each row.
 
     Raises:
         NotOffered: The version gives several, or text.
     """
     output = answered.output
     if prod(output.row_shape) != 1 or output.datatype is Datatype.BYTES:
-        raise NotOffered(f"the version answers with {output.datatype.wire_name} of another shape: call :predict")
-    return Worded([JSON], b'{"results":%b}' % values_text(output, (len(answered.calls),)))
+        raise NotOffered(f"the version answers with {output.datatype.wire_name} of another shape: ask for a prediction")
+    return output.array((len(answered.calls),))
+
+
+def classified(answered: Answered) -> Worded:
+    """Word an answer to ``:classify``."""
+    return _results(classes_of(answered))
+
+
+def regressed(answered: Answered) -> Worded:
+    """Word an answer to ``:regress``; raises as :func:`numbers_of`."""
+    return _results(numbers_of(answered))
+
+
+def _results(results: Any) -> Worded:
+    return Worded([JSON], b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:
