@@ -168,6 +168,8 @@ class Settings(BaseModel):
     """What becomes of a call in another protocol that names no entity: it is an entity of its own, or is refused."""
     named_version: Literal["forced", "routed"] = "forced"
     """What a version in the path of such a call means: it answers, or it must exist and the route decides."""
+    default_model: str | None = None
+    """The model that ``/invocations`` asks when a call names none; by default the only one that its caller may ask."""
     body_limit_bytes: int = Field(default=1_048_576, ge=1_024)
     rank_body_limit_bytes: int = Field(default=4_194_304, ge=1_024)
     """The limit of a rank call's body: 2,000 treatments of a hundred named values each."""

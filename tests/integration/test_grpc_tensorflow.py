@@ -8,9 +8,11 @@ import pytest
 from grpc_world import EXPECTED, KEY, ROWS, VISITOR, refused, start, up
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
+from understudy.adapters.embedded.loopback_ports import free_port
 
 __all__ = ["start", "up"]
 PREDICT = "/tensorflow.serving.PredictionService/Predict"
+CLASSIFY, REGRESS = (f"/tensorflow.serving.PredictionService/{name}" for name in ("Classify", "Regress"))
 METADATA = "/tensorflow.serving.PredictionService/GetModelMetadata"
 STATUS = "/tensorflow.serving.ModelService/GetModelStatus"
 
@@ -96,8 +98,7 @@ async def test_what_is_asked_of_models(up):
 @pytest.mark.parametrize(
     ("path", "what"),
     [
-        ("/tensorflow.serving.PredictionService/Classify", "by Predict"),
-        ("/tensorflow.serving.PredictionService/Regress", "by Predict"),
+        ("/tensorflow.serving.PredictionService/MultiInference", "by Predict"),
         ("/tensorflow.serving.ModelService/HandleReloadConfigRequest", "understudy version load"),
     ],
 )
@@ -108,6 +109,87 @@ async def test_methods_that_are_not_offered_say_what_to_do(up, path, what):
 
     assert status is grpc.StatusCode.UNIMPLEMENTED
     assert what in sentence
+
+
+def examples(*rows: dict[str, Any], context: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return rows as examples; what is a text is bytes, and what is whole an integer."""
+
+    def example(row: dict[str, Any]) -> pb.Example:
+        found = pb.Example()
+        for name, value in row.items():
+            kind = {str: "bytes_list", int: "int64_list", float: "float_list"}[type(value)]
+            written = value.encode() if isinstance(value, str) else value
+            getattr(found.features.feature[name], kind).value.append(written)
+        return found
+
+    listed = [example(row) for row in rows]
+    if context is None:
+        kind, value = "example_list", dict[str, Any](examples=listed)
+    else:
+        kind, value = "example_list_with_context", {"examples": listed, "context": example(context)}
+    return {"model_spec": {"name": "visits"}, "input": {kind: value}}
+
+
+def pair(row: int, **more: Any) -> dict[str, Any]:
+    return {"age": float(ROWS[row, 0]), "income": float(ROWS[row, 1]), **more}
+
+
+async def test_examples_are_classified_each_for_its_entity(up):
+    proxy, client = await up()
+    asked = pb.ClassificationRequest(**examples(pair(0, entity_id="a"), pair(1, entity_id="b")))
+
+    answer = await client.ask(CLASSIFY, asked, pb.ClassificationResponse)
+
+    found = [[one.score for one in row.classes] for row in answer.result.classifications]
+    assert np.array(found, "<f4").tobytes() == EXPECTED.tobytes()
+    assert answer.model_spec.version.value == 1
+    assert [row.entity_id for row in proxy.spool.rows] == ["a", "b"]
+
+
+async def test_examples_have_what_they_share_and_a_number_each(start):
+    port = free_port()
+    await start(grpc_port=port)
+    asked = pb.RegressionRequest(**examples({"age": 40.0}, {"age": 30, "income": 1}, context={"income": 2.0}))
+
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        ask: Any = channel.unary_unary(REGRESS)
+        answer = pb.RegressionResponse.FromString(await ask(asked.SerializeToString()))
+
+    assert [one.value for one in answer.result.regressions] == [21.0, 15.5]
+
+
+NO_TEXT = pb.Feature(bytes_list={"value": [b"\xff"]})
+UNUSABLE: dict[str, tuple[str, Any, str, str]] = {
+    "several values": (REGRESS, pb.RegressionRequest(**examples(pair(0))), "UNIMPLEMENTED", "of another shape"),
+    "no examples": (CLASSIFY, pb.ClassificationRequest(**examples()), "INVALID_ARGUMENT", "/examples"),
+    "a name": (CLASSIFY, pb.ClassificationRequest(**examples(pair(0, x=1))), "INVALID_ARGUMENT", "/examples/0/x"),
+    "shared": (
+        CLASSIFY,
+        pb.ClassificationRequest(**examples(pair(0), context={"x": 1})),
+        "INVALID_ARGUMENT",
+        "/context/x",
+    ),
+    "no text": (
+        CLASSIFY,
+        pb.ClassificationRequest(
+            model_spec={"name": "visits"},
+            input={"example_list": {"examples": [{"features": {"feature": {"age": NO_TEXT}}}]}},
+        ),
+        "INVALID_ARGUMENT",
+        "/examples/0/age",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+async def test_examples_that_cannot_be_used_are_refused_with_their_place(up, name):
+    _, client = await up()
+    path, request, wanted, place = UNUSABLE[name]
+
+    status, sentence, _ = await refused(client.ask(path, request, pb.ClassificationResponse))
+
+    assert status.name == wanted
+    assert place in sentence
 
 
 async def test_a_number_stands_for_those_that_follow_it(up):

@@ -242,3 +242,136 @@ class GetModelMetadataResponse(_message.Message):
     model_spec: ModelSpec
     metadata: _containers.MessageMap[str, _any_pb2.Any]
     def __init__(self, model_spec: _Optional[_Union[ModelSpec, _Mapping[str, object]]] = ..., metadata: _Optional[_Mapping[str, _any_pb2.Any]] = ...) -> None: ...
+
+class BytesList(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, value: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class FloatList(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, value: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class Int64List(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, value: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Feature(_message.Message):
+    __slots__ = ("bytes_list", "float_list", "int64_list")
+    BYTES_LIST_FIELD_NUMBER: _ClassVar[int]
+    FLOAT_LIST_FIELD_NUMBER: _ClassVar[int]
+    INT64_LIST_FIELD_NUMBER: _ClassVar[int]
+    bytes_list: BytesList
+    float_list: FloatList
+    int64_list: Int64List
+    def __init__(self, bytes_list: _Optional[_Union[BytesList, _Mapping[str, object]]] = ..., float_list: _Optional[_Union[FloatList, _Mapping[str, object]]] = ..., int64_list: _Optional[_Union[Int64List, _Mapping[str, object]]] = ...) -> None: ...
+
+class Features(_message.Message):
+    __slots__ = ("feature",)
+    class FeatureEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Feature
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Feature, _Mapping[str, object]]] = ...) -> None: ...
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
+    feature: _containers.MessageMap[str, Feature]
+    def __init__(self, feature: _Optional[_Mapping[str, Feature]] = ...) -> None: ...
+
+class Example(_message.Message):
+    __slots__ = ("features",)
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
+    features: Features
+    def __init__(self, features: _Optional[_Union[Features, _Mapping[str, object]]] = ...) -> None: ...
+
+class ExampleList(_message.Message):
+    __slots__ = ("examples",)
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    examples: _containers.RepeatedCompositeFieldContainer[Example]
+    def __init__(self, examples: _Optional[_Iterable[_Union[Example, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ExampleListWithContext(_message.Message):
+    __slots__ = ("examples", "context")
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    examples: _containers.RepeatedCompositeFieldContainer[Example]
+    context: Example
+    def __init__(self, examples: _Optional[_Iterable[_Union[Example, _Mapping[str, object]]]] = ..., context: _Optional[_Union[Example, _Mapping[str, object]]] = ...) -> None: ...
+
+class Input(_message.Message):
+    __slots__ = ("example_list", "example_list_with_context")
+    EXAMPLE_LIST_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLE_LIST_WITH_CONTEXT_FIELD_NUMBER: _ClassVar[int]
+    example_list: ExampleList
+    example_list_with_context: ExampleListWithContext
+    def __init__(self, example_list: _Optional[_Union[ExampleList, _Mapping[str, object]]] = ..., example_list_with_context: _Optional[_Union[ExampleListWithContext, _Mapping[str, object]]] = ...) -> None: ...
+
+class Class(_message.Message):
+    __slots__ = ("label", "score")
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    score: float
+    def __init__(self, label: _Optional[str] = ..., score: _Optional[float] = ...) -> None: ...
+
+class Classifications(_message.Message):
+    __slots__ = ("classes",)
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedCompositeFieldContainer[Class]
+    def __init__(self, classes: _Optional[_Iterable[_Union[Class, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ClassificationResult(_message.Message):
+    __slots__ = ("classifications",)
+    CLASSIFICATIONS_FIELD_NUMBER: _ClassVar[int]
+    classifications: _containers.RepeatedCompositeFieldContainer[Classifications]
+    def __init__(self, classifications: _Optional[_Iterable[_Union[Classifications, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ClassificationRequest(_message.Message):
+    __slots__ = ("model_spec", "input")
+    MODEL_SPEC_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    model_spec: ModelSpec
+    input: Input
+    def __init__(self, model_spec: _Optional[_Union[ModelSpec, _Mapping[str, object]]] = ..., input: _Optional[_Union[Input, _Mapping[str, object]]] = ...) -> None: ...
+
+class ClassificationResponse(_message.Message):
+    __slots__ = ("result", "model_spec")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SPEC_FIELD_NUMBER: _ClassVar[int]
+    result: ClassificationResult
+    model_spec: ModelSpec
+    def __init__(self, result: _Optional[_Union[ClassificationResult, _Mapping[str, object]]] = ..., model_spec: _Optional[_Union[ModelSpec, _Mapping[str, object]]] = ...) -> None: ...
+
+class Regression(_message.Message):
+    __slots__ = ("value",)
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    def __init__(self, value: _Optional[float] = ...) -> None: ...
+
+class RegressionResult(_message.Message):
+    __slots__ = ("regressions",)
+    REGRESSIONS_FIELD_NUMBER: _ClassVar[int]
+    regressions: _containers.RepeatedCompositeFieldContainer[Regression]
+    def __init__(self, regressions: _Optional[_Iterable[_Union[Regression, _Mapping[str, object]]]] = ...) -> None: ...
+
+class RegressionRequest(_message.Message):
+    __slots__ = ("model_spec", "input")
+    MODEL_SPEC_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    model_spec: ModelSpec
+    input: Input
+    def __init__(self, model_spec: _Optional[_Union[ModelSpec, _Mapping[str, object]]] = ..., input: _Optional[_Union[Input, _Mapping[str, object]]] = ...) -> None: ...
+
+class RegressionResponse(_message.Message):
+    __slots__ = ("result", "model_spec")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    MODEL_SPEC_FIELD_NUMBER: _ClassVar[int]
+    result: RegressionResult
+    model_spec: ModelSpec
+    def __init__(self, result: _Optional[_Union[RegressionResult, _Mapping[str, object]]] = ..., model_spec: _Optional[_Union[ModelSpec, _Mapping[str, object]]] = ...) -> None: ...

@@ -40,6 +40,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("model", "dialect", "entity"),
     ),
     "grpc_calls_total": ("Calls on the gRPC port, by method and status code.", ("method", "code")),
+    "grpc_answers_unread_total": ("Answers on the gRPC port that were ended, since no caller took them.", ("reason",)),
     "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
-from understudy.core.requests.tensor_inputs import CallerInputs, NamedInput, shown
+from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, CallerInputs, NamedInput, shown
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
@@ -18,6 +18,8 @@ from understudy.errors import InputInvalid, MalformedBody, Violation
 
 FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
 _FIELDS = frozenset({"instances", "inputs", "signature_name", "parameters", ENTITY_ID, CATEGORY})
+EXAMPLES_FORM = 'Send {"examples": [{feature: value, …}, …]}, with "context": {feature: value} of all.'
+_EXAMPLES_FIELDS = frozenset({"examples", "context", "signature_name", "parameters", ENTITY_ID, CATEGORY})
 _BASE64 = frozenset({"b64"})
 
 
@@ -41,42 +43,110 @@ def read_row_json(document: Any, schema: InputSchema) -> RowCall:
         raise MalformedBody("expected a JSON object: line 1, column 1 (byte 0)", hint=FORMS)
     if ("instances" in document) == ("inputs" in document):
         raise MalformedBody("expected exactly one of instances and inputs", hint=FORMS)
-    unknown = next((name for name in document if name not in _FIELDS), None)
-    if unknown is not None:
-        raise refuse_inputs("/" + _escaped(unknown[:MAX_NAME_SHOWN]), "is not a field of this call; leave it out")
-    signature = document.get("signature_name")
-    if not isinstance(signature, str | None):
-        raise refuse_inputs("/signature_name", "expected a string")
+    _refuse_unknown(document, _FIELDS)
+    signature = _signature_of(document)
     is_columnar = "inputs" in document
-    read = _read_columns if is_columnar else _read_instances
-    return RowCall(read(document, schema), is_columnar, signature)
+    if is_columnar:
+        return RowCall(read_columns(document, schema), is_columnar, signature)
+    return RowCall(read_rows(document["instances"], document, schema, RowPlaces()), is_columnar, signature)
 
 
-def _read_instances(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
-    instances = document["instances"]
-    if not isinstance(instances, list):
-        raise refuse_inputs("/instances", "expected a list of rows")
-    require_rows(len(instances), "/instances")
-    are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in instances)
+def read_examples(document: Any, schema: InputSchema) -> RowCall:
+    """Read a parsed body of TensorFlow Serving's ``:classify`` and ``:regress``: rows of features, and what they share.
+
+    Raises:
+        MalformedBody: It is no object with ``examples``.
+        BatchInvalid, InputInvalid: As :func:`read_row_json`.
+    """
+    if not isinstance(document, dict) or "examples" not in document:
+        raise MalformedBody("expected a JSON object with examples", hint=EXAMPLES_FORM)
+    _refuse_unknown(document, _EXAMPLES_FIELDS)
+    examples, context = document["examples"], document.get("context", {})
+    if not isinstance(context, dict):
+        raise refuse_inputs("/context", "expected an object of features")
+    if not isinstance(examples, list) or not all(isinstance(one, dict) for one in examples):
+        raise refuse_inputs("/examples", "expected a list of objects of features")
+    require_rows(len(examples), "/examples")
+    _require_small(context, len(examples), CallerInputs(schema))
+    rows = [{**context, **one} for one in examples]
+    request = read_rows(rows, document, schema, _ExamplePlaces(examples))
+    return RowCall(request, False, _signature_of(document))
+
+
+class RowPlaces:
+    """Where rows stand in a body, as pointers.
+
+    Args:
+        rows: The list of them.
+    """
+
+    def __init__(self, rows: str = "/instances") -> None:
+        self.rows = rows
+
+    def row(self, row: int) -> str:
+        """Return where a row stands."""
+        return f"{self.rows}/{row}"
+
+    def member(self, row: int, name: str) -> str:
+        """Return where a value of a row stands."""
+        return f"{self.rows}/{row}/{_escaped(name)}"
+
+
+class _ExamplePlaces(RowPlaces):
+    """Where features of examples stand: in the example, or in the context of all."""
+
+    def __init__(self, examples: Sequence[Mapping[str, Any]]) -> None:
+        super().__init__("/examples")
+        self._examples = examples
+
+    def member(self, row: int, name: str) -> str:
+        """See :class:`RowPlaces`."""
+        return super().member(row, name) if name in self._examples[row] else f"/context/{_escaped(name)}"
+
+
+def read_rows(
+    rows: Any, document: Mapping[str, Any], schema: InputSchema, places: RowPlaces, *, parameters: str = "parameters"
+) -> CallerRequest:
+    """Read a list of rows.
+
+    Args:
+        rows: The list, as the caller sent it.
+        document: What the body says beside it.
+        schema: The version's.
+        places: Where rows stand.
+        parameters: The key of parameters in the body.
+
+    Raises:
+        BatchInvalid, InputInvalid: As :func:`read_row_json`.
+    """
+    if not isinstance(rows, list):
+        raise refuse_inputs(places.rows, "expected a list of rows")
+    require_rows(len(rows), places.rows)
+    are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in rows)
     taken = _Taken(schema)
-    single = None if are_named else _only_input(taken.inputs, "/instances/0")
-    rows: list[Mapping[str, Any]] = []
-    for row, instance in enumerate(instances):
+    single = None if are_named else _only_input(taken.inputs, places.row(0))
+    found: list[Mapping[str, Any]] = []
+    for row, instance in enumerate(rows):
         members = taken.from_row(instance) if single is None else {single: instance}
-        wanted = taken.named(members)
-        place = f"/instances/{row}"
-        rows.append(
-            taken.row_of(members, wanted, {name: place if single else f"{place}/{_escaped(name)}" for name in members})
-        )
+        at = {name: places.row(row) if single else places.member(row, name) for name in members}
+        found.append(taken.row_of(members, taken.named(members), at))
 
     def place_of(row: int, name: str | None, element: int) -> str:
-        base = f"/instances/{row}" if single or name is None else f"/instances/{row}/{_escaped(name)}"
+        base = places.row(row) if single or name is None else places.member(row, name)
         return base if name is None else base + _indices(taken.wanted[name], element)
 
-    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+    whose = taken.whose(document, places.rows, parameters)
+    return CallerRequest(found, whose, taken.wanted, place_of, taken.elements)
 
 
-def _read_columns(document: dict[str, Any], schema: InputSchema) -> CallerRequest:
+def read_columns(document: Mapping[str, Any], schema: InputSchema, *, parameters: str = "parameters") -> CallerRequest:
+    """Read the columns that a body has as ``inputs``; raises as :func:`read_rows`.
+
+    Args:
+        document: The body.
+        schema: The version's.
+        parameters: The key of parameters in the body.
+    """
     columns = document["inputs"]
     taken = _Taken(schema)
     is_named = isinstance(columns, dict) and columns.keys() != _BASE64
@@ -106,7 +176,8 @@ def _read_columns(document: dict[str, Any], schema: InputSchema) -> CallerReques
         column = f"{base[name]}/{row}" if schema.batch else base[name]
         return column + _indices(taken.wanted[name], element)
 
-    return CallerRequest(rows, taken.whose(document), taken.wanted, place_of, taken.elements)
+    whose = taken.whose(document, "/inputs", parameters)
+    return CallerRequest(rows, whose, taken.wanted, place_of, taken.elements)
 
 
 class _Taken:
@@ -161,26 +232,54 @@ class _Taken:
             row.update(one.values_of(elements))
         return row
 
-    def whose(self, document: Mapping[str, Any]) -> Whose:
-        """Return what the body says of entities and categories."""
-        parameters = document.get("parameters")
+    def whose(self, document: Mapping[str, Any], rows: str, key: str) -> Whose:
+        """Return what the body says of entities and categories.
+
+        Args:
+            document: The body.
+            rows: Where its rows stand.
+            key: That of its parameters.
+        """
+        parameters = document.get(key)
         if not isinstance(parameters, dict | None):
-            raise refuse_inputs("/parameters", "expected an object")
+            raise refuse_inputs(f"/{key}", "expected an object")
         named: list[Named | None] = []
         for name in (ENTITY_ID, CATEGORY):
             of_body = Named(document[name], "the body", f"/{name}") if name in document else None
             if of_body is None and parameters is not None and name in parameters:
-                of_body = Named(parameters[name], "parameters", f"/parameters/{name}")
+                of_body = Named(parameters[name], key, f"/{key}/{name}")
             named.append(of_body)
         entity, category = named
-        return Whose(
-            self._of_all(ENTITY_ID, self._entities), self._of_all(CATEGORY, self._categories), entity, category
-        )
+        by_row = (self._of_all(ENTITY_ID, self._entities, rows), self._of_all(CATEGORY, self._categories, rows))
+        return Whose(*by_row, entity, category)
 
-    def _of_all(self, name: str, found: Sequence[Any]) -> Sequence[Any] | None:
+    def _of_all(self, name: str, found: Sequence[Any], rows: str) -> Sequence[Any] | None:
         if found and len(found) != self._rows:
-            raise refuse_inputs("/instances", f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
+            raise refuse_inputs(rows, f"{len(found)} of {self._rows} rows have {name!r}: all have it, or none")
         return found or None
+
+
+def _require_small(context: Mapping[str, Any], rows: int, inputs: CallerInputs) -> None:
+    """Refuse a context that is no input's, or that stands for more elements than a body may leave out."""
+    unknown = next((name for name in context if name not in inputs and name not in (ENTITY_ID, CATEGORY)), None)
+    if unknown is not None:
+        pointer = f"/context/{_escaped(unknown[:MAX_NAME_SHOWN])}"
+        raise refuse_inputs(pointer, "is not an input of this version; leave it out")
+    if rows * sum(one.spec.size for one in inputs.named(context).values()) > LONG_ELEMENTS:
+        raise refuse_inputs("/context", f"stands for more than {LONG_ELEMENTS:,} elements: send them in the examples")
+
+
+def _refuse_unknown(document: Mapping[str, Any], fields: frozenset[str]) -> None:
+    unknown = next((name for name in document if name not in fields), None)
+    if unknown is not None:
+        raise refuse_inputs("/" + _escaped(unknown[:MAX_NAME_SHOWN]), "is not a field of this call; leave it out")
+
+
+def _signature_of(document: Mapping[str, Any]) -> str | None:
+    signature = document.get("signature_name")
+    if not isinstance(signature, str | None):
+        raise refuse_inputs("/signature_name", "expected a string")
+    return signature
 
 
 def _only_input(inputs: CallerInputs, place: str) -> str:

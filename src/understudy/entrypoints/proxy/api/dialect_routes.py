@@ -8,6 +8,7 @@ from urllib.parse import unquote
 
 import orjson
 
+from understudy import __version__
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.access import ANY_MODEL, Scope
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -17,7 +18,8 @@ from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
 from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
 from understudy.entrypoints.proxy.dialects.dialect import Target
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler
-from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.invocations import Invocations, own_headers, target_of
+from understudy.entrypoints.proxy.dialects.kserve_v1 import Examples, KServeV1, classified, regressed, status_document
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import (
     OpenInference,
@@ -33,7 +35,7 @@ from understudy.settings import Settings
 
 _OPEN_INFERENCE_PREFIX = "/v2"
 _NOT_OFFERED = re.compile(
-    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:(classify|regress|explain)"
+    r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:explain"
     r"|GET /v1/models/[^/]+(/(versions|labels)/[^/]+)?/metadata",
     re.IGNORECASE,
 )
@@ -122,10 +124,47 @@ class DialectRoutes:
         """Answer ``POST /v1/models/{model}:predict``, also of one version."""
         return await self.handler.predict(_V1, request.call, request.target)
 
+    async def classify(self, request: Request) -> Reply:
+        """Answer TensorFlow Serving's ``POST /v1/models/{model}:classify``, also of one version."""
+        return await self.handler.predict(_CLASSIFY, request.call, request.target)
+
+    async def regress(self, request: Request) -> Reply:
+        """Answer TensorFlow Serving's ``POST /v1/models/{model}:regress``, also of one version."""
+        return await self.handler.predict(_REGRESS, request.call, request.target)
+
     async def version_status(self, request: Request) -> Reply:
         """Answer TensorFlow Serving's ``GET /v1/models/{model}/versions/{version}`` and ``…/labels/{label}``."""
         policy, version = self._named(request.target)
         return json_reply({"model_version_status": status_document(policy, [version.version])})
+
+    # -- MLflow and SageMaker ------------------------------------------------------------------------------------------
+
+    async def invoke(self, request: Request) -> Reply:
+        """Answer ``POST /invocations``, and the paths under which MLflow and SageMaker have it for one model."""
+        try:
+            reply = await self.handler.predict(_INVOCATIONS, *self._invoked(request.call, request.target.model_name))
+        except UnderstudyError as problem:
+            reply = self.handler.refuse(problem, request.call.path)
+        return with_message(reply)
+
+    def _invoked(self, call: HttpCall, named: str) -> tuple[HttpCall, Target]:
+        """Return a call with what it says in our own headers, and whose answer it asks for."""
+        call = call._replace(headers=own_headers(call.headers))
+        fields = {name: value for name, value in call.headers if name != b"content-encoding"}
+        options, handler = read_headers(fields), self.handler.handler
+        handler.require_key(options)  # who has none learns of no model
+        permitted = handler.permitted_models(options, Scope.PREDICT)
+        target = target_of(fields, named or None, self._settings.default_model, self._proxy.snapshot(), permitted)
+        return call, target
+
+    async def ping(self, request: Request) -> Reply:
+        """Answer ``GET /ping`` and ``GET /health`` as ``/readyz`` decides."""
+        is_ready, _ = await self._proxy.health(is_leaving=is_leaving(request.scope))
+        return Reply(200 if is_ready else 503, [JSON], b"\n")
+
+    async def version(self, _request: Request) -> Reply:
+        """Answer ``GET /version``."""
+        return Reply(200, [(b"content-type", b"text/plain; charset=utf-8")], __version__.encode())
 
     # -- Open Inference Protocol ---------------------------------------------------------------------------------------
 
@@ -191,15 +230,36 @@ def json_reply(content: Any, status: int = 200) -> Reply:
     return Reply(status, [JSON], orjson.dumps(content))
 
 
-_V1, _V2 = KServeV1(), OpenInference()
+def with_message(reply: Reply) -> Reply:
+    """Return an error with its sentence as ``message`` too, which is what SageMaker's clients show."""
+    if reply.status < 400:  # noqa: PLR2004 - where HTTP's errors begin
+        return reply
+    document = orjson.loads(reply.body)
+    return reply._replace(body=orjson.dumps({"message": document["error"], **document}))
+
+
+_V1, _V2, _INVOCATIONS = KServeV1(), OpenInference(), Invocations()
+_CLASSIFY, _REGRESS = Examples(classified), Examples(regressed)
 _R = DialectRoutes
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/", None, _R.alive),
     Route("POST", "/v1/models/{model}:predict", None, _R.predict_rows),
     Route("POST", "/v1/models/{model}/versions/{version}:predict", None, _R.predict_rows),
     Route("POST", "/v1/models/{model}/labels/{label}:predict", None, _R.predict_rows),
+    *(
+        Route("POST", f"/v1/models/{{model}}{version}:{verb}", None, answer)
+        for verb, answer in (("classify", _R.classify), ("regress", _R.regress))
+        for version in ("", "/versions/{version}", "/labels/{label}")
+    ),
     Route("GET", "/v1/models/{model}/versions/{version}", Scope.READ, _R.version_status),
     Route("GET", "/v1/models/{model}/labels/{label}", Scope.READ, _R.version_status),
+    Route("POST", "/invocations", None, _R.invoke),
+    Route("POST", "/v1/models/{model}/invocations", None, _R.invoke),
+    Route("POST", "/endpoints/{model}/invocations", None, _R.invoke),
+    Route("POST", "/serving-endpoints/{model}/invocations", None, _R.invoke),
+    Route("GET", "/ping", None, _R.ping),
+    Route("GET", "/health", None, _R.ping),
+    Route("GET", "/version", None, _R.version),
     Route("GET", "/v2", Scope.READ, _R.server_metadata),
     Route("GET", "/v2/health/live", None, _R.live),
     Route("GET", "/v2/health/ready", None, _R.ready),

@@ -11,13 +11,16 @@ from understudy.entrypoints.proxy.rpc.health import MAX_MESSAGES
 from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.port import (
     ENVELOPE_BYTES,
+    MAX_CALLS,
     MAX_CONNECTIONS,
+    MAX_UNREAD,
     Bounds,
     Certificate,
     GrpcPort,
     Place,
 )
 from understudy.entrypoints.proxy.rpc.unary import Limits, UnaryCalls
+from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits, end_calls
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.settings import Settings
@@ -51,13 +54,23 @@ def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, b
     now = asyncio.get_running_loop().time
     places = MessagePlaces(max(1, budget.limit_bytes // (settings.body_limit_bytes + ENVELOPE_BYTES)), now)
     keyless = MessagePlaces(MAX_MESSAGES, now)
-    overload.relief += [places.end_all, keyless.end_all]
+    telemetry = proxy.parts.telemetry
+    for why in ("late", "many", "memory"):  # a counter that first appears with 1 has not increased, for Prometheus
+        telemetry.count("grpc_answers_unread_total", why, by=0)
+    unread = UnreadAnswers(
+        UnreadLimits(MAX_UNREAD, budget.limit_bytes, settings.receive_seconds),
+        now,
+        end_calls,
+        lambda why, calls: telemetry.count("grpc_answers_unread_total", why, by=calls),
+    )
+    overload.relief += [places.end_all, keyless.end_all, unread.end_all]
     calls = UnaryCalls(
         proxy.handler,
-        proxy.parts.telemetry,
-        Limits(settings.body_limit_bytes, settings.receive_seconds),
+        telemetry,
+        Limits(settings.body_limit_bytes, settings.receive_seconds, MAX_CALLS),
         places,
         keyless,
+        unread=unread,
         budget=budget,
         overload=overload,
         new_id=proxy.new_id,

@@ -1,13 +1,16 @@
 """KServe V1 and TensorFlow Serving's REST API: rows and columns as JSON."""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from understudy.core.requests.row_json import RowCall, read_row_json
+from understudy.core.requests.row_json import RowCall, read_examples, read_row_json
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -16,6 +19,7 @@ from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded, is_short_json
 from understudy.entrypoints.proxy.dialects.signature import require_signature
 from understudy.entrypoints.proxy.messages.reply import JSON
+from understudy.errors import NotOffered
 
 BYTES_SUFFIX = "_bytes"
 """Of the name of an output that is no text but bytes (TensorFlow Serving's convention)."""
@@ -39,15 +43,78 @@ class KServeV1:
         return Reading(call.request, partial(_worded, call))
 
 
+class Examples:
+    """TensorFlow Serving's ``POST /v1/models/{model}:classify`` and ``:regress``.
+
+    Args:
+        word: Words the answer.
+    """
+
+    name = "v1"
+
+    def __init__(self, word: Callable[[Answered], Worded]) -> None:
+        self._word = word
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`."""
+        del fields
+        return is_short_json(body) and b'"context"' not in body  # what it has is in each row
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del fields
+        call = read_examples(parse(body), version.input_schema)
+        require_signature(call.signature, version, "/signature_name")
+        return Reading(call.request, self._word)
+
+
+def classes_of(answered: Answered) -> list[list[tuple[str, Any]]]:
+    """Return an answer as classes of each row, with their scores.
+
+    The judged output has no names of classes: they are empty, as TensorFlow Serving's of a model without them. An
+    output of text has no scores: each text is a class of score 0.
+    """
+    values = answered.output.array((len(answered.calls), -1))
+    is_text = answered.output.datatype is Datatype.BYTES
+    return [[(one, 0.0) if is_text else ("", one) for one in row] for row in values]
+
+
+def numbers_of(answered: Answered) -> "NDArray[np.generic]":
+    """Return an answer as one number of each row.
+
+    Raises:
+        NotOffered: The version gives several, or text.
+    """
+    output = answered.output
+    if prod(output.row_shape) != 1 or output.datatype is Datatype.BYTES:
+        raise NotOffered(f"the version answers with {output.datatype.wire_name} of another shape: ask for a prediction")
+    return output.array((len(answered.calls),))
+
+
+def classified(answered: Answered) -> Worded:
+    """Word an answer to ``:classify``."""
+    return _results(classes_of(answered))
+
+
+def regressed(answered: Answered) -> Worded:
+    """Word an answer to ``:regress``; raises as :func:`numbers_of`."""
+    return _results(numbers_of(answered))
+
+
+def _results(results: Any) -> Worded:
+    return Worded([JSON], b'{"results":%b}' % orjson.dumps(results, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
 def _worded(call: RowCall, answered: Answered) -> Worded:
     output = answered.output
     # A version without a dimension of the rows answers columns with the one value that it gives.
     shape = answered.shape if call.is_columnar else (len(answered.calls), *output.row_shape)
     key = b"outputs" if call.is_columnar else b"predictions"
-    return Worded([JSON], b'{"%b":%b}' % (key, _values(output, shape)))
+    return Worded([JSON], b'{"%b":%b}' % (key, values_text(output, shape)))
 
 
-def _values(output: Output, shape: tuple[int, ...]) -> bytes:
+def values_text(output: Output, shape: tuple[int, ...]) -> bytes:
+    """Return the values as JSON nests them in a shape."""
     if output.datatype is Datatype.BYTES and output.name.endswith(BYTES_SUFFIX):
         elements = [{"b64": base64.b64encode(one).decode()} for one in split_bytes_elements(output.content)]
         return orjson.dumps(nested(elements, shape))

@@ -126,7 +126,7 @@ def _require_outputs(names: Sequence[str], model_name: str, own: str) -> None:
 def _worded(request: pb.PredictRequest, signature: str, answered: Answered) -> Worded:
     output = answered.output
     _require_outputs(request.output_filter, answered.target.model_name, output.name)
-    answer = pb.PredictResponse(model_spec=_spec_of(answered.target.model_name, version_of(answered), signature))
+    answer = pb.PredictResponse(model_spec=spec_of(answered.target.model_name, version_of(answered), signature))
     number, _ = WIRE_TYPES[output.datatype]
     tensor = pb.TensorProto(dtype=number, tensor_shape=_shape_of(answered.shape))
     if output.datatype is Datatype.BYTES:
@@ -146,7 +146,7 @@ def metadata_message(document: Mapping[str, Any], version: ModelVersion) -> pb.G
     )
     signatures = pb.SignatureDefMap(signature_def={signature_of(version): signature})
     packed = AnyMessage(type_url=TFSERVING_SIGNATURE_TYPE_URL, value=signatures.SerializeToString())
-    spec = _spec_of(version.model_name, version.version, "")
+    spec = spec_of(version.model_name, version.version, "")
     return pb.GetModelMetadataResponse(model_spec=spec, metadata={"signature_def": packed})
 
 
@@ -164,7 +164,8 @@ def status_message(document: Sequence[Mapping[str, Any]]) -> pb.GetModelStatusRe
     )
 
 
-def _spec_of(model_name: str, version: str | None, signature: str) -> pb.ModelSpec:
+def spec_of(model_name: str, version: str | None, signature: str) -> pb.ModelSpec:
+    """Return who answered: by number where the version's name is one."""
     spec = pb.ModelSpec(name=model_name, signature_name=signature)
     number = number_of(version or "")
     if number is not None:

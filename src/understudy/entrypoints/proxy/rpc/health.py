@@ -1,7 +1,7 @@
 """gRPC's health checks (``grpc.health.v1``), by which probes and load balancers ask."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -12,12 +12,15 @@ from understudy.entrypoints.proxy.rpc.incoming import Context, message_of
 from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message
+from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, handling
 from understudy.errors import UnderstudyError, UnknownRoute
 
 WATCH_SECONDS = 1.0
 """How often a watched service is looked at."""
 MAX_WATCHES = 64
-"""Streams at a time: each takes a call's place as long as its caller likes."""
+"""Streams at a time: each lasts as long as its caller likes."""
+MAX_ASKING = 256
+"""Streams at a time that have not said yet what they watch."""
 MAX_MESSAGES = 64
 """On their way at a time."""
 MAX_BYTES, MESSAGE_SECONDS = 4_096, 1.0
@@ -32,13 +35,17 @@ class HealthService:
         standing: Knows whether that is so.
         services: Names that callers may ask for, beside the empty one.
         places: Reads messages.
+        unread: Holds watches of which gRPC sends what they were told.
     """
 
-    def __init__(self, standing: Standing, services: frozenset[str], places: MessagePlaces) -> None:
+    def __init__(
+        self, standing: Standing, services: frozenset[str], places: MessagePlaces, unread: UnreadAnswers
+    ) -> None:
         self._standing = standing
+        self._unread = unread
         self._services = services | {""}
         self._places = places
-        self._watches = 0
+        self._asking = self._watches = 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -60,19 +67,33 @@ class HealthService:
         return pb.HealthCheckResponse.SERVING if await self._standing.is_ready() else pb.HealthCheckResponse.NOT_SERVING
 
     async def _watch(self, _messages: object, context: Context) -> AsyncIterator[bytes]:
+        if self._asking >= MAX_ASKING:
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_ASKING} ask already")
+        self._asking += 1
         try:
             request = message_of(await self._places.read(context, MESSAGE_SECONDS), MAX_BYTES)
             service = pb.HealthCheckRequest.FromString(request).service
         except (UnderstudyError, DecodeError):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a HealthCheckRequest")
+            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, "expected a HealthCheckRequest")
+        finally:
+            self._asking -= 1
         if self._watches >= MAX_WATCHES:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} watch already: ask by Check")
+            what = f"{MAX_WATCHES} watch already: ask by Check"
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, what)
         self._watches += 1
         try:
             async for found in self._found(service):
-                yield pb.HealthCheckResponse(status=found).SerializeToString()
+                answer = pb.HealthCheckResponse(status=found).SerializeToString()
+                self._unread.hold(handling(), context.peer(), len(answer))
+                yield answer
+                self._unread.release(handling())
         finally:
             self._watches -= 1
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, what: str) -> NoReturn:
+        self._unread.hold(handling(), context.peer(), 0)
+        await context.abort(code, what)
+        raise AssertionError  # an abort raises
 
     async def _found(self, service: str) -> AsyncIterator["_Status"]:
         """Yield what a service is, and what it becomes, until the port takes no further call."""

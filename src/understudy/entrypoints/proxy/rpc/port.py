@@ -25,7 +25,9 @@ from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offer
 
 MAX_CONNECTIONS = 1_024
 MAX_CALLS = 1_024
-"""At a time, of one connection and of all: gRPC holds as many messages that have begun to come."""
+"""At a time, of one connection and of all, until gRPC has their answers."""
+MAX_UNREAD = 2 * MAX_CALLS
+"""Answers that gRPC has and their callers have not: all calls at a time may be answered in one turn."""
 ENVELOPE_BYTES = 65_536
 """Of a message, beyond what a body may have: so that a body that is too long is refused in our words."""
 UNCOMPRESSED = 1
@@ -38,6 +40,9 @@ MAX_METADATA_BYTES = 16_384
 KEEPALIVE_MS, MIN_PING_MS = 60_000, 10_000
 IDLE_MS = 300_000
 """Without a call, until a connection is closed; clients connect again by themselves with their next one."""
+AGE_SECONDS, AGE_GRACE_SECONDS = 1_800.0, 120.0
+"""Of a connection, until its caller is told to open another one, by which it finds new processes; and then until what
+still stands on it is broken off. A call takes a minute and :attr:`Bounds.handshake_seconds` at most."""
 QUIET_SECONDS = 0.5
 """How long no call may have come before a port that listens alone is closed."""
 
@@ -66,6 +71,7 @@ class Bounds:
     message_bytes: int
     handshake_seconds: float
     """Until a connection has said that it speaks HTTP/2, over TLS where that is so."""
+    age_seconds: float = AGE_SECONDS
 
     def options(self, *, is_shared: bool) -> list[tuple[str, Any]]:
         """Return gRPC's own names of them."""
@@ -79,6 +85,8 @@ class Bounds:
             ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
             ("grpc.server_handshake_timeout_ms", max(1, round(self.handshake_seconds * 1e3))),
             ("grpc.max_connection_idle_ms", IDLE_MS),
+            ("grpc.max_connection_age_ms", round(self.age_seconds * 1e3)),
+            ("grpc.max_connection_age_grace_ms", round(AGE_GRACE_SECONDS * 1e3)),
             ("grpc.keepalive_time_ms", KEEPALIVE_MS),
             ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_MS),
             ("grpc.so_reuseport", int(is_shared)),
@@ -104,9 +112,8 @@ class GrpcPort:
         self._calls = calls
         self._standing = Standing(offered)
         self._end: asyncio.Task[None] | None = None
-        self._server = grpc.aio.server(
-            options=bounds.options(is_shared=place.is_shared), maximum_concurrent_rpcs=MAX_CALLS
-        )
+        # gRPC's own bound on calls counts those whose answers wait for their callers, and miscounts those it refuses.
+        self._server = grpc.aio.server(options=bounds.options(is_shared=place.is_shared))
         inference = InferenceService(offered, self._standing).methods
         tensorflow = PredictionServices(offered)
         services = {
@@ -114,10 +121,10 @@ class GrpcPort:
             TFSERVING_PREDICTION_SERVICE: tensorflow.prediction,
             TFSERVING_MODEL_SERVICE: tensorflow.model,
         }
-        health = HealthService(self._standing, frozenset(services), calls.keyless)
+        health = HealthService(self._standing, frozenset(services), calls.keyless, calls.unread)
         handlers = [_Service(name, methods, calls) for name, methods in services.items()]
         handlers.append(_Service(HEALTH_SERVICE, health.methods, calls, {"Watch": health.watch}))
-        self._server.add_generic_rpc_handlers(tuple(handlers))
+        self._server.add_generic_rpc_handlers((*handlers, _NoService(calls)))
 
     async def start(self) -> None:
         """Listen.
@@ -156,6 +163,7 @@ class GrpcPort:
     async def stop(self, seconds: float) -> None:
         """Take no further call, and wait for those under way; those that take longer are ended."""
         await self._begin_end(seconds)
+        self._calls.unread.close()
 
     def _begin_end(self, seconds: float) -> "asyncio.Task[None]":
         if self._end is None:
@@ -188,6 +196,17 @@ class _Service(grpc.GenericRpcHandler):
             return None
         found: grpc.RpcMethodHandler[Any, Any] = self._handlers.get(path, self._unknown)
         return found
+
+
+class _NoService(grpc.GenericRpcHandler):
+    """Refuses the calls of all other services in our words."""
+
+    def __init__(self, calls: UnaryCalls) -> None:
+        self._refused = calls.handler_of("*", not_offered("*", "there is no such service here"))
+
+    def service(self, _handler_call_details: grpc.HandlerCallDetails) -> "grpc.RpcMethodHandler[Any, Any]":
+        """Return what refuses a call."""
+        return self._refused
 
 
 def _credentials(certificate: Certificate) -> grpc.ServerCredentials:

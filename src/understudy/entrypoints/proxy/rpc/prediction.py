@@ -11,6 +11,7 @@ from understudy.entrypoints.proxy.dialects.dialect import Outcome
 from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import metadata_document
+from understudy.entrypoints.proxy.dialects.tfserving_examples import ExamplesGrpc, Request
 from understudy.entrypoints.proxy.dialects.tfserving_grpc import (
     TfServingGrpc,
     metadata_message,
@@ -22,7 +23,7 @@ from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, no
 
 SIGNATURES = "signature_def"
 NOT_OFFERED: Mapping[str, str] = {
-    name: f"{name}: send the features as tensors, by Predict" for name in ("Classify", "Regress", "MultiInference")
+    "MultiInference": "MultiInference: send the examples by Classify or Regress, or tensors by Predict"
 }
 """Methods that clients know, and what to do in their place."""
 
@@ -42,6 +43,8 @@ class PredictionServices:
         """The methods of the one."""
         return (
             Method("Predict", self._predict, is_traced=True),
+            Method("Classify", self._classify, is_traced=True),
+            Method("Regress", self._regress, is_traced=True),
             Method("GetModelMetadata", self._metadata),
             *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
         )
@@ -57,6 +60,16 @@ class PredictionServices:
         return await self._offered.dialects.answer(
             TfServingGrpc(request), call.http_call, target_of(request.model_spec)
         )
+
+    async def _classify(self, call: Incoming) -> Outcome:
+        return await self._of_examples(call, call.parsed(pb.ClassificationRequest))
+
+    async def _regress(self, call: Incoming) -> Outcome:
+        return await self._of_examples(call, call.parsed(pb.RegressionRequest))
+
+    async def _of_examples(self, call: Incoming, request: Request) -> Outcome:
+        dialects = self._offered.dialects
+        return await dialects.answer(ExamplesGrpc(request), call.http_call, target_of(request.model_spec))
 
     async def _metadata(self, call: Incoming) -> Outcome:
         request = call.parsed(pb.GetModelMetadataRequest)

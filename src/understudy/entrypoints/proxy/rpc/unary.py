@@ -16,6 +16,7 @@ from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.incoming import Context, address_of, headers_of, message_of
 from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
+from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, handling
 from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, BodyBudget, HeldBody
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.errors import InternalFault, MalformedBody, NotOffered, Overloaded, UnderstudyError
@@ -31,6 +32,8 @@ class Limits(NamedTuple):
 
     message_bytes: int
     message_seconds: float
+    calls: int
+    """At a time, until gRPC has their answers."""
 
 
 class Incoming(NamedTuple):
@@ -113,6 +116,7 @@ class UnaryCalls:
         limits: Of messages.
         places: Reads them.
         keyless: Reads those of methods that need no key, so that these take no place of others.
+        unread: Holds calls whose answers gRPC sends.
         budget: Counts the bytes of long messages.
         overload: Knows when the process is short of memory or time.
         new_id: Makes an id of 32 hex digits.
@@ -128,6 +132,7 @@ class UnaryCalls:
         places: MessagePlaces,
         keyless: MessagePlaces,
         *,
+        unread: UnreadAnswers,
         budget: BodyBudget | None,
         overload: OverloadManager | None,
         new_id: Callable[[], str],
@@ -139,11 +144,13 @@ class UnaryCalls:
         self._limits = limits
         self._places = places
         self.keyless = keyless
+        self.unread = unread
         self._budget = budget
         self._overload = overload
         self._new_id = new_id
         self._tracer = tracer
         self._now = now
+        self._under_way = 0
         self.busy_at = float("-inf")
         """When a call last came."""
 
@@ -172,6 +179,7 @@ class UnaryCalls:
             self._telemetry.count("grpc_calls_total", path[1:], code.name)
             trail.end(code)
         receipt = (*_as_metadata(outcome.receipt), *trail.identity)
+        self._hand_over(context, outcome)
         if outcome.error is not None:
             sentence, trailers = status_parts(outcome.error, path, outcome.row)
             await context.abort(code, sentence, (*trailers, *receipt))
@@ -181,6 +189,7 @@ class UnaryCalls:
 
     async def _outcome(self, path: str, method: Method, context: Context, trail: "_Trail") -> Outcome:
         held = HeldBody(self._budget, address_of(context.peer()))
+        self._under_way += 1
         try:
             headers = headers_of(context.invocation_metadata() or (), context.time_remaining())
             tracer = self._tracer if method.is_traced else None
@@ -196,12 +205,20 @@ class UnaryCalls:
             self._handler.count_refusal(defect)
             return Outcome(error=defect)
         finally:
+            self._under_way -= 1
             held.release()
+
+    def _hand_over(self, context: Context, outcome: Outcome) -> None:
+        """Give the call's place free: from now on gRPC sends its answer, as fast as the caller takes it."""
+        size = 0 if outcome.worded is None else len(outcome.worded.body)
+        self.unread.hold(handling(), context.peer(), size)
 
     async def _answered(self, call: Incoming, method: Method, context: Context) -> Outcome:
         reason = None if self._overload is None else self._overload.pressure.reason
         if reason is not None:  # HTTP's callers are refused with their connections, which gRPC accepts itself
             raise Overloaded(f"the proxy is short of {'memory' if reason == 'memory' else 'time'}")
+        if self._under_way > self._limits.calls:
+            raise Overloaded(f"the proxy answers {self._limits.calls} calls already")
         if method.needs_key:
             self._handler.require_key(read_headers(dict(call.headers)))
         if not method.reads:

@@ -10,7 +10,7 @@ from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.entrypoints.proxy.api.dialect_routes import ROUTES, routes_at
 
 PAGE = Path(__file__).resolve().parents[5] / "docs" / "reference" / "dialects.md"
-OPEN = {"/", "/v2/health/live", "/v2/health/ready"}
+OPEN = {"/", "/ping", "/health", "/version", "/v2/health/live", "/v2/health/ready"}
 
 
 def named(path: str) -> str:
@@ -25,7 +25,7 @@ async def test_every_path_but_health_asks_for_a_key_and_for_the_scope_that_the_p
     without = await proxy.ask(named(route.path), b"{}", method=route.method)
     with_predict = await proxy.ask(named(route.path), b"{}", method=route.method, headers=reader)
 
-    is_call = route.path.endswith((":predict", "/infer"))
+    is_call = route.path.endswith((":predict", ":classify", ":regress", "/infer", "/invocations"))
     assert without.status == (200 if route.path in OPEN else 401)
     assert with_predict.status != 401
     assert (with_predict.status == 403) is not (is_call or route.path in OPEN)

@@ -518,8 +518,7 @@ async def test_a_models_document_is_read_though_its_name_ends_in_a_verb(start):
 @pytest.mark.parametrize(
     ("method", "path"),
     [
-        ("POST", "/v1/models/visits:classify"),
-        ("POST", "/v1/models/visits/versions/1:regress"),
+        ("POST", "/v1/models/visits/versions/1:explain"),
         ("POST", "/v1/models/visits:explain"),
         ("GET", "/v1/models/visits/metadata"),
         ("GET", "/v1/models/visits/versions/1/metadata"),

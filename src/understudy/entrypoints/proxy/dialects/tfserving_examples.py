@@ -1,0 +1,89 @@
+"""TensorFlow Serving's ``Classify`` and ``Regress`` over gRPC: rows as ``tf.Example``."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeAlias
+
+from understudy.adapters._proto import understudy_tfserving_pb2 as pb
+from understudy.core.requests.caller_request import refuse_inputs, require_rows
+from understudy.core.requests.row_json import read_examples
+from understudy.core.routing.policy import ModelVersion
+from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Worded
+from understudy.entrypoints.proxy.dialects.kserve_v1 import classes_of, numbers_of
+from understudy.entrypoints.proxy.dialects.open_inference import version_of
+from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
+from understudy.entrypoints.proxy.dialects.tfserving_grpc import spec_of
+
+Request: TypeAlias = pb.ClassificationRequest | pb.RegressionRequest
+
+
+class ExamplesGrpc:
+    """``Classify`` or ``Regress``.
+
+    Args:
+        request: The call, of either.
+    """
+
+    name = "tfs_grpc"
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
+        """See :class:`.Dialect`; what a context has is in each row."""
+        del fields
+        return len(body) <= INLINE_TENSOR_BYTES and self._request.input.WhichOneof("kind") == "example_list"
+
+    def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
+        """See :class:`.Dialect`."""
+        del body, fields  # the request was parsed from it
+        require_signature(self._request.model_spec.signature_name, version, "/model_spec/signature_name")
+        given = self._request.input
+        shared = given.example_list_with_context
+        examples = shared.examples or given.example_list.examples
+        require_rows(len(examples), "/examples")
+        document = {
+            "examples": [_row_of(one, f"/examples/{row}") for row, one in enumerate(examples)],
+            "context": _row_of(shared.context, "/context"),
+        }
+        request = read_examples(document, version.input_schema).request
+        return Reading(request, partial(_worded, signature_of(version), self._request))
+
+
+def _row_of(example: pb.Example, place: str) -> dict[str, list[Any]]:
+    return {name: _values_of(one, f"{place}/{_escaped(name)}") for name, one in example.features.feature.items()}
+
+
+def _values_of(feature: pb.Feature, place: str) -> list[Any]:
+    kind = feature.WhichOneof("kind")
+    if kind == "bytes_list":
+        return [_text_of(one, place) for one in feature.bytes_list.value]
+    return list(feature.float_list.value if kind == "float_list" else feature.int64_list.value)
+
+
+def _text_of(value: bytes, place: str) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise refuse_inputs(place, "expected text in UTF-8") from None
+    if "\x00" in text:
+        raise refuse_inputs(place, "holds U+0000")
+    return text
+
+
+def _worded(signature: str, request: Request, answered: Answered) -> Worded:
+    spec = spec_of(answered.target.model_name, version_of(answered), signature)
+    if isinstance(request, pb.ClassificationRequest):
+        rows = [
+            pb.Classifications(classes=[pb.Class(label=label, score=float(score)) for label, score in row])
+            for row in classes_of(answered)
+        ]
+        result = pb.ClassificationResult(classifications=rows)
+        return Worded([], pb.ClassificationResponse(model_spec=spec, result=result).SerializeToString())
+    regressions = [pb.Regression(value=float(value)) for value in numbers_of(answered)]
+    found = pb.RegressionResponse(model_spec=spec, result=pb.RegressionResult(regressions=regressions))
+    return Worded([], found.SerializeToString())
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1")
