@@ -52,6 +52,9 @@ UnderstudyError
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
+    ├── SchemaNotTold      E220 a model server or a file does not tell all that a schema must have (says what)
+    ├── ServerContradicts  E221 a model server has other tensors than the version's schemas say
+    ├── VersionInUse       E222 a version is not replaced: it was deployed or called, or an agent has it
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── GenerationMoved    E409 another actor changed the policy first
@@ -468,6 +471,27 @@ class ArtifactNotTaken(RegistryError):
     code = "E219"
     title = "The artifact holds what none may, or is of a kind that is not read"
     hint = "Build it anew as docs/how-to/load-models.md says, and register that as another version."
+
+
+class SchemaNotTold(RegistryError):
+    code = "E220"
+    title = "The model does not tell the whole schema"
+    hint = "Give the options that the detail names, or describe the version yourself: --from FILE."
+
+
+class ServerContradicts(RegistryError):
+    code = "E221"
+    title = "The model server has other tensors than the schemas say"
+    hint = (
+        "Correct the schemas, or have the server say them: --from-server in place of --from FILE. With --no-ask the "
+        "version is registered as it is described."
+    )
+
+
+class VersionInUse(RegistryError):
+    code = "E222"
+    title = "The version is not replaced"
+    hint = "Register it under another name: a version that was called goes on meaning what it meant."
 
 
 class FileProblem(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect, examine
+from understudy.adapters.model_servers.description import describe
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
@@ -14,6 +15,7 @@ from understudy.ports.prediction_log.prediction_history import ScoreHistory
 from understudy.ports.registry.policy import PolicySource
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
+from understudy.ports.upstream.model_description import DescribeModel
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
@@ -23,6 +25,11 @@ from understudy.settings import Settings
 def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
     """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities."""
     return partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+
+
+def describer_of(settings: Settings) -> DescribeModel:
+    """Return what asks model servers for a model's tensors, with the operator's rules and authorities."""
+    return partial(describe, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
 
 
 def warm_up_probe(settings: Settings, policies: PolicySource, proxies: ProxyWarmUp | None = None) -> WarmUpProbe:

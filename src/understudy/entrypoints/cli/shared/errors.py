@@ -31,6 +31,7 @@ from understudy.errors import (
     RegistryUnavailable,
     RequestError,
     SchemaInvalid,
+    SchemaNotTold,
     ScopeMissing,
     ServerNotManageable,
     ServingError,
@@ -39,6 +40,7 @@ from understudy.errors import (
     UnknownModel,
     UnknownRoute,
     UnknownVersion,
+    VersionInUse,
 )
 
 MAX_SHOWN = 20
@@ -69,6 +71,7 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     PolicyFileInvalid: ExitCode.USAGE,
     PolicyContradicted: ExitCode.CONFLICT,
     AlreadyRegistered: ExitCode.CONFLICT,
+    VersionInUse: ExitCode.CONFLICT,
     ArchiveBusy: ExitCode.CONFLICT,
     MigrationBlocked: ExitCode.CONFLICT,
     DataWouldBeLost: ExitCode.NOT_ALLOWED,
@@ -84,6 +87,7 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     BackendUnavailable: ExitCode.UNREACHABLE,
     FeaturesUnavailable: ExitCode.UNREACHABLE,
     SchemaInvalid: ExitCode.USAGE,
+    SchemaNotTold: ExitCode.USAGE,
     MigrationNeeded: ExitCode.PROBLEM,
     ServingError: ExitCode.PROBLEM,
     RequestError: ExitCode.USAGE,

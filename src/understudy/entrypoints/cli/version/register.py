@@ -1,11 +1,9 @@
 """``understudy version register``: a version as its engineer describes it, checked before it is stored."""
 
-import sys
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
-import orjson
 import typer
 from rich.text import Text
 
@@ -16,16 +14,38 @@ from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
-from understudy.entrypoints.cli.shared.rendering import facts, show
+from understudy.entrypoints.cli.shared.rendering import advice_console, facts, is_interactive, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.version.choices import (
+    Activation,
+    AnswerBounds,
+    BackendSettings,
+    Columns,
+    FeatureBounds,
+    Labels,
+    Output,
+    Score,
+    Shapes,
+    Stored,
+    backend_of,
+    choices_of,
+)
+from understudy.entrypoints.cli.version.described import (
+    Description,
+    Source,
+    answers_text,
+    asked_servers,
+    described_version,
+    notes_text,
+)
 from understudy.entrypoints.cli.version.pin import pinned_version
 from understudy.entrypoints.cli.version.record_text import version_document, version_facts
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
+from understudy.lifecycle.described_version import require_agreement
 from understudy.lifecycle.registry import register_version
-from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name, problems_of
+from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name
 from understudy.ports.registry.registry import NewVersion, Registry, VersionRecord
-
-_EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
+from understudy.settings import Settings
 
 
 def _name(text: str | None) -> str | None:
@@ -44,11 +64,25 @@ FamilyName = Annotated[
 ]
 
 
+Asked = Annotated[bool, typer.Option("--ask/--no-ask", help="Compare the schemas with what the model servers say.")]
+Stores = Annotated[bool, typer.Option("--yes", help="Register schemas that were proposed without asking.")]
+Replaces = Annotated[bool, typer.Option("--replace", help="In the place of a version of this name that never served.")]
+
+
 def register(
     *,
     model: ModelName,
     version: VersionLabel,
-    source: Annotated[str, typer.Option("--from", metavar="FILE", help="A JSON file; - reads stdin.")],
+    source: Annotated[str | None, typer.Option("--from", metavar="FILE", help="A JSON file; - reads stdin.")] = None,
+    from_server: Annotated[
+        bool, typer.Option("--from-server", help="The first --endpoint says the tensors; schemas are proposed.")
+    ] = False,
+    from_onnx: Annotated[
+        Path | None, typer.Option("--from-onnx", metavar="FILE", help="An ONNX file says the tensors.")
+    ] = None,
+    from_mlflow: Annotated[
+        Path | None, typer.Option("--from-mlflow", metavar="FOLDER", help="An MLflow model's signature says them.")
+    ] = None,
     endpoint: Annotated[
         list[str] | None, typer.Option("--endpoint", metavar="HOST:PORT", help="A model server; repeat for replicas.")
     ] = None,
@@ -62,45 +96,115 @@ def register(
         bool, typer.Option("--pin/--no-pin", help="With --group: read an artifact in a store now, and pin what it is.")
     ] = True,
     protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
+    framework: Annotated[str | None, typer.Option(metavar="NAME", help="What made it: sklearn, onnx, mlflow.")] = None,
+    backend: BackendSettings = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
+    columns: Columns = None,
+    shape: Shapes = None,
+    bounds: FeatureBounds = None,
+    stored: Stored = None,
+    output: Output = None,
+    score: Score = None,
+    activation: Activation = None,
+    answer_bounds: AnswerBounds = None,
+    labels: Labels = None,
+    ask: Asked = True,
+    replace: Replaces = False,
+    yes: Stores = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Register a version as staging; nothing is sent to it until a policy names it.
 
     FILE has artifact_path, framework and input_schema, and may have artifact_digest, base_model, family,
-    output_schema, protocol, endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms. With
-    --group agents load it, for two hours and for as long as it has a role, and an artifact in a store is read and its
-    digest registered.
+    output_schema, protocol, endpoints, metrics, backend, deterministic, cache_ttl_seconds and timeout_ms. Without it
+    the schemas are proposed from what a model server, an ONNX file or an MLflow model says of its tensors, and
+    --columns to --labels say the rest. With --group agents load it, for two hours and for as long as it has a role, and
+    an artifact in a store is read and its digest registered.
     """
-    options = {"endpoints": endpoint, "protocol": protocol, "base_model": base_model, "family": family}
-    described = _read_description(source, artifact) | {name: value for name, value in options.items() if value}
-    described["endpoints"] = tuple(described.get("endpoints", ()))
-    new = NewVersion(model_name=model, version=version, group_name=group, **described)
+    choices = choices_of(
+        columns=columns, shapes=shape, bounds=bounds, stored=stored, output=output, score=score,
+        activation=activation, answer_bounds=answer_bounds, labels=labels,
+    )  # fmt: skip
+    options = {
+        "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
+        "base_model": base_model, "family": family, "backend": backend_of(backend),
+    }  # fmt: skip
+    described = described_version(Source(source, from_server, from_onnx, from_mlflow), options, choices, model)
+    endpoints = tuple(described.fields.pop("endpoints", ()))
+    new = NewVersion(model_name=model, version=version, group_name=group, endpoints=endpoints, **described.fields)
+    _Registration(new, described, ask=ask, pin=pin, replace=replace).carry_out(
+        yes=yes, dry_run=dry_run, as_json=as_json
+    )
 
-    settings = settings_with_demo()
 
-    async def register(session: Session) -> tuple[VersionRecord, VersionRecord | None]:
-        last = await pinned_version(session.registry, new, settings) if pin else new
-        made = await register_version(session.registry, last, actor_of_command(None), dry_run=dry_run)
-        return made, await _champion_of(session.registry, model)
+class _Registration(NamedTuple):
+    """A version that is being registered."""
 
-    made, champion = with_session(register, settings)
-    found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
-    if dry_run:
-        head = Text(f"Would register {model} {version}; nothing was written.", "bold")
-        then = "Run again without --dry-run to register it as staging."
-    else:
+    new: NewVersion
+    described: Description
+    ask: bool
+    pin: bool
+    replace: bool
+
+    def carry_out(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
+        """Compare it with its servers, ask a person where its schemas are proposed, store it, and show it."""
+        settings = self.described.settings or settings_with_demo()
+        answers = asked_servers(self.new, settings) if self.ask else []
+        require_agreement(answers)
+        if self.described.is_proposed and not dry_run and not yes:
+            self._confirm(settings)
+        made, champion = self._stored(settings, dry_run=dry_run)
+        found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
+        document = {
+            "version": {**version_document(made), "id": None if dry_run else made.id},
+            "input_differences": found._asdict(),
+            "servers": [answer._asdict() for answer in answers],
+            "open": list(self.described.notes),
+            "dry_run": dry_run,
+        }
+        head, then = self._words(None if champion is None else found, dry_run=dry_run)
+        warnings = [] if champion is None else input_warnings(champion.version, self.new.version, found)
+        tensors, notes = tensors_text(made), notes_text(self.described.notes)
+        texts = (facts(version_facts(made)), *tensors, *notes, *answers_text(answers), *warnings)
+        show(document, head, *texts, then, as_json=as_json)
+
+    def _stored(self, settings: Settings, *, dry_run: bool) -> tuple[VersionRecord, VersionRecord | None]:
+        """Register it; return it as it is then, and the champion."""
+
+        async def register(session: Session) -> tuple[VersionRecord, VersionRecord | None]:
+            registry, actor = session.registry, actor_of_command(None)
+            last = await pinned_version(registry, self.new, settings, replace=self.replace) if self.pin else self.new
+            made = await register_version(registry, last, actor, replace=self.replace, dry_run=dry_run)
+            return made, await _champion_of(registry, self.new.model_name)
+
+        return with_session(register, settings)
+
+    def _confirm(self, settings: Settings) -> None:
+        """Show what is proposed, as the registry would take it, and go on only if a person says so.
+
+        Raises:
+            CommandRefused: The person does not, or there is none.
+        """
+        if not is_interactive():
+            what = "these schemas are proposed, and there is no terminal to confirm them at"
+            raise CommandRefused(ExitCode.USAGE, what, "Look at them with --dry-run, then add --yes.")
+        made, _ = self._stored(settings, dry_run=True)
+        console = advice_console()
+        for text in (*tensors_text(made), *notes_text(self.described.notes)):
+            console.print(text)
+        if not typer.confirm("Register it with these schemas?", err=True):
+            raise CommandRefused(ExitCode.USAGE, "not confirmed; nothing was written", "Options say what to change.")
+
+    def _words(self, found: InputDifferences | None, *, dry_run: bool) -> tuple[Text, str]:
+        """Return what was done, and what a person may do next."""
+        model, version = self.new.model_name, self.new.version
+        if dry_run:
+            head = Text(f"Would register {model} {version}; nothing was written.", "bold")
+            return head, "Run again without --dry-run to register it as staging."
         head = Text("✔ ", "green").append(f"registered {model} {version} as staging", "bold")
-        then = _loading_step(new) + _next_step(model, version, None if champion is None else found)
-    document = {
-        "version": {**version_document(made), "id": None if dry_run else made.id},
-        "input_differences": found._asdict(),
-        "dry_run": dry_run,
-    }
-    warnings = [] if champion is None else input_warnings(champion.version, version, found)
-    show(document, head, facts(version_facts(made)), *tensors_text(made), *warnings, then, as_json=as_json)
+        return head, _loading_step(self.new) + _next_step(model, version, found)
 
 
 async def _champion_of(registry: Registry, model: str) -> VersionRecord | None:
@@ -128,28 +232,3 @@ def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
         return f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"
     first = f"{quote(model)} --champion {quote(version)}"
     return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
-
-
-def _read_description(source: str, artifact: str | None) -> dict[str, Any]:
-    """Return the fields of a version that a JSON file gives; ``artifact`` stands in the place of ``artifact_path``.
-
-    Raises:
-        CommandRefused: It cannot be read, or a field is missing, unknown or of the wrong type.
-    """
-    try:
-        content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
-        described = orjson.loads(content)
-    except OSError as problem:
-        raise CommandRefused(ExitCode.USAGE, f"{source} cannot be read: {problem.strerror}", "Name a file.") from None
-    except orjson.JSONDecodeError as problem:
-        raise CommandRefused(ExitCode.USAGE, f"{source} is not JSON: {problem}", f"For example: {_EXAMPLE}") from None
-    if artifact is not None and isinstance(described, dict):
-        described["artifact_path"] = artifact
-    problems = problems_of(described)
-    if problems:
-        raise CommandRefused(
-            ExitCode.USAGE,
-            "\n  ".join([f"{source} does not describe a version:", *problems]),
-            f"For example: {_EXAMPLE}",
-        )
-    return dict(described)
