@@ -48,7 +48,7 @@ UnderstudyError
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
     ├── ArtifactUnreachable E213 an artifact cannot be read, is too large, or is none that may be read
     ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
-    ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
+    ├── NotValidated       E216 a loaded version does not answer its cases as expected, or not hard calls or load
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
@@ -446,8 +446,8 @@ class ServerNotManageable(RegistryError):
 
 class NotValidated(RegistryError):
     code = "E216"
-    title = "The version does not answer its validation cases as expected"
-    hint = "Register another version with the right model or the right cases: this artifact is pinned."
+    title = "The version does not stand its validation"
+    hint = "Register another version with the right model, cases or bounds: this artifact is pinned."
 
 
 class LoadRefused(RegistryError):
