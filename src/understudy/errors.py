@@ -53,7 +53,7 @@ UnderstudyError
     ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
     ├── SchemaNotTold      E220 a model server or a file does not tell all that a schema must have (says what)
-    ├── ServerContradicts  E221 a model server has other tensors than the version's schemas say
+    ├── ModelContradicts   E221 a model, or its server, has other tensors than the version's schemas say
     ├── VersionInUse       E222 a version is not replaced: it was deployed or called, or an agent has it
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
@@ -479,12 +479,12 @@ class SchemaNotTold(RegistryError):
     hint = "Give the options that the detail names, or describe the version yourself: --from FILE."
 
 
-class ServerContradicts(RegistryError):
+class ModelContradicts(RegistryError):
     code = "E221"
-    title = "The model server has other tensors than the schemas say"
+    title = "The model has other tensors than the schemas say"
     hint = (
-        "Correct the schemas, or have the server say them: --from-server in place of --from FILE. With --no-ask the "
-        "version is registered as it is described."
+        "Correct the schemas, or have the model say them: --from-server in place of --from FILE. With --no-ask no "
+        "server is asked, and the version is registered as it is described."
     )
 
 

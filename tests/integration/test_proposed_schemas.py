@@ -66,6 +66,28 @@ async def test_a_file_of_a_converter_says_the_schemas_and_what_it_cannot_say_is_
     assert version["artifact_path"].startswith("file:")
 
 
+async def test_a_model_with_the_tensors_of_another_version_gets_its_schemas(understudy: CommandLine, tmp_path):
+    named = ("--from-onnx", str(MODELS / "visits-2.onnx"), "--yes", "--json")
+    columns = ("age", "tenure", "a", "b", "c", "d", "e", "f", "g")
+    await understudy.beside("version", "register", "visits", "2", *named, *CHOSEN, "--columns", ",".join(columns))
+
+    done = await understudy.beside("version", "register", "visits", "3", *named, "--like", "2")
+    other = ("--from-onnx", str(MODELS / "digits-1.onnx"), "--yes", "--like", "2")
+    refused = await understudy.beside("version", "register", "visits", "4", *other)
+    both = await understudy.beside("version", "register", "visits", "4", *named, "--like", "2", "--score", "0")
+    lost = await understudy.beside("version", "register", "visits", "4", *named, "--group", "onnx", "--like", "2")
+
+    first = await understudy.beside("version", "show", "visits", "2", "--json")
+    assert done.code == 0, done.err
+    for part in ("input_schema", "output_schema"):
+        assert done.document["version"][part] == first.document["version"][part]
+    assert (refused.code, "is unlike version 2: the input input FP32 [?, 64] would be sent" in refused.said) == (
+        1,
+        True,
+    )
+    assert (both.code, lost.code, "--artifact URI" in lost.err) == (2, 2, True)
+
+
 async def test_the_folder_of_an_mlflow_model_says_them_too(understudy: CommandLine, tmp_path):
     inputs = [{"type": "double", "name": name, "required": True} for name in ("age", "tenure")]
     outputs = [{"type": "tensor", "tensor-spec": {"dtype": "float64", "shape": [-1]}}]

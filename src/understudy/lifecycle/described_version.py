@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from understudy.core.schema.described import contradictions
-from understudy.errors import BackendUnavailable, BadAnswer, ServerContradicts
-from understudy.ports.registry.registry import NewVersion
+from understudy.core.schema.described import DescribedModel, contradictions
+from understudy.core.schema.proposed import Proposal
+from understudy.errors import BackendUnavailable, BadAnswer, ModelContradicts
+from understudy.ports.registry.registry import NewVersion, VersionRecord
 from understudy.ports.upstream.model_description import DescribeModel, ModelAt
 
 MAX_ASKED: Final = 32
@@ -45,12 +46,28 @@ async def ask_servers(new: NewVersion, describe: DescribeModel) -> list[ServerAn
     return await asyncio.gather(*(ask(endpoint) for endpoint in dict.fromkeys(new.endpoints[:MAX_ASKED])))
 
 
+def schemas_of(record: VersionRecord, model: DescribedModel) -> Proposal:
+    """Return the schemas of another version, for a model that takes and gives the same.
+
+    Raises:
+        SchemaInvalid: A schema of it cannot be compiled: SQL wrote it.
+        ModelContradicts: The model has other tensors.
+    """
+    from understudy.core.schema.compile import compile_input_schema, compile_output_schema  # noqa: PLC0415 - numpy
+
+    inputs, outputs = compile_input_schema(record.input_schema), compile_output_schema(record.output_schema)
+    found = contradictions(inputs, outputs, model)
+    if found:
+        raise ModelContradicts(f"{model.source} is unlike version {record.version}: {'; '.join(found)}")
+    return Proposal(dict(record.input_schema), dict(record.output_schema), ())
+
+
 def require_agreement(answers: Sequence[ServerAnswer]) -> None:
     """Refuse a version that a model server contradicts.
 
     Raises:
-        ServerContradicts: Naming each server that does, and all that it says.
+        ModelContradicts: Naming each server that does, and all that it says.
     """
     said = [f"{answer.endpoint}: {'; '.join(answer.differences)}" for answer in answers if answer.differences]
     if said:
-        raise ServerContradicts(". ".join(said))
+        raise ModelContradicts(". ".join(said))

@@ -4,7 +4,7 @@ import pytest
 from builders import an_input_schema
 
 from understudy.core.schema.described import DescribedModel, DescribedTensor
-from understudy.errors import BackendUnavailable, ServerContradicts
+from understudy.errors import BackendUnavailable, ModelContradicts
 from understudy.lifecycle.described_version import ServerAnswer, ask_servers, require_agreement
 from understudy.ports.registry.registry import NewVersion
 from understudy.ports.upstream.model_description import ModelAt
@@ -38,5 +38,5 @@ async def test_servers_that_agree_are_away_or_say_nothing_let_a_version_be_regis
 async def test_a_server_that_has_another_datatype_refuses_the_version():
     answers = await ask_servers(a_new_version("a:2", "a:3"), say)
 
-    with pytest.raises(ServerContradicts, match="a:3: the input 'input' is FP64, and the schema says FP32"):
+    with pytest.raises(ModelContradicts, match="a:3: the input 'input' is FP64, and the schema says FP32"):
         require_agreement(answers)

@@ -12,6 +12,9 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 MAX_DIGITS = 9
 """Of a size that a person names."""
 
+Like = Annotated[
+    str | None, typer.Option("--like", metavar="VERSION", help="Take its schemas, if the model has the same tensors.")
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--columns", metavar="[INPUT=]NAME,…", help="The names of an input's elements: each is a feature."),

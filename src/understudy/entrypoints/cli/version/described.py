@@ -13,11 +13,12 @@ from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.core.schema.described import DescribedModel
-from understudy.core.schema.proposed import Choices, propose
+from understudy.core.schema.proposed import Choices, Proposal, propose
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.errors import SchemaNotTold
-from understudy.lifecycle.described_version import ServerAnswer, ask_servers
+from understudy.lifecycle.described_version import ServerAnswer, ask_servers, schemas_of
 from understudy.lifecycle.version_description import problems_of
 from understudy.ports.registry.registry import NewVersion
 from understudy.ports.upstream.model_description import ModelAt
@@ -34,6 +35,8 @@ class Source(NamedTuple):
     from_server: bool
     onnx: Path | None
     mlflow: Path | None
+    like: str | None = None
+    """A version of the model whose schemas are taken, where a model says its own tensors."""
 
 
 class Description(NamedTuple):
@@ -54,6 +57,7 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
     Raises:
         CommandRefused: There is no source or several, a file cannot be read, or a field is missing or of a wrong type.
         SchemaNotTold: The model does not tell all of its schemas.
+        ModelContradicts: It is unlike the version whose schemas are to be taken.
         BackendUnavailable, BadAnswer: Its server does not tell anything.
     """
     there = [source.file is not None, source.from_server, source.onnx is not None, source.mlflow is not None]
@@ -62,13 +66,16 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
         raise CommandRefused(ExitCode.USAGE, what, f"Give one of {_SOURCES}.")
     given = {name: value for name, value in options.items() if value}
     if source.file is not None:
-        if choices != Choices():
-            what = "a file says all of a version: options such as --output and --columns are for the other sources"
+        if choices != Choices() or source.like is not None:
+            what = "a file says all of a version: options such as --output and --like are for the other sources"
             raise CommandRefused(ExitCode.USAGE, what, f"Write it into {source.file}, or leave --from out.")
-        return Description({**_read_description(source.file, given.pop("artifact_path", None)), **given})
-    settings = settings_with_demo() if source.from_server else None
-    said = _told_by(source) if settings is None else _told_by_server(given, model, settings)
-    proposal = propose(said, choices)
+        read = _read_description(source.file, given.pop("artifact_path", None))
+        if "backend" in given:
+            given["backend"] = {**read.get("backend", {}), **given["backend"]}
+        return Description(read | given)
+    settings = settings_with_demo() if source.from_server or source.like is not None else None
+    said = _told_by_server(given, model, settings) if settings and source.from_server else _told_by(source)
+    proposal = _like(source.like, said, choices, model, settings) if source.like else propose(said, choices)
     fields = {
         "framework": said.framework,
         "artifact_path": None if source.from_server else f"file:{source.onnx or source.mlflow}",
@@ -78,6 +85,13 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
     }
     _require(fields, said)
     return Description(fields, proposal.notes, is_proposed=True, settings=settings)
+
+
+def _like(label: str, said: DescribedModel, choices: Choices, model: str, settings: Settings | None) -> Proposal:
+    if choices != Choices():
+        what = "--like takes the schemas of a version as they are: it goes with no option such as --output"
+        raise CommandRefused(ExitCode.USAGE, what, "Leave one of the two out.")
+    return schemas_of(with_session(lambda session: session.registry.show_version(model, label), settings), said)
 
 
 def _told_by_server(given: Mapping[str, Any], model: str, settings: Settings) -> DescribedModel:

@@ -23,6 +23,7 @@ from understudy.entrypoints.cli.version.choices import (
     Columns,
     FeatureBounds,
     Labels,
+    Like,
     Output,
     Score,
     Shapes,
@@ -100,6 +101,7 @@ def register(
     backend: BackendSettings = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
+    like: Like = None,
     columns: Columns = None,
     shape: Shapes = None,
     bounds: FeatureBounds = None,
@@ -131,12 +133,20 @@ def register(
         "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
-    described = described_version(Source(source, from_server, from_onnx, from_mlflow), options, choices, model)
+    _require_artifact(group, artifact, source)
+    described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
     endpoints = tuple(described.fields.pop("endpoints", ()))
     new = NewVersion(model_name=model, version=version, group_name=group, endpoints=endpoints, **described.fields)
     _Registration(new, described, ask=ask, pin=pin, replace=replace).carry_out(
         yes=yes, dry_run=dry_run, as_json=as_json
     )
+
+
+def _require_artifact(group: str | None, artifact: str | None, source: str | None) -> None:
+    """Refuse to have agents load what only this machine has under that name."""
+    if group is not None and artifact is None and source is None:
+        what = "agents load the version, and a file of this machine is not theirs"
+        raise CommandRefused(ExitCode.USAGE, what, "Say where they find it: --artifact URI.")
 
 
 class _Registration(NamedTuple):

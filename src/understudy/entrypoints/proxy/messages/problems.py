@@ -60,7 +60,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.NotValidated: 409,
     errors.LoadRefused: 409,
     errors.SchemaNotTold: 422,
-    errors.ServerContradicts: 409,
+    errors.ModelContradicts: 409,
     errors.VersionInUse: 409,
     errors.PolicyFileInvalid: 422,
     errors.PolicyContradicted: 409,
