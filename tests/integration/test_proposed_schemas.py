@@ -144,6 +144,9 @@ async def test_a_port_without_a_server_and_a_server_without_the_model_are_warned
     assert done.code == 0, done.err
     assert f"! the model server at {dead} is not reached: nothing listens there" in done.said
     assert f"! the model server at {other} says NOT_FOUND" in done.said
+    lost = await understudy.beside("version", "register", "visits", "3", "--from-server", "--endpoint", "a", "--json")
+
+    assert (lost.code, lost.out, json.loads(lost.err)["error"]["code"]) == (69, "", "E503")
     assert (told.code, "E503" in told.err, "nothing listens there" in told.said) == (69, True, True)
 
 

@@ -42,6 +42,7 @@ from understudy.entrypoints.cli.version.described import (
 from understudy.entrypoints.cli.version.pin import pinned_version
 from understudy.entrypoints.cli.version.record_text import version_document, version_facts
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
+from understudy.entrypoints.logs import keep_log_off_output
 from understudy.lifecycle.described_version import require_agreement
 from understudy.lifecycle.registry import register_version
 from understudy.lifecycle.version_description import MAX_NAME_CHARACTERS, is_name
@@ -125,6 +126,7 @@ def register(
     --columns to --labels say the rest. With --group agents load it, for two hours and for as long as it has a role, and
     an artifact in a store is read and its digest registered.
     """
+    keep_log_off_output()
     choices = choices_of(
         columns=columns, shapes=shape, bounds=bounds, stored=stored, output=output, score=score,
         activation=activation, answer_bounds=answer_bounds, labels=labels,
