@@ -66,6 +66,27 @@ FamilyName = Annotated[
 ]
 
 
+SourceFile = Annotated[str | None, typer.Option("--from", metavar="FILE", help="A JSON file; - reads stdin.")]
+FromServer = Annotated[
+    bool, typer.Option("--from-server", help="The first --endpoint says the tensors; schemas are proposed.")
+]
+FromOnnx = Annotated[Path | None, typer.Option("--from-onnx", metavar="FILE", help="An ONNX file says the tensors.")]
+FromMlflow = Annotated[
+    Path | None, typer.Option("--from-mlflow", metavar="FOLDER", help="An MLflow model's signature says them.")
+]
+Endpoints = Annotated[
+    list[str] | None, typer.Option("--endpoint", metavar="HOST:PORT", help="A model server; repeat for replicas.")
+]
+Artifact = Annotated[
+    str | None, typer.Option("--artifact", metavar="URI", help="Its file or folder; in the place of artifact_path.")
+]
+Group = Annotated[
+    str | None, typer.Option("--group", metavar="GROUP", help="Have agents load it onto this group of servers.")
+]
+Pin = Annotated[
+    bool, typer.Option("--pin/--no-pin", help="With --group: read an artifact in a store now, and pin what it is.")
+]
+Framework = Annotated[str | None, typer.Option(metavar="NAME", help="What made it: sklearn, onnx, mlflow.")]
 Asked = Annotated[bool, typer.Option("--ask/--no-ask", help="Compare the schemas with what the model servers say.")]
 Stores = Annotated[bool, typer.Option("--yes", help="Register schemas that were proposed without asking.")]
 Replaces = Annotated[bool, typer.Option("--replace", help="In the place of a version of this name that never served.")]
@@ -75,30 +96,16 @@ def register(
     *,
     model: ModelName,
     version: VersionLabel,
-    source: Annotated[str | None, typer.Option("--from", metavar="FILE", help="A JSON file; - reads stdin.")] = None,
-    from_server: Annotated[
-        bool, typer.Option("--from-server", help="The first --endpoint says the tensors; schemas are proposed.")
-    ] = False,
-    from_onnx: Annotated[
-        Path | None, typer.Option("--from-onnx", metavar="FILE", help="An ONNX file says the tensors.")
-    ] = None,
-    from_mlflow: Annotated[
-        Path | None, typer.Option("--from-mlflow", metavar="FOLDER", help="An MLflow model's signature says them.")
-    ] = None,
-    endpoint: Annotated[
-        list[str] | None, typer.Option("--endpoint", metavar="HOST:PORT", help="A model server; repeat for replicas.")
-    ] = None,
-    artifact: Annotated[
-        str | None, typer.Option("--artifact", metavar="URI", help="Its file or folder; in the place of artifact_path.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="Have agents load it onto this group of servers.")
-    ] = None,
-    pin: Annotated[
-        bool, typer.Option("--pin/--no-pin", help="With --group: read an artifact in a store now, and pin what it is.")
-    ] = True,
+    source: SourceFile = None,
+    from_server: FromServer = False,
+    from_onnx: FromOnnx = None,
+    from_mlflow: FromMlflow = None,
+    endpoint: Endpoints = None,
+    artifact: Artifact = None,
+    group: Group = None,
+    pin: Pin = True,
     protocol: Annotated[str | None, typer.Option(help="oip, tfserving or torchserve.")] = None,
-    framework: Annotated[str | None, typer.Option(metavar="NAME", help="What made it: sklearn, onnx, mlflow.")] = None,
+    framework: Framework = None,
     backend: BackendSettings = None,
     base_model: BaseModelName = None,
     family: FamilyName = None,
