@@ -48,10 +48,13 @@ UnderstudyError
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
     ├── ArtifactUnreachable E213 an artifact cannot be read, is too large, or is none that may be read
     ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
-    ├── NotValidated       E216 a loaded version does not answer its validation cases as expected
+    ├── NotValidated       E216 a loaded version does not answer its cases as expected, or not hard calls or load
     ├── LoadRefused        E217 the model server cannot load or drop the version
     ├── ArtifactForbidden  E218 the store of an artifact refuses the login, or wants one
     ├── ArtifactNotTaken   E219 an artifact holds what none may, or is of a kind that is not read
+    ├── SchemaNotTold      E220 a model server or a file does not tell all that a schema must have (says what)
+    ├── ModelContradicts   E221 a model, or its server, has other tensors than the version's schemas say
+    ├── VersionInUse       E222 a version is not replaced: it was deployed or called, or an agent has it
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── DatabaseNeeded     E225 the command has no way over HTTP: it works on the database
@@ -446,8 +449,8 @@ class ServerNotManageable(RegistryError):
 
 class NotValidated(RegistryError):
     code = "E216"
-    title = "The version does not answer its validation cases as expected"
-    hint = "Register another version with the right model or the right cases: this artifact is pinned."
+    title = "The version does not stand its validation"
+    hint = "Register another version with the right model, cases or bounds: this artifact is pinned."
 
 
 class LoadRefused(RegistryError):
@@ -471,6 +474,27 @@ class ArtifactNotTaken(RegistryError):
     code = "E219"
     title = "The artifact holds what none may, or is of a kind that is not read"
     hint = "Build it anew as docs/how-to/load-models.md says, and register that as another version."
+
+
+class SchemaNotTold(RegistryError):
+    code = "E220"
+    title = "The model does not tell the whole schema"
+    hint = "Give the options that the detail names, or describe the version yourself: --from FILE."
+
+
+class ModelContradicts(RegistryError):
+    code = "E221"
+    title = "The model has other tensors than the schemas say"
+    hint = (
+        "Correct the schemas, or have the model say them: --from-server in place of --from FILE. With --no-ask no "
+        "server is asked, and the version is registered as it is described."
+    )
+
+
+class VersionInUse(RegistryError):
+    code = "E222"
+    title = "The version is not replaced"
+    hint = "Register it under another name: a version that was called goes on meaning what it meant."
 
 
 class FileProblem(NamedTuple):

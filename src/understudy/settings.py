@@ -325,6 +325,11 @@ class Settings(BaseModel):
     """Bytes of one artifact, at most, unpacked."""
     artifact_seconds: float = Field(default=600.0, gt=0)
     """Longest time that one artifact takes to be fetched, or to be verified on the stage."""
+    validation: Literal["cases", "robustness", "load"] = "cases"
+    """What an agent asks of a version that its server has loaded, before callers may: the cases of its artifact; hard
+    calls, at the ends of what its schema permits, as well; and calls under load as well."""
+    validation_load_seconds: float = Field(default=10.0, gt=0, le=300)
+    """How long that load lasts."""
     agent_metrics_port: int = 9092
 
     otel_sdk_disabled: str | None = Field(default=None, validation_alias="OTEL_SDK_DISABLED")

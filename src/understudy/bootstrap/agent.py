@@ -22,7 +22,8 @@ from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.loading.agent import Agent, AgentServer
-from understudy.loading.validation import CaseValidation
+from understudy.loading.steps import Steps
+from understudy.loading.validation import VersionValidation
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.settings import Settings
 
@@ -83,7 +84,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
 
 
-def _validation(settings: Settings, target: str) -> CaseValidation:
+def _validation(settings: Settings, target: str) -> VersionValidation:
     """Return what asks versions at the one server, as a proxy of these settings would."""
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     registry = PostgresRegistry(url, timeout_seconds=seconds)
@@ -93,4 +94,9 @@ def _validation(settings: Settings, target: str) -> CaseValidation:
         return version_from_row(model_name, {**record._asdict(), "endpoints": (target,)})
 
     connect_backend = partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
-    return CaseValidation(read_version, connect_backend, read_case_rows)
+    steps = Steps(
+        hard_calls=settings.validation != "cases",
+        load_seconds=settings.validation_load_seconds if settings.validation == "load" else 0.0,
+        most_rows=settings.backend_batch_rows,
+    )
+    return VersionValidation(read_version, connect_backend, read_case_rows, steps)

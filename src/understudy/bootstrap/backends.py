@@ -2,18 +2,25 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
+from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect, examine
+from understudy.adapters.model_servers.description import describe
 from understudy.bootstrap.session import Session
+from understudy.core.loading.cases import CASE_FILES
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.routing.policy_document import apply_document
-from understudy.errors import MigrationNeeded, RegistryUnavailable
+from understudy.errors import MigrationNeeded, NotValidated, RegistryUnavailable
+from understudy.loading.steps import StepResult, Steps
+from understudy.loading.validation import validate
 from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.prediction_log.prediction_history import ScoreHistory
 from understudy.ports.registry.policy import PolicySource
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
+from understudy.ports.upstream.model_description import DescribeModel
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
@@ -23,6 +30,11 @@ from understudy.settings import Settings
 def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
     """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities."""
     return partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+
+
+def describer_of(settings: Settings) -> DescribeModel:
+    """Return what asks model servers for a model's tensors, with the operator's rules and authorities."""
+    return partial(describe, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
 
 
 def warm_up_probe(settings: Settings, policies: PolicySource, proxies: ProxyWarmUp | None = None) -> WarmUpProbe:
@@ -82,6 +94,26 @@ async def try_version(
     if proxies is None or is_reached or not servers:
         return servers, None
     return servers, await ask_proxies(proxies, version, CALLS)
+
+
+async def validate_version(
+    settings: Settings, version: ModelVersion, cases: Path | None, steps: Steps
+) -> list[StepResult]:
+    """Ask a version's model servers what an agent would before its endpoint: cases, and the steps.
+
+    Raises:
+        NotValidated: The cases cannot be read, or there are none.
+        BackendUnavailable, DeadlineExceeded: The servers do not answer.
+    """
+    rows = None if cases is None else await read_case_rows(cases)
+    if cases is not None and rows is None:
+        raise NotValidated(f"there are no cases in {cases}: {', '.join(CASE_FILES)}")
+    backend = connector_of(settings)(version)
+    try:
+        steps = steps._replace(most_rows=settings.backend_batch_rows)
+        return [result async for result in validate(version, backend, rows, steps)]
+    finally:
+        await backend.close()
 
 
 async def ask_proxies(proxies: ProxyWarmUp, version: ModelVersion, example_calls: int) -> WarmUpResult | None:

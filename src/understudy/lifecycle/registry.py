@@ -59,15 +59,17 @@ class NewKey(NamedTuple):
 
 
 async def register_version(
-    registry: Registry, new: NewVersion, actor: Actor, *, dry_run: bool = False
+    registry: Registry, new: NewVersion, actor: Actor, *, replace: bool = False, dry_run: bool = False
 ) -> VersionRecord:
     """Register a version after its schemas have been compiled; the audit gets ``actor``.
 
-    With a group its backend has the name under which agents load it.
+    With a group its backend has the name under which agents load it. With ``replace`` it takes the place of a version
+    of its name that never served.
 
     Raises:
         SchemaInvalid: A proxy could not use its ``input_schema`` or ``output_schema``; nothing was registered.
         AlreadyRegistered: The model has a version of this name.
+        VersionInUse: It is to be replaced, and was deployed or called, or agents have it loaded.
         PolicyRefused: A value is outside what the registry takes.
         RegistryUnavailable: Postgres does not answer in time.
     """
@@ -92,7 +94,7 @@ async def register_version(
     if new.group_name is not None:
         named = {"model_name": served_name(new.model_name, new.version)}
         new = new._replace(backend={**new.backend, **named})
-    return await registry.add_version(new, actor, dry_run=dry_run)
+    return await registry.add_version(new, actor, replace=replace, dry_run=dry_run)
 
 
 async def champion_of(registry: Registry, model_name: str) -> VersionRecord | None:

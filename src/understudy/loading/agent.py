@@ -271,7 +271,8 @@ class Agent:
         """Have a version answer its cases; one that does not is dropped again, unless proxies call it already."""
         try:
             folder = self._stage.folder_of(record.digest or "")
-            await self._validation.check(version.model_name, version.version, folder)
+            has_callers = version.has_endpoint
+            await self._validation.check(version.model_name, version.version, folder, has_callers=has_callers)
         except NotValidated:
             if not version.has_endpoint:
                 with suppress(LoadRefused, ServerNotManageable):

@@ -1,17 +1,24 @@
-"""Asks a version that a model server has loaded the cases of its author, as a proxy would call it."""
+"""Validates a version that a model server has loaded, called as proxies do: its author's cases, hard calls, load."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import structlog
 
 from understudy.core.loading.cases import Case, cases_of, difference
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction, predictions_of
 from understudy.errors import BadAnswer, InputInvalid, NotValidated
+from understudy.loading.hard_calls import ask_hard_calls
+from understudy.loading.load_trial import measure_load
+from understudy.loading.steps import NO_MORE_STEPS, StepResult, Steps
 from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
+
+_log = structlog.get_logger(__name__)
 
 CALL_SECONDS: Final = 5.0
 ALL_SECONDS: Final = 300.0
@@ -23,37 +30,78 @@ ReadRows = Callable[[Path], Awaitable[Sequence[Mapping[str, Any]] | None]]
 """Reads the rows of the case file in an artifact's folder; ``None``: there is none. Raises ``NotValidated``."""
 
 
-class CaseValidation:
-    """A :class:`understudy.ports.loading.validation.Validation` by cases.
+class VersionValidation:
+    """A :class:`understudy.ports.loading.validation.Validation` by cases, and by further steps.
 
     Each case is a call of its own, so that the one that fails is known by name.
     """
 
-    def __init__(self, read_version: ReadVersion, connect: ConnectBackend, read_rows: ReadRows) -> None:
+    def __init__(
+        self, read_version: ReadVersion, connect: ConnectBackend, read_rows: ReadRows, steps: Steps = NO_MORE_STEPS
+    ) -> None:
         self._read_version = read_version
         self._connect = connect
         self._read_rows = read_rows
+        self._steps = steps
 
-    async def check(self, model_name: str, version: str, folder: Path) -> int:
-        """Ask a version the cases of its artifact, one after the other."""
+    async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:
+        """Ask a version the cases of its artifact, one after the other, and then what the further steps ask.
+
+        A version that proxies call already gets no load beside theirs.
+        """
         rows = await self._read_rows(folder)
-        if rows is None:
+        steps = self._steps._replace(load_seconds=0.0) if has_callers else self._steps
+        if rows is None and not steps.hard_calls and not steps.load_seconds:
             return 0
-        try:
-            cases = cases_of(rows)
-        except ValueError as problem:
-            raise NotValidated(str(problem)) from None
         asked = await self._read_version(model_name, version)
         backend = self._connect(asked)
         try:
-            async with asyncio.timeout(ALL_SECONDS):
-                for number, case in enumerate(cases, 1):
-                    await _ask(asked, backend, case, f"case {case.name} ({number} of {len(cases)})")
-        except TimeoutError:
-            raise NotValidated(f"its {len(cases):,} cases were not answered within {ALL_SECONDS:g} s") from None
+            async for result in validate(asked, backend, rows, steps):
+                if not result.passed:
+                    raise NotValidated(result.words)
+                _log.info("version.validated", model=model_name, version=version, step=result.step, what=result.words)
         finally:
             await backend.close()
-        return len(cases)
+        return 0 if rows is None else len(rows)
+
+
+async def validate(
+    version: ModelVersion, backend: ModelBackend, rows: Sequence[Mapping[str, Any]] | None, steps: Steps
+) -> AsyncIterator[StepResult]:
+    """Yield each step's result; the first that fails is the last.
+
+    Raises:
+        BackendUnavailable, DeadlineExceeded: The server does not answer, which is no failure of the version.
+    """
+    asked = {
+        "cases": None if rows is None else partial(_ask_cases, version, backend, rows),
+        "robustness": partial(ask_hard_calls, version, backend, steps.most_rows) if steps.hard_calls else None,
+        "load": partial(measure_load, version, backend, steps.load_seconds) if steps.load_seconds else None,
+    }
+    for step, ask in asked.items():
+        if ask is None:
+            continue
+        try:
+            result = StepResult(step, passed=True, words=await ask())
+        except NotValidated as problem:
+            result = StepResult(step, passed=False, words=problem.detail)
+        yield result
+        if not result.passed:
+            return
+
+
+async def _ask_cases(version: ModelVersion, backend: ModelBackend, rows: Sequence[Mapping[str, Any]]) -> str:
+    try:
+        cases = cases_of(rows)
+    except ValueError as problem:
+        raise NotValidated(str(problem)) from None
+    try:
+        async with asyncio.timeout(ALL_SECONDS):
+            for number, case in enumerate(cases, 1):
+                await _ask(version, backend, case, f"case {case.name} ({number} of {len(cases)})")
+    except TimeoutError:
+        raise NotValidated(f"its {len(cases):,} cases were not answered within {ALL_SECONDS:g} s") from None
+    return f"{len(cases):,} cases answered as expected"
 
 
 async def _ask(version: ModelVersion, backend: ModelBackend, case: Case, name: str) -> None:

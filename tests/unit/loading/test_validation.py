@@ -9,10 +9,12 @@ import pytest
 from builders import a_version
 
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.requests.hard_inputs import CALLS
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, NotValidated
-from understudy.loading.validation import CaseValidation
+from understudy.loading.steps import NO_MORE_STEPS, Steps
+from understudy.loading.validation import VersionValidation
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 
@@ -24,18 +26,20 @@ def twice(rows: Sequence[Row]) -> Tensor:
 
 
 class World:
-    def __init__(self, rows: Sequence[Mapping[str, Any]] | None) -> None:
+    def __init__(self, rows: Sequence[Mapping[str, Any]] | None, steps: Steps = NO_MORE_STEPS) -> None:
         self.rows = rows
+        self.steps = steps
         self.backend = MemoryBackend(twice)
 
-    async def check(self) -> int:
+    async def check(self, *, has_callers: bool = False) -> int:
         async def read_version(model_name: str, version: str) -> ModelVersion:
             return a_version(version, model_name, input_schema=SCHEMA)
 
         async def read_rows(_: Path) -> Sequence[Mapping[str, Any]] | None:
             return self.rows
 
-        return await CaseValidation(read_version, lambda _: self.backend, read_rows).check("visits", "1", Path())
+        validation = VersionValidation(read_version, lambda _: self.backend, read_rows, self.steps)
+        return await validation.check("visits", "1", Path(), has_callers=has_callers)
 
 
 async def test_an_artifact_without_cases_is_not_asked():
@@ -83,4 +87,30 @@ async def test_a_server_that_is_away_is_no_failure_of_a_case():
     world.backend.error = BackendUnavailable("no replica answers")
 
     with pytest.raises(BackendUnavailable):
+        await world.check()
+
+
+async def test_hard_calls_and_load_come_after_the_cases_and_without_any():
+    with_cases = World([{"age": 1, "expected": 2}], Steps(hard_calls=True, load_seconds=0.01))
+    without = World(None, Steps(hard_calls=True))
+
+    assert await with_cases.check() == 1
+    assert await without.check() == 0
+    assert len(without.backend.calls) == CALLS
+    assert len(with_cases.backend.calls) > CALLS + 1
+
+
+async def test_a_version_that_proxies_call_gets_no_load_beside_theirs():
+    world = World(None, Steps(hard_calls=True, load_seconds=300.0))
+
+    await world.check(has_callers=True)
+
+    assert len(world.backend.calls) == CALLS
+
+
+async def test_a_step_that_fails_is_the_last_and_its_words_are_told():
+    world = World([{"age": 1, "expected": 2}], Steps(hard_calls=True, load_seconds=300.0))
+    world.backend.function = lambda rows: Tensor(Datatype.FP32, (1,), np.full(1, 2.0))
+
+    with pytest.raises(NotValidated, match=r"hard call 10 \(7 rows\): the output's shape is .1. for 7 rows"):
         await world.check()

@@ -18,25 +18,30 @@ READ_SECONDS: Final = 60.0
 Rows = Sequence[Mapping[str, Any]]
 
 
-async def read_case_rows(folder: Path) -> Rows | None:
-    """Return the rows of the case file; ``None``: the artifact has none.
+async def read_case_rows(place: Path) -> Rows | None:
+    """Return the rows of the case file in an artifact's folder; ``None``: it has none. Or those of a file by any name.
 
     Raises:
         NotValidated: There are several, or it cannot be read, or is too large.
     """
     try:
-        return await in_bounded_thread(partial(_read, folder), READ_SECONDS)
+        return await in_bounded_thread(partial(_read, place), READ_SECONDS)
     except (OSError, ValueError, FileRefused) as problem:
         raise NotValidated(f"its cases cannot be read: {problem}") from None
 
 
-def _read(folder: Path, _given_up: Event) -> Rows | None:
-    there = [folder / name for name in CASE_FILES if (folder / name).is_file()]
+def _read(place: Path, _given_up: Event) -> Rows | None:
+    if place.is_file():
+        return _rows_in(place)
+    there = [place / name for name in CASE_FILES if (place / name).is_file()]
     if not there:
         return None
     if len(there) > 1:
         raise ValueError(f"there are {' and '.join(path.name for path in there)}, and one of them is read")
-    path = there[0]
+    return _rows_in(there[0])
+
+
+def _rows_in(path: Path) -> Rows:
     if path.stat().st_size > MAX_CASE_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_CASE_BYTES:,} bytes")
     if path.suffix == ".parquet":

@@ -36,18 +36,19 @@ class TreeRefused(Exception):
         self.detail = detail
 
 
-def read_documents(content: bytes, *, is_json: bool = False) -> list[Node]:
+def read_documents(content: bytes, *, is_json: bool = False, max_bytes: int = MAX_BYTES) -> list[Node]:
     """Return the documents of a file, without empty ones.
 
     Args:
         content: The file, in UTF-8.
         is_json: Whether tabs are blanks, as in JSON.
+        max_bytes: What a file may have.
 
     Raises:
         TreeRefused: Naming the first place that cannot be read.
     """
-    if len(content) > MAX_BYTES:
-        raise TreeRefused(Place(1, 1), f"a file has at most {MAX_BYTES:,} bytes, this one has {len(content):,}")
+    if len(content) > max_bytes:
+        raise TreeRefused(Place(1, 1), f"a file has at most {max_bytes:,} bytes, this one has {len(content):,}")
     text = _decoded(content)
     try:
         # In JSON a tab is never part of a text.

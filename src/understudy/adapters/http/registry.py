@@ -48,9 +48,13 @@ class HttpRegistry:
     def __init__(self, client: ControlPlaneClient) -> None:
         self._client = client
 
-    async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
+    async def add_version(
+        self, new: NewVersion, actor: Actor, *, replace: bool = False, dry_run: bool = False
+    ) -> VersionRecord:
         fields = {name: value for name, value in new._asdict().items() if name != "model_name" and value is not None}
-        body = said(actor.reason, **{**fields, "endpoints": list(new.endpoints)})
+        body = said(
+            actor.reason, **{**fields, "endpoints": list(new.endpoints), **({"replace": True} if replace else {})}
+        )
         return await self._version("POST", registry_path(new.model_name, "versions"), body, dry_run=dry_run)
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:

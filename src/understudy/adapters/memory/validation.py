@@ -13,7 +13,7 @@ class MemoryValidation:
         """What is wrong with a version, by its model and label."""
         self.checked: list[tuple[str, str]] = []
 
-    async def check(self, model_name: str, version: str, folder: Path) -> int:  # noqa: ARG002 - it reads no case
+    async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:  # noqa: ARG002 - it reads no case
         self.checked.append((model_name, version))
         if (model_name, version) in self.fails:
             raise NotValidated(self.fails[model_name, version])

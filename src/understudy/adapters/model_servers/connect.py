@@ -19,6 +19,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules, is_listed, parse_rules, parse_target
 from understudy.errors import BackendUnavailable
 from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
+from understudy.ports.upstream.model_description import ModelAt
 
 TOKEN_PREFIX = "UNDERSTUDY_BACKEND_TOKEN"  # noqa: S105  # the name of a variable, not a secret
 HOSTS_SUFFIX = "_HOSTS"
@@ -72,8 +73,15 @@ def connect(
     kind = _BACKENDS.get(version.protocol)
     if kind is None:
         raise BackendUnavailable(f"this release speaks no protocol {version.protocol!r} to model servers")
-    wire = Wire(rules, _tls_of(version, environment, ca_file), _metadata_of(version, environment))
+    wire = wire_of(version, environment, rules=rules, ca_file=ca_file)
     return kind(version, hedging if _may_be_hedged(version) else NO_HEDGING, wire)
+
+
+def wire_of(
+    version: ModelVersion | ModelAt, environment: Mapping[str, str], *, rules: EndpointRules, ca_file: Path | None
+) -> Wire:
+    """Return what each call to a version's servers goes by: address rules, TLS, token; raises as :func:`connect`."""
+    return Wire(rules, _tls_of(version, environment, ca_file), _metadata_of(version, environment))
 
 
 def replicas_of(backend: ModelBackend) -> ReplicaSet | None:
@@ -95,7 +103,7 @@ def _may_be_hedged(version: ModelVersion) -> bool:
     return asked
 
 
-def _tls_of(version: ModelVersion, environment: Mapping[str, str], ca_file: Path | None) -> Tls | None:
+def _tls_of(version: ModelVersion | ModelAt, environment: Mapping[str, str], ca_file: Path | None) -> Tls | None:
     asked = version.backend.get("tls", False)
     if asked is False:
         return None
@@ -122,7 +130,7 @@ def _authorities_in(path: Path, variable: str) -> bytes:
     return found
 
 
-def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metadata:
+def _metadata_of(version: ModelVersion | ModelAt, environment: Mapping[str, str]) -> Metadata:
     name = version.backend.get("token_env")
     if name is None:
         return ()
@@ -137,7 +145,7 @@ def _metadata_of(version: ModelVersion, environment: Mapping[str, str]) -> Metad
     return (("authorization", f"Bearer {token}"),)
 
 
-def _require_permitted(version: ModelVersion, name: str, hosts: str | None) -> None:
+def _require_permitted(version: ModelVersion | ModelAt, name: str, hosts: str | None) -> None:
     """Refuse to send a token to a host that its operator did not name, where one named any."""
     if hosts is None:
         return

@@ -20,6 +20,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import split_bytes_elements, tensor_of_content, tensor_of_values
 from understudy.core.schema.tensors import Block, Datatype, Tensor
 from understudy.errors import BadAnswer
+from understudy.ports.upstream.model_description import ModelAt
 
 DEFAULT_SIGNATURE = "serving_default"
 
@@ -32,7 +33,7 @@ class TfServingBackend(ServerBackend):
     """
 
     def _api(self, version: ModelVersion) -> ServerApi:
-        spec = _model_spec(version)
+        spec = model_spec_of(version)
         has_strings = any(tensor.datatype is Datatype.BYTES for tensor in self._inputs)
         question = GetModelStatusRequest(model_spec=spec).SerializeToString()
         prefix = PredictRequest(model_spec=spec, output_filter=[self._output] if self._output else [])
@@ -72,7 +73,8 @@ class TfServingBackend(ServerBackend):
         return _tensor_of(outputs[name], name)
 
 
-def _model_spec(version: ModelVersion) -> ModelSpec:
+def model_spec_of(version: ModelVersion | ModelAt) -> ModelSpec:
+    """Return how TensorFlow Serving is told which model and version is meant."""
     spec = ModelSpec(name=version.server_model_name)
     wanted = version.server_version or "0"
     if not wanted.isdecimal():

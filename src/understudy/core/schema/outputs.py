@@ -23,6 +23,8 @@ A quarter of ``spool_format.MAX_PAYLOAD_BYTES``: escaping may double each byte, 
 """
 _VALUES = b',"scores":['
 """Cannot occur inside a string: JSON would escape its quotes."""
+NOT_FINITE = "an output is NaN or infinite"
+"""What is wrong with an answer that no caller may get, whatever the schema says of bounds."""
 _ENVELOPE_BYTES = 256
 """Upper bound of a cache value's length without the prediction."""
 
@@ -162,7 +164,7 @@ def _are_good(schema: OutputSchema, values: NDArray[Any], text: bytes) -> bool:
 
 def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
     """Return what is wrong with each row's values; ``None`` when all rows are valid."""
-    checks = [(np.isfinite(matrix), "an output is NaN or infinite")]
+    checks = [(np.isfinite(matrix), NOT_FINITE)]
     with np.errstate(invalid="ignore"):
         if schema.minimum is not None:
             checks.append(

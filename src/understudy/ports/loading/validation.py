@@ -7,11 +7,13 @@ from typing import Protocol
 class Validation(Protocol):
     """Asks a loaded version at one model server."""
 
-    async def check(self, model_name: str, version: str, folder: Path) -> int:
+    async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:
         """Ask it the cases that lie in the folder of its artifact, and return how many; without cases 0.
 
+        Further steps (hard calls, load) may follow; ``has_callers`` says that proxies call the version meanwhile.
+
         Raises:
-            NotValidated: An answer differs, or the cases cannot be read; the message names the case.
+            NotValidated: An answer differs, the cases cannot be read, or a further step failed; the message names it.
             BackendUnavailable, DeadlineExceeded: The server does not answer.
             RegistryUnavailable: Postgres does not answer in time.
         """

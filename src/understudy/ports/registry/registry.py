@@ -257,11 +257,16 @@ class Registry(Protocol):
     with the database's own words and advice when it refuses. With ``dry_run`` a write is tried and taken back.
     """
 
-    async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
+    async def add_version(
+        self, new: NewVersion, actor: Actor, *, replace: bool = False, dry_run: bool = False
+    ) -> VersionRecord:
         """Register a version with its endpoints; ``actor``, here and below, is for the audit.
+
+        With ``replace`` a version of its name gets all that ``new`` says in place of what it had, and keeps its id.
 
         Raises:
             AlreadyRegistered: The model has a version of this name.
+            VersionInUse: It was to be replaced, and was deployed or called, or agents have it loaded.
         """
 
     async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:

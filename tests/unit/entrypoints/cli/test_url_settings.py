@@ -89,6 +89,7 @@ log query SELECT
 log query SELECT --live
 log tail
 log replay visits 2
+version validate visits 2
 entity forget visits customer-42 --yes --reason x
 audit list
 apply -f policy.yaml --yes

@@ -19,6 +19,7 @@ from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.registry import registry_rows as rows
 from understudy.adapters.postgres.registry.audit import newest_changes, sign
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
+from understudy.adapters.postgres.registry.replacement import replace_version
 from understudy.core.routing.status_changes import StatusChange, with_status_change
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
@@ -58,10 +59,16 @@ class PostgresRegistry:
         self._database_url = database_url
         self._timeout_seconds = timeout_seconds
 
-    async def add_version(self, new: NewVersion, actor: Actor, *, dry_run: bool = False) -> VersionRecord:
+    async def add_version(
+        self, new: NewVersion, actor: Actor, *, replace: bool = False, dry_run: bool = False
+    ) -> VersionRecord:
         values = new._asdict()
         targets, group_name = values.pop("endpoints"), values.pop("group_name")
         async with self._signed(actor, dry_run=dry_run) as connection:
+            if replace:
+                async with _refusals():
+                    if await replace_version(connection, new, values):
+                        return await _version(connection, new.model_name, new.version)
             try:
                 async with _refusals():
                     version_id = await connection.fetchval(rows.ADD_VERSION, *_in_order(values))

@@ -33,6 +33,7 @@ from understudy.errors import (
     RegistryUnavailable,
     RequestError,
     SchemaInvalid,
+    SchemaNotTold,
     ScopeMissing,
     ServerNotManageable,
     ServingError,
@@ -41,6 +42,7 @@ from understudy.errors import (
     UnknownModel,
     UnknownRoute,
     UnknownVersion,
+    VersionInUse,
 )
 
 MAX_SHOWN = 20
@@ -71,6 +73,7 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     PolicyFileInvalid: ExitCode.USAGE,
     PolicyContradicted: ExitCode.CONFLICT,
     AlreadyRegistered: ExitCode.CONFLICT,
+    VersionInUse: ExitCode.CONFLICT,
     ArchiveBusy: ExitCode.CONFLICT,
     MigrationBlocked: ExitCode.CONFLICT,
     DataWouldBeLost: ExitCode.NOT_ALLOWED,
@@ -88,6 +91,7 @@ EXIT_CODES: Mapping[type[UnderstudyError], ExitCode] = {
     FeaturesUnavailable: ExitCode.UNREACHABLE,
     SchemaInvalid: ExitCode.USAGE,
     DatabaseNeeded: ExitCode.USAGE,
+    SchemaNotTold: ExitCode.USAGE,
     MigrationNeeded: ExitCode.PROBLEM,
     ServingError: ExitCode.PROBLEM,
     RequestError: ExitCode.USAGE,

@@ -18,6 +18,7 @@ from understudy.entrypoints.cli.version.loading import load, loading_document, s
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
+from understudy.entrypoints.cli.version.validate import validate
 from understudy.entrypoints.documents.versions import change_document, version_document
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(register)
 app.command()(diff)
 app.command()(check)
+app.command()(validate)
 app.command()(load)
 app.command()(unload)
 WhyNoted = Annotated[str | None, typer.Option("--reason", help="Why; kept with the version, where show has it.")]

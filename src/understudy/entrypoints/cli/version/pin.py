@@ -8,7 +8,9 @@ from understudy.ports.registry.registry import NewVersion, Registry
 from understudy.settings import Settings
 
 
-async def pinned_version(registry: Registry, new: NewVersion, settings: Settings) -> NewVersion:
+async def pinned_version(
+    registry: Registry, new: NewVersion, settings: Settings, *, replace: bool = False
+) -> NewVersion:
     """Return a version as it is to be registered: with the digest of its artifact, where agents load it from a store.
 
     What the registry refuses is refused before the artifact, which may be large, is read.
@@ -22,7 +24,7 @@ async def pinned_version(registry: Registry, new: NewVersion, settings: Settings
         return new
     from understudy.bootstrap.artifacts import pinned_artifact  # noqa: PLC0415 - few commands need what reads artifacts
 
-    await register_version(registry, new, actor_of_command(None), dry_run=True)
+    await register_version(registry, new, actor_of_command(None), replace=replace, dry_run=True)
     try:
         pinned = await pinned_artifact(settings, new.artifact_path, new.artifact_digest)
     except (ArtifactUnreachable, ArtifactForbidden) as problem:

@@ -123,13 +123,15 @@ async def register(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
         MalformedBody, BodyInvalid: The body.
         SchemaInvalid: A schema of it cannot be compiled.
         AlreadyRegistered: The model has a version of this name.
+        VersionInUse: It was to be replaced, and was deployed or called, or agents have it loaded.
         PolicyRefused: The database refuses a value of it.
     """
     asked = VersionRegistration.read(body)
 
     async def store(parts: Session) -> Reply:
         new = asked.version_of(call.model_name)
-        made = await register_version(parts.registry, new, call.actor(asked.reason), dry_run=dry_run)
+        actor = call.actor(asked.reason)
+        made = await register_version(parts.registry, new, actor, replace=asked.replace, dry_run=dry_run)
         champion = await champion_of(parts.registry, call.model_name)
         schema = None if champion is None else champion.input_schema
         found = NO_DIFFERENCES if schema is None else input_differences(schema, made.input_schema)

@@ -10,7 +10,7 @@ from understudy.ports.registry.registry import NewVersion
 
 MAX_VERSION_BYTES = 1_048_576
 """Of a description: schemas of thousands of features, and baselines of drift."""
-_OWN = {"version", "group_name", "reason"}
+_OWN = {"version", "group_name", "replace", "reason"}
 """Fields of the body that a description in a file has not."""
 
 
@@ -47,6 +47,7 @@ class VersionRegistration(Body):
         default=[], description="host:port of its model servers."
     )
     group_name: Label | None = Field(None, description="Have agents load it onto this group of servers.")
+    replace: bool = Field(default=False, description="Take the place of a version of this name that never served.")
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
     def version_of(self, model_name: str) -> NewVersion:
