@@ -1,6 +1,6 @@
 """Rollouts that lie in the past of a real database: simulated traffic, and the monitor's executor at each minute."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import asyncpg
@@ -14,7 +14,7 @@ from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
@@ -84,6 +84,7 @@ class PastRollout:
         self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
         self.outcomes: dict[int, Outcomes] = {}
+        self.metrics_of: Callable[[int], Metrics] = lambda _: ()
         self.scores: ScoreComparison | None = None
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
@@ -131,8 +132,12 @@ class PastRollout:
             slices=self.slices,
             gates=gates,
             scores=self.scores,
+            metrics_of=self._metrics_of,
             environment="test",
         )
+
+    def _metrics_of(self, rollout_id: int) -> Metrics:
+        return self.metrics_of(rollout_id)
 
     def _outcomes_of(self, rollout_id: int) -> Outcomes:
         return self.outcomes.get(rollout_id, ())

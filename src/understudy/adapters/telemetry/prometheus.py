@@ -76,6 +76,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
     "gate_answers_total": ("Attempts to ask a gate of a rollout, by what it answered.", ("gate", "answer")),
+    "metric_reads_total": ("Questions for a metric of a plan to its source, by what came.", ("source", "outcome")),
     "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -178,7 +178,7 @@ def show_rollout(
             return status, by_hand, notes, None
         windows = await session.windows.of_rollout(status.view.record.id)
         sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
-        return status, by_hand, notes, history_of(status.view, windows, status.events, sliced)
+        return status, by_hand, notes, history_of(status.view, windows, status.events, sliced, status.metrics)
 
     status, by_hand, notes, history = with_session(look)
     if html is not None and history is not None:
