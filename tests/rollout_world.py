@@ -171,23 +171,23 @@ class PastRollout:
         view = await self.store.view(self.id)
         await self._database.executemany(_ADD_WINDOW, [self._row(window, view, 0) for window in alone])
 
-    async def go_on(self, minutes: int) -> None:
-        """Let minutes pass, with a look of the monitor at the end of each."""
-        for _ in range(minutes):
+    async def go_on(self, minutes: int, minutes_a_look: int = 1) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each, or of every few of them."""
+        for _ in range(minutes // minutes_a_look):
             view = await self.store.view(self.id)
             weight = view.policy.weight_percent if view.policy and view.policy.rollout_id else 0
             if view.record.state.promoted_at is not None and not view.record.state.phase.is_final:
-                await self._ship(view, 100)
+                await self._ship(view, 100, minutes_a_look)
             elif view.record.state.promoted_at is None and weight:
-                await self._ship(view, weight)
+                await self._ship(view, weight, minutes_a_look)
             else:
-                self._generated += int(LOOK_SECONDS) // WINDOW_SECONDS
-            self.store.now += LOOK_SECONDS
+                self._generated += minutes_a_look * int(LOOK_SECONDS) // WINDOW_SECONDS
+            self.store.now += minutes_a_look * LOOK_SECONDS
             await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
             await self._date_events()
 
-    async def _ship(self, view: RolloutView, weight_percent: int) -> None:
-        count = int(LOOK_SECONDS) // WINDOW_SECONDS
+    async def _ship(self, view: RolloutView, weight_percent: int, minutes: int = 1) -> None:
+        count = minutes * int(LOOK_SECONDS) // WINDOW_SECONDS
         generation = view.policy.generation if view.policy else 0
         windows = self._traffic.windows(self._generated, count, weight_percent, generation)
         self._generated += count
