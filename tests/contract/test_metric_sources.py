@@ -91,6 +91,7 @@ async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
         ((200, "", MATRIX % b'{"metric":{},"values":[[1,"x"]]}'), ReadProblem.UNREADABLE),
         ((200, "", MATRIX % b'{"metric":{},"values":[[1e400,"1"]]}'), ReadProblem.UNREADABLE),
         ((200, "", MATRIX % b'{"metric":{},"histograms":[]}'), ReadProblem.NO_NUMBER),
+        ((200, "", MATRIX % b'{"metric":{},"values":[[60060,"1"]]}{}'), ReadProblem.UNREADABLE),
         ((200, "", MATRIX % b'{"metric":{},"values":[[60,"1e300"]]}'), ReadProblem.NO_NUMBER),
         ((200, "", b" " * (MAX_ANSWER_BYTES + 1)), ReadProblem.HUGE),
         (HANG, ReadProblem.SLOW),
@@ -117,3 +118,12 @@ async def test_a_source_that_is_down_or_may_not_be_reached_is_a_problem():
 
     assert down.problem is refused.problem is ReadProblem.DOWN
     assert "169.254.169.254 is" in refused.detail
+
+
+async def test_values_of_moments_that_were_not_asked_for_are_left_out(
+    sources: HttpMetricSources, server: PrometheusServer
+):
+    said = b'{"metric":{},"values":[[59940,"1"],[60000,"2"],[60030,"3"],[60120,"4"],[99999999999999999999,"5"]]}'
+    server.instead = (200, "", MATRIX % said)
+
+    assert (await sources.read("shop", "fine", START, END)).values == {START: 2.0, END: 4.0}

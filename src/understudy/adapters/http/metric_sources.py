@@ -90,6 +90,8 @@ class HttpMetricSources:
             MAX_ANSWER_BYTES,
         )
         answer = _answer_of(fetched)
+        asked = range(start, end + 1, SAMPLE_SECONDS)
+        answer = answer._replace(values={at: value for at, value in answer.values.items() if at in asked})
         secrets = (*endpoint.secrets, *filter(None, [token]))
         return answer._replace(detail=without_secrets(answer.detail, secrets)[:_DETAIL_CHARACTERS])
 

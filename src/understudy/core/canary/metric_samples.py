@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
+from math import isfinite
 from typing import Any, NamedTuple, Self
 
 SAMPLE_SECONDS = 60
@@ -98,19 +99,27 @@ def segment_start(started_at: float, now: float) -> float:
     return started_at + segment_of(started_at, now) * SEGMENT_SECONDS
 
 
+def problem_of(point: MetricPoint) -> ReadProblem:
+    """Return what a question came to; one that this release has no word for could not be read."""
+    try:
+        return ReadProblem(int(point.value))
+    except (ValueError, OverflowError):
+        return ReadProblem.UNREADABLE
+
+
 def samples_of(points: Iterable[MetricPoint], number: int, since: float, until: float) -> MetricSamples:
     """Return a metric's minutes from ``since`` on, of points in whatever order.
 
     The first minute that counts began at ``since`` or later; the champion's values before are its past.
     """
-    own = [point for point in points if point.number == number and point.at <= until]
+    own = [point for point in points if point.number == number and point.at <= until and isfinite(point.value)]
     sides: tuple[dict[int, float], dict[int, float]] = ({}, {})
     asked_at, problem = 0, ReadProblem.NONE
     for point in own:
         if not point.is_problem:
             sides[point.is_challenger][point.at] = point.value
         elif point.at > asked_at:
-            asked_at, problem = point.at, ReadProblem(int(point.value))
+            asked_at, problem = point.at, problem_of(point)
     champion, challenger = sides
     first = since + SAMPLE_SECONDS
     times = tuple(sorted(at for at in champion.keys() & challenger.keys() if at >= first))

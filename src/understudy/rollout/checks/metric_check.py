@@ -19,12 +19,14 @@ from understudy.core.canary.metric_samples import (
     SETTLE_SECONDS,
     MetricPoint,
     ReadProblem,
+    problem_of,
     samples_of,
     segment_start,
 )
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import RolloutState
 from understudy.core.routing.policy import Role
+from understudy.errors import LeadershipLost
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.metric_sources import MetricAnswer, MetricSources
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
@@ -83,6 +85,7 @@ class MetricCheck:
         """Store what has come, and begin the questions that are due; wait for none.
 
         Raises:
+            LeadershipLost: Another monitor leads, which asks itself.
             Exception: The last failure, once all rollouts were looked at.
         """
         failure: Exception | None = None
@@ -93,6 +96,8 @@ class MetricCheck:
                 continue
             try:
                 await self._look(rollout_id, epoch)
+            except LeadershipLost:
+                raise
             except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
                 failure = problem
         if failure is not None:
@@ -154,7 +159,7 @@ class MetricCheck:
             return
         if sum(len(one.tasks) for one in self._known.values()) >= MAX_UNDER_WAY:
             return
-        read_until = max((one.at for one in asked if not ReadProblem(int(one.value)).is_unreadable), default=0)
+        read_until = max((one.at for one in asked if not problem_of(one).is_unreadable), default=0)
         past = int((since - PAST_SECONDS) // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS
         start = max(read_until + SAMPLE_SECONDS, past)
         begun = max(start, int(since // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS)

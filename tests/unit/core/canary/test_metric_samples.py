@@ -39,6 +39,14 @@ def test_the_newest_question_says_whether_the_metric_can_be_read():
     assert samples_of(points, 0, SINCE, FIRST + 30)[4:] == (ReadProblem.NONE, FIRST)
 
 
+def test_what_another_release_wrote_is_unreadable_and_no_number_is_none():
+    points = [problem(FIRST, ReadProblem.NONE)._replace(value=99.0), MetricPoint(0, 90_000, float("nan"))]
+
+    found = samples_of(points, 0, SINCE, FIRST)
+
+    assert (found.problem, found.past) == (ReadProblem.UNREADABLE, ())
+
+
 def test_what_was_known_at_a_moment_has_nothing_of_later():
     samples = MetricSamples((60, 120, 180), (1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (7.0,), ReadProblem.SLOW, 180)
 
