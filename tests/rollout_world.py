@@ -267,16 +267,16 @@ class PastArms(PastRollout):
         await self.store.set_slow_us(self.ids[challenger], round(self._traffic.slow_us))
         await self._date_back(self.ids[challenger])
 
-    async def go_on(self, minutes: int) -> None:
-        """Let minutes pass, with a look of the monitor at the end of each."""
-        count = int(LOOK_SECONDS) // WINDOW_SECONDS
-        for _ in range(minutes):
+    async def go_on(self, minutes: int, minutes_a_look: int = 1) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each, or of every few of them."""
+        count = minutes_a_look * int(LOOK_SECONDS) // WINDOW_SECONDS
+        for _ in range(minutes // minutes_a_look):
             roles = [Role.CHAMPION, Role.CHALLENGER]
             for version, traffic in self._traffic_of.items():
                 await self._ship_arm(await self.view(version), traffic, count, roles)
                 roles = [Role.CHALLENGER]
             self._generated += count
-            self.store.now += LOOK_SECONDS
+            self.store.now += minutes_a_look * LOOK_SECONDS
             await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
             await self._date_events()
 
