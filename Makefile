@@ -266,6 +266,10 @@ links: $(VENV)/.dev ## Write the addresses of deploy/links.toml into alerts, das
 dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/dashboards
 	@$(BIN)/python -m tools.make_dashboards
 
+.PHONY: test-prometheus
+test-prometheus: $(VENV)/.dev ## Metrics of plans against a real Prometheus (half a minute; Debian has it)
+	@$(BIN)/pytest -q -s -p no:randomly tests/watch/test_own_metrics.py
+
 .PHONY: check-watch
 check-watch: $(VENV)/.dev ## Alert rules, routes, panels and a page, with real Prometheus and Alertmanager (8 minutes; Debian has both)
 	@$(BIN)/pytest -q -s -p no:randomly tests/watch

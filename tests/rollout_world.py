@@ -1,6 +1,6 @@
 """Rollouts that lie in the past of a real database: simulated traffic, and the monitor's executor at each minute."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import asyncpg
@@ -14,7 +14,7 @@ from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
@@ -84,6 +84,7 @@ class PastRollout:
         self.telemetry = PrometheusTelemetry()
         self.versions: dict[str, int] = {}
         self.outcomes: dict[int, Outcomes] = {}
+        self.metrics_of: Callable[[int], Metrics] = lambda _: ()
         self.scores: ScoreComparison | None = None
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
@@ -131,8 +132,12 @@ class PastRollout:
             slices=self.slices,
             gates=gates,
             scores=self.scores,
+            metrics_of=self._metrics_of,
             environment="test",
         )
+
+    def _metrics_of(self, rollout_id: int) -> Metrics:
+        return self.metrics_of(rollout_id)
 
     def _outcomes_of(self, rollout_id: int) -> Outcomes:
         return self.outcomes.get(rollout_id, ())
@@ -166,23 +171,23 @@ class PastRollout:
         view = await self.store.view(self.id)
         await self._database.executemany(_ADD_WINDOW, [self._row(window, view, 0) for window in alone])
 
-    async def go_on(self, minutes: int) -> None:
-        """Let minutes pass, with a look of the monitor at the end of each."""
-        for _ in range(minutes):
+    async def go_on(self, minutes: int, minutes_a_look: int = 1) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each, or of every few of them."""
+        for _ in range(minutes // minutes_a_look):
             view = await self.store.view(self.id)
             weight = view.policy.weight_percent if view.policy and view.policy.rollout_id else 0
             if view.record.state.promoted_at is not None and not view.record.state.phase.is_final:
-                await self._ship(view, 100)
+                await self._ship(view, 100, minutes_a_look)
             elif view.record.state.promoted_at is None and weight:
-                await self._ship(view, weight)
+                await self._ship(view, weight, minutes_a_look)
             else:
-                self._generated += int(LOOK_SECONDS) // WINDOW_SECONDS
-            self.store.now += LOOK_SECONDS
+                self._generated += minutes_a_look * int(LOOK_SECONDS) // WINDOW_SECONDS
+            self.store.now += minutes_a_look * LOOK_SECONDS
             await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
             await self._date_events()
 
-    async def _ship(self, view: RolloutView, weight_percent: int) -> None:
-        count = int(LOOK_SECONDS) // WINDOW_SECONDS
+    async def _ship(self, view: RolloutView, weight_percent: int, minutes: int = 1) -> None:
+        count = minutes * int(LOOK_SECONDS) // WINDOW_SECONDS
         generation = view.policy.generation if view.policy else 0
         windows = self._traffic.windows(self._generated, count, weight_percent, generation)
         self._generated += count
@@ -262,16 +267,16 @@ class PastArms(PastRollout):
         await self.store.set_slow_us(self.ids[challenger], round(self._traffic.slow_us))
         await self._date_back(self.ids[challenger])
 
-    async def go_on(self, minutes: int) -> None:
-        """Let minutes pass, with a look of the monitor at the end of each."""
-        count = int(LOOK_SECONDS) // WINDOW_SECONDS
-        for _ in range(minutes):
+    async def go_on(self, minutes: int, minutes_a_look: int = 1) -> None:
+        """Let minutes pass, with a look of the monitor at the end of each, or of every few of them."""
+        count = minutes_a_look * int(LOOK_SECONDS) // WINDOW_SECONDS
+        for _ in range(minutes // minutes_a_look):
             roles = [Role.CHAMPION, Role.CHALLENGER]
             for version, traffic in self._traffic_of.items():
                 await self._ship_arm(await self.view(version), traffic, count, roles)
                 roles = [Role.CHALLENGER]
             self._generated += count
-            self.store.now += LOOK_SECONDS
+            self.store.now += minutes_a_look * LOOK_SECONDS
             await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
             await self._date_events()
 

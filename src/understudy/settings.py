@@ -15,7 +15,7 @@ from understudy.core.connection_urls import http_problem, postgres_problem, redi
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
-from understudy.core.upstream.receivers import parse_receivers, signing_key
+from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens, signing_key
 
 FILE_SUFFIX = "_FILE"
 """``DATABASE_URL_FILE`` names a file that has the value of ``DATABASE_URL``; every secret has such a variable."""
@@ -292,6 +292,11 @@ class Settings(BaseModel):
     since an address may carry a token."""
     gate_secret: SecretStr | None = Field(default=None, min_length=1, validate_default=True)
     """What questions to gates are signed with, as Standard Webhooks has it: ``whsec_`` and 24 to 64 bytes in base64."""
+    metric_sources: SecretStr | None = Field(default=None, min_length=1)
+    """Prometheus APIs for metrics of plans: ``name=https://host:9090``, separated by spaces or lines. Plans name them;
+    secret, since an address may carry a password."""
+    metric_source_tokens: SecretStr | None = Field(default=None, min_length=1)
+    """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
 
@@ -418,6 +423,20 @@ class Settings(BaseModel):
             signing_key(text.get_secret_value())
         elif info.data.get("gates") is not None:
             raise ValueError("UNDERSTUDY_GATES needs it, too: no question to a gate is sent without a signature")
+        return text
+
+    @field_validator("metric_sources", mode="after")
+    @classmethod
+    def _check_metric_sources(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_sources("" if text is None else text.get_secret_value())
+        return text
+
+    @field_validator("metric_source_tokens", mode="after")
+    @classmethod
+    def _check_metric_source_tokens(cls, text: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        sources = info.data.get("metric_sources")
+        if text is not None:
+            parse_tokens(text.get_secret_value(), "" if sources is None else sources.get_secret_value())
         return text
 
     @field_validator("endpoint_allow", mode="after")

@@ -41,6 +41,7 @@ FIRST = {"if-match": '"1"'}
 JOBS = (
     "rollouts",
     "outcomes",
+    "metric_checks",
     "metrics",
     "outcome_lag",
     "drift",

@@ -43,6 +43,8 @@ def test_every_url_that_may_hold_a_password_is_a_secret():
         "receivers",
         "gates",
         "gate_secret",
+        "metric_sources",
+        "metric_source_tokens",
         "_logins",
     )
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
@@ -100,6 +102,23 @@ def test_gates_are_not_asked_without_a_signature_and_an_error_holds_no_address_a
     assert "Xy7z" not in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"metric_sources": "shop=ftp://shop.example/Xy7z"}, "the metric source shop: "),
+        ({"metric_sources": "shop=https://shop.example/?a=Xy7z"}, "the base of its API, without"),
+        ({"metric_sources": "shop=https://shop.example", "metric_source_tokens": "shop"}, "entry 1 is not name=token"),
+        ({"metric_sources": "shop=https://shop.example", "metric_source_tokens": "bar=Xy7z"}, "does not have"),
+        ({"metric_source_tokens": "shop=Xy7z"}, "does not have"),
+    ],
+)
+def test_an_error_of_the_metric_sources_holds_no_address_and_no_token(given, why):
+    with pytest.raises(ValidationError, match=why) as refusal:
+        Settings.model_validate(given)
+
+    assert "Xy7z" not in str(refusal.value)
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path, monkeypatch):
     path = tmp_path / "secret"
@@ -108,11 +127,15 @@ def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path,
         "receivers": "ops=https://hooks.example/pa-ss",
         "gates": "quality=https://gate.example/pa-ss",
         "gate_secret": SIGNING,
+        "metric_sources": "shop=https://prometheus.example/pa-ss",
+        "metric_source_tokens": "shop=pa-ss",
         "oci_logins": '{"auths": {"a:1": {"auth": "YTpi"}}}',
     }.get(name, f"{scheme}://proxy:pa ss@db/understudy")
     path.write_text(f"{text}\n")
     if name == "gates":
         monkeypatch.setenv("UNDERSTUDY_GATE_SECRET", SIGNING)
+    if name == "metric_source_tokens":
+        monkeypatch.setenv("UNDERSTUDY_METRIC_SOURCES", "shop=https://prometheus.example")
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))
 
     value = getattr(Settings(), name)

@@ -115,7 +115,7 @@ def a_prometheus(
         binary, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=35d", "--log.level=warn",
     ]  # fmt: skip
-    with _running(arguments, folder / "prometheus.log", f"http://127.0.0.1:{port}/-/ready"):
+    with running(arguments, folder / "prometheus.log", f"http://127.0.0.1:{port}/-/ready"):
         yield Prometheus(f"http://127.0.0.1:{port}")
 
 
@@ -135,12 +135,13 @@ def an_alertmanager(folder: Path, receiver_url: str, routing_key: str) -> Iterat
         binary, f"--config.file={folder}/alertmanager.yml", f"--storage.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=", "--log.level=warn",
     ]  # fmt: skip
-    with _running(arguments, folder / "alertmanager.log", f"http://127.0.0.1:{port}/-/ready"):
+    with running(arguments, folder / "alertmanager.log", f"http://127.0.0.1:{port}/-/ready"):
         yield f"127.0.0.1:{port}"
 
 
 @contextmanager
-def _running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
+def running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
+    """Run a program until the end, from when its address answers on."""
     with log.open("ab") as output:
         child = subprocess.Popen(arguments, stdout=output, stderr=output)
     try:

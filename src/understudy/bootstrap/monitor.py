@@ -5,10 +5,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
 from understudy.adapters.http.gates import HttpGates
+from understudy.adapters.http.metric_sources import HttpMetricSources
 from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
 from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory
@@ -28,7 +30,7 @@ from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_
 from understudy.bootstrap.lake import open_lake_job
 from understudy.bootstrap.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
-from understudy.core.upstream.receivers import parse_receivers
+from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
 from understudy.monitoring.drift_job import DriftJob
@@ -42,6 +44,7 @@ from understudy.ports.monitoring.alerts import AlertChannel
 from understudy.ports.monitoring.lease import Epoch, Lease
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.metric_check import MetricCheck
 from understudy.rollout.checks.outcome_check import OutcomeCheck
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
@@ -80,6 +83,10 @@ NOTIFICATION_SEND_SECONDS = 10.0
 """Longest send of a notification: beside the jobs, so it delays no rollback and no alert."""
 GATE_ASK_SECONDS = 10.0
 """Longest attempt to ask a gate of a rollout: beside the ticks, so it delays no rollback."""
+METRIC_CHECK_SECONDS = 10.0
+"""How long an answer waits to be stored; each metric is asked for once a minute."""
+METRIC_READ_SECONDS = 10.0
+"""Longest query of a metric: beside the jobs, so it delays no rollback."""
 NOTIFICATION_FINISH_SECONDS = 0.8
 """The lease is free once these sends have ended or are broken off: the next leader must not wait for a receiver. Less
 than the margin of a lease that was lost, or the next leader would lead while these go on."""
@@ -106,8 +113,9 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         notifications = _open_notifications(settings, telemetry, stack)
         gates = _open_gates(settings, telemetry, stack)
         lake = open_lake_job(settings, telemetry, stack) if settings.has_lake else None
+        metrics = _open_metric_check(settings, telemetry, stack)
         jobs = [
-            *_open_rollouts(settings, telemetry, stack, gates),
+            *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics)),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
@@ -117,6 +125,7 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
 
         async def stand_down() -> None:
             await gates.stop()
+            await metrics.stop()
             await notifications.stop()
             if lake is not None:
                 await lake.stop()
@@ -156,8 +165,34 @@ def _open_gates(settings: Settings, telemetry: PrometheusTelemetry, stack: Async
     return asks
 
 
+def _open_metric_check(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> MetricCheck:
+    addresses, tokens = (
+        "" if value is None else value.get_secret_value()
+        for value in (settings.metric_sources, settings.metric_source_tokens)
+    )
+    sources = HttpMetricSources(
+        parse_sources(addresses), parse_tokens(tokens, addresses), timeout_seconds=METRIC_READ_SECONDS
+    )
+    stack.push_async_callback(sources.close)
+    store = PostgresRolloutStore(
+        settings.database_url.get_secret_value(),
+        timeout_seconds=settings.database_timeout_seconds,
+        on_unusable=_unusable_rows(telemetry),
+    )
+    check = MetricCheck(store, sources, telemetry)
+    stack.push_async_callback(check.stop)
+    return check
+
+
+class _Beside(NamedTuple):
+    """What asks other services for rollouts, beside the jobs."""
+
+    gates: GateAsks
+    metrics: MetricCheck
+
+
 def _open_rollouts(
-    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack, gates: GateAsks
+    settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack, beside: _Beside
 ) -> list[Job]:
     database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
@@ -182,7 +217,8 @@ def _open_rollouts(
         entities=entities,
         drifts=drifts,
         slices=slices,
-        gates=gates,
+        gates=beside.gates,
+        metrics_of=beside.metrics.latest,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -190,6 +226,7 @@ def _open_rollouts(
     return [
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
+        Job("metric_checks", METRIC_CHECK_SECONDS, MEASURING_SECONDS, beside.metrics.tick),
         Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
         Job("challenger_drift", CHALLENGER_DRIFT_SECONDS, MEASURING_SECONDS, drifts.tick),
         Job("slices", SLICES_SECONDS, MEASURING_SECONDS, slices.tick),

@@ -8,7 +8,7 @@ import numpy as np
 from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.entities.worst_entities import EntityCounts
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.glance import looks_worse
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, Watch, judge_watch, past_of, watch_of
@@ -40,8 +40,9 @@ class Analysis(NamedTuple):
     requests: int = 0
     """Of the challenger in the current step."""
     strata: Strata | None = None
-    """What the decision rests on, with ``outcomes``."""
+    """What the decision rests on, with ``outcomes`` and ``metrics``."""
     outcomes: Outcomes = ()
+    metrics: Metrics = ()
     warmed_up: WarmedUp | None = None
     """Of a rollout that has not begun, in a tick that called its challenger."""
     constant_scores: LiveScores | None = None
@@ -60,11 +61,13 @@ class Analysis(NamedTuple):
     """Whether a glance at a guard's last minutes would ask for an analysis."""
 
 
-def analysis_of_windows(view: RolloutView, windows: Sequence[Window], outcomes: Outcomes) -> Analysis:
+def analysis_of_windows(
+    view: RolloutView, windows: Sequence[Window], outcomes: Outcomes, metrics: Metrics = ()
+) -> Analysis:
     """Return what all windows of a rollout say."""
     strata = stratify(windows, view.record.id)
-    decision = analyse(view, windows, view.read_at, outcomes)
-    return Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes)
+    decision = analyse(view, windows, view.read_at, outcomes, metrics)
+    return Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)
 
 
 def analysis_of_strata(
@@ -72,6 +75,7 @@ def analysis_of_strata(
     strata: Strata,
     outcomes: Outcomes,
     *,
+    metrics: Metrics = (),
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
@@ -85,13 +89,14 @@ def analysis_of_strata(
         stage_of(view),
         view.read_at,
         outcomes,
+        metrics=metrics,
         entities=entities,
         slices=slices,
         drift=drift,
         are_shared_errors_told=told,
     )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
-    found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes)
+    found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)
     found = found._replace(is_worse=is_worse, are_shared_errors_told=told)
     return found._replace(entities=entities, slices=slices, drift=tuple(drift))
 
@@ -114,7 +119,9 @@ def _requests(view: RolloutView, strata: Strata) -> int:
     return int(strata.challenger["calls"][first:].sum())
 
 
-def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcomes: Outcomes = ()) -> Decision:
+def analyse(
+    view: RolloutView, windows: Sequence[Window], now: float, outcomes: Outcomes = (), metrics: Metrics = ()
+) -> Decision:
     """Return the verdict on a rollout that has begun to get traffic.
 
     Args:
@@ -122,10 +129,11 @@ def analyse(view: RolloutView, windows: Sequence[Window], now: float, outcomes: 
         windows: All of its windows.
         now: Seconds since the epoch.
         outcomes: Challenger less champion, where the rollout is to be judged by some.
+        metrics: Of an operator's own, likewise.
     """
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_reference_rule(windows, stage_of(view), now)
-    return evaluate(windows, policy_of(view), stage_of(view), now, outcomes)
+    return evaluate(windows, policy_of(view), stage_of(view), now, outcomes, metrics)
 
 
 async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window]:

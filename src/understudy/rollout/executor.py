@@ -8,7 +8,7 @@ from dataclasses import replace
 import structlog
 
 from understudy.core.canary.decision import Verdict
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.scores.constant_scores import constant_words
 from understudy.core.rollout.actions import AskGate, Beside, WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
@@ -37,6 +37,7 @@ from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
 from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors
 from understudy.rollout.verdicts.slice_verdict import named_slices, stored_slices
+from understudy.rollout.verdicts.stored_metrics import stored_metrics
 from understudy.rollout.verdicts.verdict_event import ACTOR, judged_event, stored_strata, watch_event
 from understudy.rollout.warm_up.score_comparison import ScoreComparison, Through
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
@@ -57,6 +58,10 @@ TICK_SECONDS = 5.0
 WATCH_TICKS = 12
 """The first of so many ticks, a minute of them by default, looks for splits without a guard: the database opens all but
 those of a release before."""
+
+
+def _none_of(_rollout_id: int) -> Metrics:
+    return ()
 
 
 class RoundRobin:
@@ -86,6 +91,7 @@ class RolloutExecutor:
         slices: Adds up what windows have of categories and values of features; ``None`` names none.
         gates: Asks the services that a plan names before a step; ``None`` asks none, and none of them lets a step pass.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
+        metrics_of: What is stored of the metrics of a rollout's plan, by its id; by default there are none.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
         tick_seconds: Time between two ticks.
@@ -104,6 +110,7 @@ class RolloutExecutor:
         drifts: DriftCheck | None = None,
         slices: SliceCheck | None = None,
         gates: GateAsks | None = None,
+        metrics_of: Callable[[int], Metrics] = _none_of,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -123,6 +130,7 @@ class RolloutExecutor:
             store,
             windows,
             outcomes_of,
+            metrics_of,
             self._metrics,
             entities=entities,
             slices=slices,
@@ -325,6 +333,7 @@ async def _event_of(view: RolloutView, transition: Transition, seen: Analysis) -
         tells = are_told_now(seen.decision, after)
         stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
         stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
+        stored |= stored_metrics(seen.metrics)
         return judged_event(view, seen.decision, stored, seen.outcomes), False
     watched = seen.after_promotion
     if watched is not None and seen.watch is not None and watched.verdict is Verdict.ROLL_BACK:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.evidence.check_input import Metrics
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
 from understudy.core.canary.slices.slice_figures import SliceRow, slice_rows
@@ -26,6 +27,7 @@ from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
 from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
+from understudy.rollout.verdicts.stored_metrics import metrics_of
 from understudy.rollout.verdicts.verdict_event import is_after_promotion
 
 
@@ -48,6 +50,7 @@ def history_of(
     windows: Sequence[Window],
     events: Sequence[RolloutEventRecord],
     sliced: Sequence[Window] = (),
+    metrics: Metrics = (),
 ) -> RolloutHistory:
     """Return a rollout's history, from its windows, or from its last verdict's when they are there no more.
 
@@ -58,6 +61,7 @@ def history_of(
         windows: All of its windows that there are.
         events: All that happened to it.
         sliced: The same windows with their slices, which are read by themselves.
+        metrics: Of an operator's own; of a rollout that is over those of its last verdict count.
     """
     state = view.record.state
     strata, last = stratify(windows, view.record.id), end_of(view, events)
@@ -68,7 +72,7 @@ def history_of(
     windows_are_gone = stored is not None and not np.isin(stored[1].starts, strata.starts).all()
     if windows_are_gone and stored is not None:
         last, strata = stored
-    course = course_of(view)
+    course = course_of(view)._replace(metrics=metrics or _last_metrics(events))
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
     moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(windows)
@@ -108,6 +112,14 @@ def end_of(view: RolloutView, events: Sequence[RolloutEventRecord]) -> float:
         return view.read_at
     fatal = [_looked_at(event) for event in events if event.verdict is Verdict.ROLL_BACK]
     return next((moment for moment in reversed(fatal) if moment is not None), record.finished_at)
+
+
+def _last_metrics(events: Sequence[RolloutEventRecord]) -> Metrics:
+    for event in reversed(events):
+        with suppress(LookupError, TypeError, ValueError):  # damaged, which the replay of that verdict says
+            if found := metrics_of(event.inputs):
+                return found
+    return ()
 
 
 def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] | None:

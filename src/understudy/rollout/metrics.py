@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from understudy.core.canary.checks import BY_NAME
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
+from understudy.core.canary.metrics.metric_check import METRICS
 from understudy.core.canary.outcomes.outcome_check import OUTCOME, OUTCOMES
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import RollBack
@@ -40,6 +41,8 @@ class Trigger(StrEnum):
 
 
 STEP, RETIRED, REPEATED, NO_CHECK = "step", "retired", "repeated", "none"
+METRIC = "metric"
+"""Of a rollback for any of the metrics of an operator's own."""
 SCORES = "scores"
 """Of a warm-up that was answered, with scores unlike the champion's."""
 ENTITIES = "entities"
@@ -160,6 +163,8 @@ def _gauges_of(row: Evidence, labels: _Labels) -> dict[_Labels, float]:
 
 def _counted(check: Check) -> str:
     """Return the name that a rollback is counted by: which of several outcomes it was, its event says."""
+    if check in METRICS:
+        return METRIC
     return OUTCOME.name if check in OUTCOMES else check.name
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision, Evidence
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.outcomes.held_outcomes import HeldOutcome, held_outcomes
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
@@ -28,6 +28,7 @@ from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.prediction_log.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
+from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of
 from understudy.rollout.verdicts.replay import read_evidence
@@ -67,6 +68,8 @@ class RolloutStatus(NamedTuple):
     """What callers' deadlines took away; empty while nothing was analysed."""
     outcomes: Outcomes = ()
     """As ``decision`` has them, in the order of the plan."""
+    metrics: Metrics = ()
+    """Likewise."""
 
 
 class _Analysis(NamedTuple):
@@ -75,6 +78,7 @@ class _Analysis(NamedTuple):
     requests: Sequence[int] = ()
     left_out: Mapping[Role, LeftOut] = {}
     outcomes: Outcomes = ()
+    metrics: Metrics = ()
 
 
 class StatusReader:
@@ -109,6 +113,7 @@ class StatusReader:
         self._rates: tuple[object, Mapping[Role, float] | None] = (None, None)
         self._after: tuple[object, _Analysis] = (None, _Analysis())
         self._outcomes: tuple[object, Outcomes] = (None, ())
+        self._metrics: tuple[object, Metrics] = (None, ())
 
     async def read(self) -> RolloutStatus:
         """Return the rollout as it is now.
@@ -129,7 +134,7 @@ class StatusReader:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
         found = (seen.decision, seen.decisions, seen.requests)
         rates = await self._rates_of(view)
-        return RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes)
+        return RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes, seen.metrics)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)
@@ -150,13 +155,21 @@ class StatusReader:
         strata = await self._window_cache.strata(view.record.id, view.read_at, started_at=state.started_at)
         if strata is None:
             return _Analysis()
-        return await asyncio.to_thread(self._judged, view, strata, await self._outcomes_of(view))
+        metrics = await self._metrics_of(view)
+        return await asyncio.to_thread(self._judged, view, strata, await self._outcomes_of(view), metrics)
 
     async def _outcomes_of(self, view: RolloutView) -> Outcomes:
         minute, wanted = view.read_at // MEASURED_SECONDS, outcomes_wanted(view)
         if self._outcomes[0] != minute and wanted:
             self._outcomes = minute, tuple([await self._measure_outcome(view, limit) for limit in wanted])
         return self._outcomes[1]
+
+    async def _metrics_of(self, view: RolloutView) -> Metrics:
+        """Return what a monitor has stored: this process knows no source, and would judge by other values."""
+        minute = view.read_at // MEASURED_SECONDS
+        if self._metrics[0] != minute:
+            self._metrics = minute, await metrics_stored(self._rollouts, view.record, view.read_at)
+        return self._metrics[1]
 
     async def _after_promotion(self, view: RolloutView) -> _Analysis:
         state = view.record.state
@@ -167,18 +180,18 @@ class StatusReader:
             self._after = looked_at, _Analysis(decision, left_out=calls_left_out(stratify(windows, view.record.id)))
         return self._after[1]
 
-    def _judged(self, view: RolloutView, strata: Strata, outcomes: Outcomes) -> _Analysis:
-        now, course = view.read_at, course_of(view)
+    def _judged(self, view: RolloutView, strata: Strata, outcomes: Outcomes, metrics: Metrics) -> _Analysis:
+        now, course = view.read_at, course_of(view)._replace(metrics=metrics)
         # A window counts when its rows are in: the moments are those at which one more does.
         lag = course.limits[-1].watermark_seconds
         *earlier, _ = (moment + lag for moment in latest_moments(now - lag, LAST_DECISIONS, course.stage.starts[0]))
         news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}
-        decision = judge(strata, policy_of(view), stage_of(view), now, outcomes)
+        decision = judge(strata, policy_of(view), stage_of(view), now, outcomes, metrics=metrics)
         requests = requests_by_stage(strata, course.stage.starts, now - lag)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
-        return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes)
+        return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes, metrics)
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS

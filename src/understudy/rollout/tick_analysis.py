@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-from understudy.core.canary.evidence.check_input import Outcomes
+from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.glance import GLANCE_SECONDS
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import DriftMode, Kind
@@ -42,6 +42,7 @@ class TickAnalysis:
         store: Gets the threshold of slow answers, once it is known.
         windows: What the versions did.
         outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
+        metrics_of: What is stored of the metrics of a rollout's plan, by its id.
         metrics: Show what an analysis says; after a glance they go on showing the last one.
         entities: Counts the calls of single entities; ``None`` names none.
         slices: Adds up what windows have of categories and values of features; ``None`` names none.
@@ -55,6 +56,7 @@ class TickAnalysis:
         store: RolloutStore,
         windows: WindowLog,
         outcomes_of: Callable[[int], Outcomes],
+        metrics_of: Callable[[int], Metrics],
         metrics: RolloutMetrics,
         *,
         entities: EntityCheck | None,
@@ -66,6 +68,7 @@ class TickAnalysis:
         self._store = store
         self._windows = windows
         self._outcomes_of = outcomes_of
+        self._metrics_of = metrics_of
         self._metrics = metrics
         self._entities = entities
         self._slices = slices
@@ -111,7 +114,8 @@ class TickAnalysis:
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            return await asyncio.to_thread(analysis_of_windows, view, windows, self._outcomes_of(record.id))
+            known = (self._outcomes_of(record.id), self._metrics_of(record.id))
+            return await asyncio.to_thread(analysis_of_windows, view, windows, *known)
         strata = await self._cache.strata(record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS)
         if strata is None:
             return None
@@ -126,6 +130,7 @@ class TickAnalysis:
             view,
             strata,
             self._outcomes_of(rollout_id),
+            metrics=self._metrics_of(rollout_id),
             entities=None if self._entities is None else self._entities.latest(rollout_id),
             slices=None if self._slices is None else self._slices.latest(rollout_id),
             drift=self._drifts.latest(rollout_id) if takes_back and self._drifts is not None else (),

@@ -116,7 +116,8 @@ def test_every_rollback_that_may_come_is_counted_at_0_before_it_comes(metrics, t
     counted = {labels[2:] for labels in telemetry.counts if labels[0] == "rollbacks_total"}
 
     assert set(telemetry.counts.values()) == {0}
-    assert {("canary", name) for name in BY_NAME if not name.startswith("outcome_")} <= counted
+    assert {("canary", name) for name in BY_NAME if not name.startswith(("outcome_", "metric_"))} <= counted
+    assert {("canary", "outcome"), ("canary", "metric")} <= counted
     transitions = {labels[2:] for labels in telemetry.counts if labels[0] == "rollout_transitions_total"}
     assert {("WAITING", why.value) for why in WaitingFor} | {("WAITING", "scores")} <= transitions
     assert {

@@ -7,8 +7,10 @@ proxy of the environment is used either, which would resolve it anew; and no red
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from enum import Enum, auto
+from typing import NamedTuple, TypeVar
 
 import httpx2
 
@@ -18,6 +20,7 @@ from understudy.core.alerts.alerts import Delivery
 from understudy.core.upstream.endpoint_rules import NO_RULES, Address, Target, judge_address
 from understudy.core.upstream.receivers import receiver_target
 
+Answer = TypeVar("Answer")
 CONNECT_SECONDS = 2.0
 """Longest wait for one of several addresses: one that drops packets must leave time for the next one."""
 _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4)
@@ -25,6 +28,36 @@ _LIMITS = httpx2.Limits(max_connections=20, max_keepalive_connections=4)
 
 class AddressRefused(Exception):
     """A name leads where nothing of ours may connect to."""
+
+
+class FetchProblem(Enum):
+    """Why there is no answer."""
+
+    LATE = auto()
+    HUGE = auto()
+    """More bytes than were to be read."""
+    UNREACHED = auto()
+
+
+class Fetched(NamedTuple):
+    """An answer with its body, or why there is none."""
+
+    status: int = 0
+    body: bytes = b""
+    problem: FetchProblem | None = None
+    detail: str = ""
+    """Of the problem, without secrets."""
+
+
+class _Sent(NamedTuple):
+    """What is sent."""
+
+    body: bytes
+    headers: Mapping[str, str]
+
+
+class _TooLargeError(Exception):
+    """A body is longer than what is read of it."""
 
 
 class JudgedEndpoint:
@@ -45,47 +78,80 @@ class JudgedEndpoint:
             limits=_LIMITS,
         )
 
+    @property
+    def secrets(self) -> Sequence[str]:
+        """The parts of its address to redact, the longest first."""
+        return self._secrets
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> Delivery:
         """Send a body once; every problem is an answer without a status."""
+
+        async def read(response: httpx2.Response) -> Delivery:
+            return await delivery_of(response, self._secrets)
+
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                target = receiver_target(self._url)
-                addresses = await self._judged_addresses(target)
-                return await self._post_to_one(addresses, body, headers)
+            return await self._exchange(_Sent(body, headers), read)
         except TimeoutError:
             return Delivery(None, f"no answer within {self._timeout_seconds:g} s")
         except Exception as problem:  # noqa: BLE001 - an address may raise anything in the library; nothing was sent
             return Delivery(None, without_secrets(f"{type(problem).__name__}: {problem}", self._secrets))
 
-    async def _post_to_one(self, addresses: Sequence[Address], body: bytes, headers: Mapping[str, str]) -> Delivery:
-        """Send to the first address that can be connected to."""
-        connect_seconds = min(CONNECT_SECONDS, self._timeout_seconds / len(addresses))
-        for address in addresses[:-1]:
-            try:
-                return await self._post(address, body, headers, connect_seconds)
-            except (httpx2.ConnectError, httpx2.ConnectTimeout):
-                continue
-        return await self._post(addresses[-1], body, headers, self._timeout_seconds)
+    async def fetch(self, body: bytes, headers: Mapping[str, str], most_bytes: int) -> Fetched:
+        """Send a body once and return the answer with its body; every problem is an answer without a status."""
+
+        async def read(response: httpx2.Response) -> Fetched:
+            found = bytearray()
+            async for part in response.aiter_raw():
+                found += part
+                if len(found) > most_bytes:
+                    raise _TooLargeError(f"more than {most_bytes:,} bytes")
+            return Fetched(response.status_code, bytes(found))
+
+        try:
+            return await self._exchange(_Sent(body, headers), read)
+        except (TimeoutError, httpx2.TimeoutException):
+            return Fetched(problem=FetchProblem.LATE, detail=f"no answer within {self._timeout_seconds:g} s")
+        except _TooLargeError as problem:
+            return Fetched(problem=FetchProblem.HUGE, detail=str(problem))
+        except Exception as problem:  # noqa: BLE001 - an address may raise anything in the library
+            said = without_secrets(f"{type(problem).__name__}: {problem}", self._secrets)
+            return Fetched(problem=FetchProblem.UNREACHED, detail=said)
+
+    async def _exchange(self, sent: _Sent, read: Callable[[httpx2.Response], Awaitable[Answer]]) -> Answer:
+        """Send to the first address that can be connected to, and return what ``read`` makes of the answer."""
+        async with asyncio.timeout(self._timeout_seconds):
+            addresses = await self._judged_addresses(receiver_target(self._url))
+            connect_seconds = min(CONNECT_SECONDS, self._timeout_seconds / len(addresses))
+            for address in addresses[:-1]:
+                try:
+                    return await self._post(address, sent, connect_seconds, read)
+                except (httpx2.ConnectError, httpx2.ConnectTimeout):
+                    continue
+            return await self._post(addresses[-1], sent, self._timeout_seconds, read)
 
     async def _post(
-        self, address: Address, body: bytes, headers: Mapping[str, str], connect_seconds: float
-    ) -> Delivery:
+        self,
+        address: Address,
+        sent: _Sent,
+        connect_seconds: float,
+        read: Callable[[httpx2.Response], Awaitable[Answer]],
+    ) -> Answer:
         url = httpx2.URL(self._url)
         host = url.netloc.decode()  # without user and password
         async with self._client.stream(
             "POST",
             url.copy_with(host=str(address)),
-            content=body,
-            headers={**headers, "host": host},
+            content=sent.body,
+            headers={**sent.headers, "host": host},
             timeout=httpx2.Timeout(self._timeout_seconds, connect=connect_seconds),
             # No certificate has the dot that ends a full name.
             extensions={"sni_hostname": url.raw_host.decode().rstrip(".")},
         ) as response:
-            return await delivery_of(response, self._secrets)
+            return await read(response)
 
     async def _judged_addresses(self, target: Target) -> Sequence[Address]:
         """Return the addresses of the receiver's host, each of which may be connected to.

@@ -82,6 +82,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "lake_rows_committed_total": ("Rows that commits to the lake's table added.", ()),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
     "gate_answers_total": ("Attempts to ask a gate of a rollout, by what it answered.", ("gate", "answer")),
+    "metric_reads_total": ("Questions for a metric of a plan to its source, by what came.", ("source", "outcome")),
     "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {

@@ -19,11 +19,12 @@ from understudy.core.canary.decision import CheckState, Decision, Evidence, Verd
 from understudy.core.canary.entities.worst_entities import EntityCounts, entities_words, failing_entities
 from understudy.core.canary.errors.early_failure import early_failure
 from understudy.core.canary.errors.error_rate import ERROR_RATE, own_error_rate
-from understudy.core.canary.evidence.check_input import CheckInput, Outcomes
+from understudy.core.canary.evidence.check_input import CheckInput, Metrics, Outcomes
 from understudy.core.canary.latency.cold_start import ColdStart, cold_start
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.limits import CanaryPolicy, Rules, Stage
+from understudy.core.canary.metrics.metric_check import is_metric, metrics_missing
 from understudy.core.canary.outcomes.held_outcomes import is_held_by_outcome, outcomes_missing
 from understudy.core.canary.power.detectability import Detectability, detectability
 from understudy.core.canary.recent_regression import recent_regressions
@@ -44,8 +45,13 @@ from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
 
 
-def evaluate(
-    windows: Sequence[Window], policy: CanaryPolicy, stage: Stage, now: float, outcomes: Outcomes = ()
+def evaluate(  # noqa: PLR0917 - as :func:`judge` has them
+    windows: Sequence[Window],
+    policy: CanaryPolicy,
+    stage: Stage,
+    now: float,
+    outcomes: Outcomes = (),
+    metrics: Metrics = (),
 ) -> Decision:
     """Return the verdict on a rollout.
 
@@ -56,6 +62,7 @@ def evaluate(
         now: Seconds since the epoch; a window counts from ``policy.watermark_seconds`` after its end on, and at once
             for a challenger that fails nearly every entity from its first calls on.
         outcomes: Of ``policy.watched_outcomes``, as of a moment that is not long ago.
+        metrics: Of ``policy.metrics``, likewise.
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
@@ -66,7 +73,7 @@ def evaluate(
     Source:
         Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.statistics.sequential_evidence`.
     """
-    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcomes)
+    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcomes, metrics=metrics)
 
 
 def judge(
@@ -76,6 +83,7 @@ def judge(
     now: float,
     outcomes: Outcomes = (),
     *,
+    metrics: Metrics = (),
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
@@ -89,7 +97,7 @@ def judge(
     """
     needed = needed_of(policy, stage.rules)
     begun, inputs, detectable, start = _compared(strata, policy, stage, now, needed[ERROR_RATE.name])
-    inputs = inputs._replace(outcomes=outcomes)
+    inputs = inputs._replace(outcomes=outcomes, metrics=metrics, now=now)
     split = judge_sample_ratio(inputs)
     rows = _beside_each_other(inputs, judged_checks(inputs, needed), needed)
     if start.warming is not None and not _fails_more(inputs, needed[ERROR_RATE.name]):
@@ -265,9 +273,11 @@ def _missing(
     if start.was_cold and counted < policy.min_requests:
         parts.append(words.cold_start_words(counted, policy.min_requests))
     others = [row for row in evidence if not is_held_by_outcome(inputs, row)]
-    parts += [words.few_entities_words(row) for row in others if _is_of_few_entities(row)]
-    parts += [words.unproven_words(row) for row in others if _is_nearly_proven(row)]
+    of_calls = [row for row in others if not is_metric(row)]
+    parts += [words.few_entities_words(row) for row in of_calls if _is_of_few_entities(row)]
+    parts += [words.unproven_words(row) for row in of_calls if _is_nearly_proven(row)]
     parts += outcomes_missing(inputs, evidence)
+    parts += metrics_missing(inputs, evidence)
     if not detectable.is_enough:
         missing = detectable.missing_requests or 0
         parts.append(words.detectable_words(detectable.ratio, detectable.asked_ratio, missing))

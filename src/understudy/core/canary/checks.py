@@ -14,6 +14,8 @@ from understudy.core.canary.latency.slow_percentiles import SLOW_P99, SLOW_P999,
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL, judge_slow_tail
 from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY, judge_typical_latency
 from understudy.core.canary.limits import NEWEST_RULES, CanaryPolicy, Rules
+from understudy.core.canary.metric_limits import metric_shares
+from understudy.core.canary.metrics.metric_check import METRICS, judge_metric
 from understudy.core.canary.outcome_limits import alpha_shares
 from understudy.core.canary.outcomes.outcome_check import OUTCOME, OUTCOMES, judge_of_several, judge_outcome
 from understudy.core.canary.reference_rule import P99_LATENCY
@@ -40,6 +42,12 @@ def _share_of_several(number: int, policy: CanaryPolicy) -> float | None:
     return policy.outcome_share * alpha_shares(policy.outcomes)[number]
 
 
+def _share_of_metric(number: int, policy: CanaryPolicy) -> float | None:
+    if number >= len(policy.metrics):
+        return None
+    return policy.metric_share * metric_shares(policy.metrics)[number]
+
+
 CHECKS = (
     CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
     CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),
@@ -56,6 +64,10 @@ CHECKS = (
     *(
         CheckSpec(check, partial(judge_of_several, number), partial(_share_of_several, number), Rules.OUTCOMES)
         for number, check in enumerate(OUTCOMES)
+    ),
+    *(
+        CheckSpec(check, partial(judge_metric, number), partial(_share_of_metric, number))
+        for number, check in enumerate(METRICS)
     ),
 )
 """In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others

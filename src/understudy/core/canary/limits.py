@@ -1,18 +1,22 @@
 """What a canary analysis tolerates, asks for and may conclude, and where its rollout stands."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import IntEnum
 from math import isfinite
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
+from understudy.core.canary.limit_reader import MAX_NAME
+from understudy.core.canary.metric_limits import MetricLimit, read_metrics
 from understudy.core.canary.outcome_limits import (
     MAX_LIMIT_RATIO,
-    MAX_NAME,
     MAX_WITHIN_SECONDS,
     OutcomeLimit,
     read_outcomes,
 )
+from understudy.errors import Violation
+
+_Limit = TypeVar("_Limit", OutcomeLimit, MetricLimit)
 
 
 class _Bounds(NamedTuple):
@@ -34,6 +38,7 @@ _BOUNDS: Mapping[str, _Bounds] = {
     "latency_change_share": _Bounds(0.01, 1.0),
     "score_shift_share": _Bounds(0.01, 1.0),
     "outcome_share": _Bounds(0.01, 1.0),
+    "metric_share": _Bounds(0.01, 1.0),
     "tolerated_error_ratio": _Bounds(1.0, 100.0),
     "tolerated_slow_ratio": _Bounds(1.0, 100.0),
     "tolerated_latency_ratio": _Bounds(1.0, 100.0),
@@ -74,6 +79,7 @@ class CanaryPolicy:
     latency_change_share: float = 0.05
     score_shift_share: float = 0.25
     outcome_share: float = 0.25
+    metric_share: float = 0.25
     tolerated_error_ratio: float = 1.0
     tolerated_slow_ratio: float = 1.0
     """On top of the 20 % that the challenger's threshold is higher."""
@@ -92,6 +98,8 @@ class CanaryPolicy:
     outcomes: tuple[OutcomeLimit, ...] = ()
     """In the place of ``outcome``: several, each with limits of its own, of which any may hold a step. All of them
     share ``outcome_share``."""
+    metrics: tuple[MetricLimit, ...] = ()
+    """Of an operator's own, which a Prometheus API gives; all of them share ``metric_share``."""
     across_entities_alpha: float = 0.05
     """Of the second key, which guards against entities that differ from each other; the first guards against chance."""
     sample_ratio_alpha: float = 1e-4
@@ -139,9 +147,12 @@ class CanaryPolicy:
         return 1 + (self.detectable_ratio - 1) * scale
 
     def to_json(self) -> dict[str, Any]:
-        """Return the policy as a JSON object; releases before several outcomes refuse an object that names them."""
-        document = asdict(self) | {"outcomes": [limit.to_json() for limit in self.outcomes]}
-        return {name: value for name, value in document.items() if name != "outcomes" or value}
+        """Return the policy as a JSON object; a release before lists of limits refuses an object that names them."""
+        document = asdict(self)
+        for name in ("outcomes", "metrics"):
+            document[name] = [limit.to_json() for limit in getattr(self, name)]
+        of_lists = {"outcomes": self.outcomes, "metrics": self.metrics, "metric_share": self.metrics}
+        return {name: value for name, value in document.items() if of_lists.get(name, (name,))}
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
@@ -158,7 +169,9 @@ class CanaryPolicy:
         if unknown:
             raise ValueError(f"canary policy: unknown field {unknown[0]!r:.80}; known are {', '.join(sorted(known))}")
         if "outcomes" in given:
-            given["outcomes"] = _outcomes_of(given["outcomes"])
+            given["outcomes"] = _limits_of("outcomes", read_outcomes, given["outcomes"])
+        if "metrics" in given:
+            given["metrics"] = _limits_of("metrics", read_metrics, given["metrics"])
         return cls(**given)
 
 
@@ -185,11 +198,13 @@ def _check_outcome(name: Any, lower_is_better: Any) -> None:
         raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
 
 
-def _outcomes_of(value: Any) -> tuple[OutcomeLimit, ...]:
-    limits, violations = read_outcomes(value)
+def _limits_of(
+    name: str, read: Callable[[Any], tuple[tuple[_Limit, ...], list[Violation]]], value: Any
+) -> tuple[_Limit, ...]:
+    limits, violations = read(value)
     if violations:
         pointer, detail = violations[0]
-        raise ValueError(f"canary policy: outcomes{pointer}: {detail}")
+        raise ValueError(f"canary policy: {name}{pointer}: {detail}")
     return limits
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.metrics.paired_minutes import MIN_MINUTES
 from understudy.core.canary.power.power import (
     minimum_detectable_error_ratio,
     minimum_detectable_latency_ratio,
@@ -107,6 +108,7 @@ def forecast(plan: RolloutPlan, traffic: Traffic, needs: Needs = NO_NEEDS) -> Ro
             "the forecast takes them for granted"
         )
     warnings += _unknown_outcomes_words(traffic, needs)
+    warnings += _metrics_words(plan, needs)
     return RolloutForecast(steps, total, sentence, tuple(warnings), nearest[0] if nearest else None)
 
 
@@ -116,6 +118,17 @@ def _unknown_outcomes_words(traffic: Traffic, needs: Needs) -> list[str]:
     if traffic.entities is None:
         unknown += [f"{outcome.words}: how many entities there are" for outcome in needs.outcomes]
     return [f"{words} is not known, so neither is how long it holds each step" for words in unknown]
+
+
+def _metrics_words(plan: RolloutPlan, needs: Needs) -> list[str]:
+    """Say which metrics of an operator's own hold each step, of a plan whose steps wait for the analysis."""
+    metrics = () if needs.policy is None or plan.strategy is not Strategy.CANARY else needs.policy.metrics
+    least = duration_words(60.0 * MIN_MINUTES)
+    return [
+        f"metric {limit.name} of {limit.source} is not known before the start: each step waits until it was compared, "
+        f"for {least} of the rollout at least"
+        for limit in metrics
+    ]
 
 
 def _sentence(plan: RolloutPlan, traffic: Traffic, steps: Sequence[StepForecast], total: float) -> str:

@@ -1,4 +1,4 @@
-"""Receivers of notifications, and gates, as settings name them: a name for each address, which may hold a token."""
+"""Receivers of notifications, gates and metric sources as settings name them: a name for each address, a secret."""
 
 import re
 from base64 import b64decode
@@ -8,6 +8,7 @@ from understudy.core.connection_urls import http_problem
 from understudy.core.upstream.endpoint_rules import NO_RULES, Target, judge_address
 
 MAX_RECEIVERS = 100
+_TOKEN = re.compile(r"[\x21-\x7e]{1,4096}")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _PLACE = re.compile(
     r"(?P<scheme>https?)://([^/?#]*@)?(\[(?P<v6>[^]/?#]*)\]|(?P<host>[^:/?#]*))(:(?P<port>[0-9]{0,5}))?([/?#].*)?",
@@ -58,6 +59,37 @@ def parse_receivers(text: str, *, noun: str = "receiver") -> Mapping[str, str]:
         found[name] = url
     if len(found) > MAX_RECEIVERS:
         raise ValueError(f"there are {len(found)} {noun}s, and at most {MAX_RECEIVERS}")
+    return found
+
+
+def parse_sources(text: str) -> Mapping[str, str]:
+    """Read ``name=https://host:9090``, the base addresses of Prometheus APIs, in the form of receivers.
+
+    Raises:
+        ValueError: Naming the one that is wrong and why, and no part of an address.
+    """
+    found = parse_receivers(text, noun="metric source")
+    for name, url in found.items():
+        if "?" in url or "#" in url:
+            raise ValueError(f"the metric source {name}: expected the base of its API, without ? and #")
+    return found
+
+
+def parse_tokens(text: str, sources: str) -> Mapping[str, str]:
+    """Read ``name=token``, one a line or separated by spaces, for some of the ``sources``.
+
+    Raises:
+        ValueError: Naming the one that is wrong and why, and no part of a token.
+    """
+    known = parse_sources(sources)
+    found: dict[str, str] = {}
+    for number, entry in enumerate(text.split(), 1):
+        name, separator, token = entry.partition("=")
+        if not separator or not _TOKEN.fullmatch(token):
+            raise ValueError(f"entry {number} is not name=token")
+        if name not in known:
+            raise ValueError(f"entry {number} is for a metric source that UNDERSTUDY_METRIC_SOURCES does not have")
+        found[name] = token
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.latency.champion_before import ChampionBefore
+from understudy.core.canary.metric_samples import MetricPoint
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan
 from understudy.core.rollout.state import DriftMode, GuardMode, RolloutState, Transition
@@ -238,6 +239,14 @@ class RolloutStore(RolloutListing, Protocol):
 
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
         """Set the threshold of a slow call, where there is none yet."""
+
+    async def metric_points(self, record: RolloutRecord, since: float) -> Sequence[MetricPoint]:
+        """Return what is stored of a rollout's own metrics from a moment on, in whatever order."""
+
+    async def add_metric_points(
+        self, record: RolloutRecord, points: Sequence[MetricPoint], *, epoch: Epoch | None = None
+    ) -> None:
+        """Store values of a rollout's own metrics; one of the same minute is replaced."""
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None

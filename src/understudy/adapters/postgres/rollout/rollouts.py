@@ -13,6 +13,7 @@ from understudy.adapters.postgres.connections.connection import SessionPerCall, 
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.adapters.postgres.rollout.metric_points import add_points, read_points
 from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
     GUARD,
@@ -40,6 +41,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     stale_proxies_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
+from understudy.core.canary.metric_samples import MetricPoint
 from understudy.core.rollout.actions import PolicyAction, PolicySeen, RetireOld
 from understudy.core.rollout.plan import plan_to_json
 from understudy.core.rollout.state import (
@@ -305,6 +307,16 @@ class PostgresRolloutStore(SessionPerCall):
     async def set_slow_us(self, rollout_id: int, slow_us: int, *, epoch: Epoch | None = None) -> None:
         async with self._connection() as connection, fenced(connection, epoch):
             await connection.execute(_SET_SLOW, rollout_id, slow_us)
+
+    async def metric_points(self, record: RolloutRecord, since: float) -> Sequence[MetricPoint]:
+        async with self._connection() as connection:
+            return await read_points(connection, record, since)
+
+    async def add_metric_points(
+        self, record: RolloutRecord, points: Sequence[MetricPoint], *, epoch: Epoch | None = None
+    ) -> None:
+        async with self._connection() as connection, fenced(connection, epoch):
+            await add_points(connection, record, points)
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None

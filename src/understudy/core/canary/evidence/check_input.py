@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 from understudy.core.canary.decision import Check, CheckState, Evidence
 from understudy.core.canary.limits import CanaryPolicy, Stage
+from understudy.core.canary.metric_samples import MetricSamples
 from understudy.core.statistics.difference import Difference
 from understudy.core.statistics.sequential_evidence import FloatArray, Processes, Restarts, finite_exp, processes_of
 from understudy.core.windows.strata import Strata
 
 Outcomes = tuple[Difference | None, ...]
 """Challenger less champion of each outcome that a policy names; ``None`` while nothing is known of one, or left out."""
+Metrics = tuple[MetricSamples, ...]
+"""Of the metrics that a policy names, in their order; none while nothing was read."""
 INTERVAL_ALPHA = 0.05
 """Intervals hold at all analyses together with 95 %."""
 
@@ -47,6 +50,9 @@ class CheckInput(NamedTuple):
     logarithm; ``None`` where slow answers count whatever explains them."""
     early_failure: Keys | None = None
     """Evidence that the challenger fails from its first calls on, which then stands for that of the error rate."""
+    metrics: Metrics = ()
+    now: float = 0.0
+    """Seconds since the epoch; metrics count that were known by then."""
 
     @property
     def requests(self) -> tuple[int, int]:
