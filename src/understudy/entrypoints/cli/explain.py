@@ -25,6 +25,7 @@ from understudy.entrypoints.documents.json_text import moment_of
 from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
 from understudy.lifecycle.loading_findings import missing_words
 from understudy.ports.loading.loading_registry import MissingVersion
+from understudy.ports.rollout.rollout_store import UnreadableRollout
 
 _CODE = r"[Ee]\d{3}"
 app = typer.Typer(add_completion=False)
@@ -129,7 +130,11 @@ def _explain_changes(model: str, *, as_json: bool) -> None:
 
     async def read(session: Session) -> tuple[RecentChanges, str]:
         await session.registry.show_model(model)
-        waits = [waiting_words(one.state, time.time()) for one in await session.rollouts.list(model, 1)]
+        newest = await session.rollouts.listing(model, 1)
+        waits = [
+            one.problem if isinstance(one, UnreadableRollout) else waiting_words(one.state, time.time())
+            for one in newest
+        ]
         return await session.changes.recent(model), "".join(waits)
 
     changed, waits = with_session(read)

@@ -55,6 +55,20 @@ class RolloutRecord(NamedTuple):
         return self.id if self.guard_id is None else self.guard_id
 
 
+class UnreadableRollout(NamedTuple):
+    """A rollout whose plan or state this release cannot read: what its row says all the same."""
+
+    id: int
+    kind: str
+    model_name: str
+    phase: str
+    started_at: float
+    """Seconds since the epoch."""
+    started_by: str
+    problem: str
+    """A sentence that names the rollout and what is wrong."""
+
+
 class RolloutView(NamedTuple):
     """A rollout and what it acts on, read at one moment."""
 
@@ -209,7 +223,16 @@ class RolloutStore(Protocol):
         """
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
-        """Return the newest rollouts, of one model or of all, newest first."""
+        """Return the newest rollouts, of one model or of all, newest first.
+
+        Raises:
+            MigrationNeeded: A newer release wrote one of them; :meth:`listing` says of each.
+        """
+
+    async def listing(
+        self, model_name: str | None = None, limit: int = 20
+    ) -> Sequence[RolloutRecord | UnreadableRollout]:
+        """Return the same for people, also where this release cannot read one of them."""
 
     async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:
         """Return the policies of models by their names, of those that have one."""

@@ -65,7 +65,7 @@ from understudy.entrypoints.documents.rollouts import (
 )
 from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.registry.registry import AuditEntry
-from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import run_command
 from understudy.rollout.history import RolloutHistory, history_of
 from understudy.rollout.manual_rollback import manual_rollback
@@ -236,11 +236,12 @@ def list_rollouts(
 ) -> None:
     """List the newest rollouts."""
 
-    async def read(session: Session) -> tuple[Sequence[RolloutRecord], Mapping[str, PolicySeen]]:
-        found = await session.rollouts.list(model, limit)
+    async def read(session: Session) -> tuple[Sequence[RolloutRecord | UnreadableRollout], Mapping[str, PolicySeen]]:
+        found = await session.rollouts.listing(model, limit)
         if model is not None and not found:
             await session.registry.show_model(model)  # says which models there are
-        return found, await session.rollouts.policies([one.state.model_name for one in found])
+        readable = [one.state.model_name for one in found if not isinstance(one, UnreadableRollout)]
+        return found, await session.rollouts.policies(readable)
 
     found, policies = with_session(read)
     show(listing_document(found, policies), listing(found, policies, utc=utc), as_json=as_json)

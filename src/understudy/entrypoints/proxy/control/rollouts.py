@@ -105,7 +105,7 @@ async def list_rollouts(call: ControlCall, limit: int) -> Reply:
 
     async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
-        found = await parts.rollouts.list(call.model_name, limit)
+        found = await parts.rollouts.listing(call.model_name, limit)
         return answer(listing_document(found, await parts.rollouts.policies([call.model_name])))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
