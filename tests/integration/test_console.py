@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from importlib.abc import MetaPathFinder
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, closed_port, running_console, texts_of
+from console_world import RunningConsole, closed_port, is_sound, running_console, texts_of
 from contract.servers import TcpRelay
 from pydantic import SecretStr
 from rollout_world import PLAN, TWINS, WORSE, PastRollout, two_versions
@@ -43,44 +42,6 @@ async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollou
     await past.begin()
     await past.go_on(2)
     return past
-
-
-class Balanced(HTMLParser):
-    """Tells of tags that are not closed in order, of scripts and styles in the page, and of handlers."""
-
-    void = frozenset({"meta", "link", "input", "rect", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.wrong: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        self.wrong += [f"{tag} {name}" for name in named if name == "style" or name.startswith(("on", "hx-on"))]
-        self.wrong += [f"{tag} without src"] if tag == "script" and not named.get("src") else []
-        self.wrong += [tag] if tag in {"style", "iframe"} else []
-        self.ids += [named["id"] or ""] if "id" in named else []
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.void:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(f"/{tag}")
-
-
-def is_sound(page: str) -> bool:
-    parser = Balanced()
-    parser.feed(page)
-    assert (parser.wrong, parser.open) == ([], [])
-    assert len(set(parser.ids)) == len(parser.ids)
-    return True
 
 
 async def audited(database: asyncpg.Connection) -> list[Any]:

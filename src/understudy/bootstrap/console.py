@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.bootstrap.session import Session
+from understudy.core.routing.policy import ServingPolicy
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -34,6 +35,8 @@ class ConsoleParts(NamedTuple):
     """Goes on only when the model servers of a model's version answer a warm-up; raises ``VersionNotReady``."""
     examine: Callable[[], Awaitable[Sequence[Finding]]]
     """Finds what ``understudy doctor`` finds."""
+    policy_of: Callable[[str], Awaitable[ServingPolicy]]
+    """Returns a model's policy as a proxy reads it; raises ``NotRegistered`` and ``SchemaInvalid``."""
 
 
 def _load_servers() -> None:
@@ -73,5 +76,11 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
             return await examine(settings.model_copy(update={"database_url": SecretStr(settings.control_url)}))
 
+        async def policy_of(model_name: str) -> ServingPolicy:
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.backends import policy_of_proxies  # noqa: PLC0415 - loaded by now
+
+            return await policy_of_proxies(session, model_name)
+
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find)
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of)

@@ -28,6 +28,7 @@ from understudy.entrypoints.console.policy_pages import (
     carry_out_restore,
     show_policy,
 )
+from understudy.entrypoints.console.prediction_pages import find, show_entity, show_prediction
 from understudy.entrypoints.console.start_pages import ask_start, carry_out_start, show_start
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
@@ -57,6 +58,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/restore", carry_out_restore),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
+    ("GET", "/models/{model}/entities/{entity}", show_entity),
+    ("GET", "/predictions/{prediction}", show_prediction),
+    ("GET", "/find", find),
     ("GET", "/login", show_login),
     ("POST", "/login", sign_in),
     ("POST", "/logout", sign_out),

@@ -36,6 +36,16 @@ def audit_path(model_name: str) -> str:
     return f"{model_path(model_name)}/audit"
 
 
+def prediction_path(prediction_id: str) -> str:
+    """Return the address of the page of one call."""
+    return f"/predictions/{quote(prediction_id, safe='')}"
+
+
+def entity_path(model_name: str, entity_id: str) -> str:
+    """Return the address of the page of one entity of a model."""
+    return f"{model_path(model_name)}/entities/{quote(entity_id, safe='')}"
+
+
 def beginning_of(path: str) -> str:
     """Return where the act of an address begins anew: its own page that asks may need what only its form knows."""
     model, _, act = path.rpartition("/acts/")
