@@ -47,6 +47,11 @@ class Visit:
         hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', found[0])
         return {name: unescape(value) for name, value in hidden}
 
+    async def form_token(self) -> str:
+        """Return the token of the session's forms."""
+        page = (await self.get("/")).text
+        return page.partition('name="token" value="')[2].partition('"')[0]
+
 
 class RunningConsole:
     """Where a console is, and who may sign in."""

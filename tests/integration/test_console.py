@@ -21,7 +21,7 @@ from rollout_world import PLAN, TWINS, WORSE, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace
-from understudy.entrypoints.console import login_tries, visitors
+from understudy.entrypoints.console import connections, login_tries, visitors
 from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
@@ -87,6 +87,29 @@ async def test_idle_connections_give_way_to_a_browser_that_has_a_key(database_ur
             page = await visit.get("/")
 
     assert (page.status_code, "Models" in texts_of(page.text)) == (200, True)
+
+
+HALF_HEAD = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
+
+
+@pytest.mark.parametrize("sent", [HALF_HEAD, HALF_HEAD + b"\r\n", HALF_HEAD + b"\r\nkey="])
+async def test_half_requests_on_all_connections_keep_no_browser_out_for_long(database_url, sent):
+    async with AsyncExitStack() as half, running_console(database_url, max_connections=8) as console:
+        credential = await console.key("read")
+        for _ in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", console.port)
+            half.callback(writer.close)
+            writer.write(sent)
+            await writer.drain()
+        began = asyncio.get_running_loop().time()
+        async with console.visit() as visit:
+            while (page := await visit.get("/login", connection="close")).status_code == 503:
+                await asyncio.sleep(0.1)
+            seconds = asyncio.get_running_loop().time() - began
+            entered = await visit.sign_in(credential)
+
+    assert (page.status_code, entered.status_code) == (200, 303)
+    assert seconds < connections.HEAD_SECONDS + 1
 
 
 async def test_over_https_the_cookie_is_sent_over_nothing_else(database_url):

@@ -67,7 +67,7 @@ async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id:
 
 
 def unknown_prediction() -> NotRegistered:
-    """Return what is raised for a prediction that is not there, or that who asks may not see: nothing tells them apart."""
+    """Return what is raised for a prediction that is not there; for one that a key may not see it is the same."""
     return NotRegistered(
         "the log in Postgres has no such prediction",
         hint="It may be shipped in a moment, be in the archive by now, or never have been: understudy log query.",

@@ -1,35 +1,38 @@
 """``understudy ab``: plan A/B tests, and say whether the challenger is better."""
 
-import re
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from understudy.bootstrap.session import Session
+from understudy.entrypoints.cli.ab.asked import EFFECT, LOOKS, WITHIN, wanted_of
 from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
+from understudy.entrypoints.cli.ab.tests_text import stopped_words, tests_text
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shared.actor import this_person
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.options import AsJson, Limit, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
-from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
+from understudy.entrypoints.cli.shared.session import Experiments, with_experiments, with_session
 from understudy.entrypoints.cli.shared.times import day_of, moment_of, seconds_of
-from understudy.entrypoints.documents.experiments import ab_document
+from understudy.entrypoints.documents.experiments import ab_document, test_document
 from understudy.entrypoints.documents.json_text import document_of
+from understudy.entrypoints.documents.policies import version_label
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
-from understudy.experiments.declared_rows import MAX_AMOUNT, MAX_LOOKS, MIN_AMOUNT
-from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
+from understudy.experiments.declared_rows import MAX_LOOKS
+from understudy.experiments.declared_tests import DeclaredTest, MetricChoice
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
+from understudy.experiments.listed_tests import ListedTest, end_test, list_tests
 from understudy.ports.experiments.experiment_log import Observed
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
 app.add_typer(outcomes_app, name="outcomes")
-WITHIN, EFFECT, LOOKS = "7d", "5%", 5
-_EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
 
 Effect = Annotated[
     str | None,
@@ -129,6 +132,42 @@ def report(
         advise(f"Written: {html}")
 
 
+@app.command("list")
+def list_declared(
+    *,
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
+    limit: Limit = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List declared tests, newest first: open, decided, or ended by hand."""
+
+    async def read(session: Session) -> tuple[Sequence[ListedTest], Mapping[int, str]]:
+        if model is not None:
+            await session.registry.show_model(model)
+        versions = await session.registry.list_versions(model)
+        return await list_tests(session.experiments, model, limit), {one.id: one.version for one in versions}
+
+    found, labels = with_session(read)
+    document = {"tests": [test_document(one, lambda version_id: version_label(version_id, labels)) for one in found]}
+    show(document, tests_text(found, labels), as_json=as_json)
+
+
+@app.command()
+def stop(
+    *,
+    model: ModelName,
+    test_id: Annotated[int, typer.Argument(metavar="ID", min=1, max=2**63 - 1, help="As ab list has it.")],
+    as_json: AsJson = False,
+) -> None:
+    """End a declared test before it decides; it says nothing then, and another one of the same may be declared."""
+    found = with_experiments(model, lambda experiments: _stopped(experiments, model, test_id))
+    show({"stopped": {"id": test_id, "model": model, "metric": found}}, stopped_words(test_id, found), as_json=as_json)
+
+
+async def _stopped(experiments: Experiments, model: str, test_id: int) -> str:
+    return (await end_test(experiments.store, model, test_id)).metric
+
+
 async def _report(
     experiments: Experiments,
     asked: AbQuestion,
@@ -194,24 +233,6 @@ async def _version_id(experiments: Experiments, model: str, version: str | None)
         return named_b(allocations, experiments.labels, model, version)
     except ValueError as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), "Name another with --version.") from None
-
-
-def wanted_of(text: str | None) -> Wanted:
-    """Return what ``--effect`` asks for.
-
-    Raises:
-        CommandRefused: It is no change.
-    """
-    found = _EFFECT.fullmatch((text or EFFECT).replace(" ", ""))
-    amount = float(found["amount"]) if found is not None else 0.0
-    if found is None or amount <= 0:
-        raise CommandRefused(ExitCode.USAGE, f"--effect: {text!r} is no change", "For example 5%, 0.05 or 0.5pt.")
-    wanted = Wanted(amount) if found["unit"] is None else Wanted(amount / 100, is_relative=found["unit"] == "%")
-    if not MIN_AMOUNT <= wanted.amount <= MAX_AMOUNT:
-        raise CommandRefused(
-            ExitCode.USAGE, f"--effect: {text!r} is too small or too large a change", "For example 5%, 0.05 or 0.5pt."
-        )
-    return wanted
 
 
 def _is_decided(test: DeclaredTest | None) -> bool:

@@ -21,6 +21,9 @@ from understudy.entrypoints.console.views.tone import NOTHING, Tone
 from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 
+_QUERY = "SELECT * FROM predictionlog WHERE entity_id = 'ENTITY'"
+"""To be run by who reads it, with the entity in its place: the archive has what is older than a week."""
+
 
 class PredictionSeen(NamedTuple):
     """What was read of a call."""
@@ -116,8 +119,6 @@ def entity_page(seen: EntitySeen) -> EntityPage:
     """Return the page; its words are those of ``understudy explain MODEL ENTITY``."""
     policy, entity = seen.policy, seen.entity_id
     found = assignment(policy, entity)
-    literal = entity.replace("'", "''")
-    query = f"SELECT * FROM predictionlog WHERE entity_id = '{literal}'"  # noqa: S608 - shown, to be run by its reader
     return EntityPage(
         policy.model_name,
         entity,
@@ -128,7 +129,7 @@ def entity_page(seen: EntitySeen) -> EntityPage:
         searched_words(seen.calls),
         (
             _explain(policy.model_name, entity),
-            f"understudy log query {quote(query)} --model {quote(policy.model_name)} --since 30d",
+            f"understudy log query {quote(_QUERY)} --model {quote(policy.model_name)} --since 30d",
         ),
     )
 
