@@ -103,7 +103,7 @@ async def test_half_requests_on_all_connections_keep_no_browser_out_for_long(dat
             await writer.drain()
         began = asyncio.get_running_loop().time()
         async with console.visit() as visit:
-            while (page := await visit.get("/login", connection="close")).status_code == 503:
+            while (page := await visit.get("/login", connection="close")).status_code == 503:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.1)
             seconds = asyncio.get_running_loop().time() - began
             entered = await visit.sign_in(credential)

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 from console_world import RunningConsole, is_sound, running_console, texts_of
-from experiment_world import DAY, HOUR, Call, Told, World, arm_by_bucket
+from experiment_world import HOUR, World
+from report_world import reported_world
 
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
@@ -16,33 +17,13 @@ from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 
 CHURN = "/models/churn"
-PAGES = ("/policy", "/versions", "/experiments", "/drift", "/shadow", "/audit")
-ENTITIES = 600
+PAGES = ("/policy", "/versions", "/experiments", "/drift", "/shadow", "/audit", "/entities/cust-1")
 DECLARED = {"metric": "converted", "effect": "60%", "looks": "2", "within": "1h", "version": ""}
 
 
 @pytest.fixture
 async def world(database: asyncpg.Connection) -> World:
-    """Churn 6 against 7 at 50 %, and 8 as the shadow, with calls and outcomes of the last day."""
-    made = World(database)
-    await made.add_versions("6", "7", "8")
-    generation = await made.set_policy("6", "7", 50, "8")
-    await made.backdate(2 * DAY)
-    began, calls, told = time.time() - DAY, list[Call](), list[Told]()
-    for number in range(ENTITIES):
-        entity, at = f"cust-{number}", began + 20 * HOUR * number / ENTITIES
-        version = arm_by_bucket(made.versions, entity, 50, ("6", "7"))
-        role = "champion" if version == made.versions["6"] else "challenger"
-        calls.append(Call(entity, at, version, generation, role=role, score=0.1 + number % 7 / 10))
-        told += [Told(at + 60, entity)] if number % 5 < 2 else []
-    answered = await made.call(calls)
-    await made.call(
-        call._replace(role="shadow", assigned=made.versions["8"], score=(call.score or 0) / 2)
-        for call in answered
-        if call.role == "champion"
-    )
-    await made.tell(told)
-    return made
+    return await reported_world(database)
 
 
 @pytest.fixture
@@ -71,7 +52,7 @@ async def test_every_page_is_html_with_its_sentence_and_its_age_and_the_same_as_
     assert (unknown.status_code, unknown.headers.get("location"), unknown.json()["error"]["code"]) == (
         401,
         None,
-        "E101",
+        "E401",
     )
 
 
@@ -96,7 +77,7 @@ async def test_a_version_says_where_it_is_loaded_what_checked_it_and_its_share(c
 
     assert is_sound(page.text)
     shown = texts_of(page.text)
-    assert "7 (50 %), 6 (50 %) of 3 answer calls; a server failed to load 8." in shown
+    assert "Of 3 versions 6 (champion, 50 %) and 7 (challenger, 50 %) answer calls; a server failed to load 8." in shown
     assert {"challenger 50 %", "champion 50 %", "shadow 100 %", "AVAILABLE", "ERROR"} <= set(shown)
     assert "E301 no such file (attempt 1)" in shown
     assert any(text.startswith("its agents: the digest") for text in shown)
@@ -189,3 +170,19 @@ async def test_a_console_that_only_shows_has_no_act_and_needs_a_reader_alone(wor
         'method="post"' in one.text.replace('action="/logout"', "") and "/acts/" in one.text for one in pages
     )
     assert any(text.startswith("This console only shows") for text in texts_of(pages[2].text))
+
+
+async def test_a_test_is_listed_and_stopped_from_the_command_line(console, understudy):
+    query = f"{CHURN}/acts/declare?metric=converted&effect=60%25&looks=2&within=1h"
+    async with console.visit("operate") as visit:
+        made = await visit.post(f"{CHURN}/acts/declare", await visit.form(query))
+        page = await visit.get(made.headers["location"])
+    number = page.url.path.rpartition("/")[2]
+    listed = await understudy.beside("ab", "list", "churn", "--json")
+    stopped, again = [await understudy.beside("ab", "stop", "churn", number) for _ in range(2)]
+    table = await understudy.beside("ab", "list")
+
+    (one,) = listed.json["tests"]
+    assert (str(one["id"]), one["metric"], one["ended_at"], one["problem"]) == (number, "converted", None, None)
+    assert (stopped.code, again.code) == (0, 7)
+    assert "without a decision" in " ".join(table.out.split())

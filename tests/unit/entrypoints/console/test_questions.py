@@ -204,3 +204,29 @@ async def test_a_rollback_waits_for_no_dry_run_change_or_start():
 
 async def answer() -> str:
     return "done"
+
+
+async def test_reports_have_two_places_of_their_own_and_a_third_is_told_to_come_again(monkeypatch):
+    monkeypatch.setattr(questions, "WAIT_SECONDS", 0.01)
+    world = World()
+    slow = Source()
+    slow.gate = asyncio.Event()
+    asked = Questions(lambda: world.now, lambda: world.now)
+    running = [asyncio.create_task(asked.shared(name, slow, 60.0, is_report=True)) for name in ("drift", "shadow")]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await asked.shared("experiment", Source(), 60.0, is_report=True)
+    page = await asked.shared("models", Source(), 5.0)
+    slow.gate.set()
+
+    assert page.value == 1
+    assert sorted([(await one).value for one in running]) == [2, 2]
+
+
+async def test_an_answer_that_an_act_has_changed_is_forgotten():
+    world = World()
+    before = await world.ask()
+    world.questions.forget("topic")
+    world.questions.forget("never asked")
+
+    assert (before.value, (await world.ask()).value) == (1, 2)

@@ -49,6 +49,7 @@ class DriftPage(NamedTuple):
     lines: tuple[str, ...]
     columns: tuple[str, ...]
     versions: tuple[VersionDrift, ...]
+    next_command: str
     next_words: str
     commands: tuple[str, ...]
 
@@ -64,6 +65,7 @@ def drift_page(view: DriftView) -> DriftPage:
         (*view.shared, *waiting_lines(view)),
         ("subject", *(name for name in HEAD if name != "state")),
         tuple(_version(one, view) for one in view.versions),
+        then.command,
         " ".join(then.purpose.split()),
         tuple(dict.fromkeys((f"understudy drift report {quote(view.model_name)}", then.command))),
     )

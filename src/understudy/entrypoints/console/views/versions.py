@@ -17,6 +17,8 @@ MAX_VERSIONS = 50
 MAX_ENTRIES = 300
 """Changes of versions among which those are looked for that registered them."""
 _INSERT = "insert"
+_ROLES = ("champion", "challenger", "further arm", "shadow", "")
+"""Those that calls go to first."""
 _TONES = {LoadingState.AVAILABLE: Tone.GOOD, LoadingState.ERROR: Tone.BAD, LoadingState.END: Tone.CALM}
 
 
@@ -80,7 +82,7 @@ def versions_page(seen: VersionsSeen) -> VersionsPage:
     newest = sorted(seen.versions, key=lambda one: one.id, reverse=True)
     shown = [one for place, one in enumerate(newest) if place < MAX_VERSIONS or one.version in shares]
     rows = [_row(one, seen, shares, loading.get(one.version), authors.get(one.version)) for one in shown]
-    rows.sort(key=lambda row: (not row.has_calls, not row.role))
+    rows.sort(key=lambda row: _ROLES.index(row.role))
     sentence, tone = _sentence(seen, rows)
     commands = (f"understudy version list {quote(seen.model)}", "understudy server list")
     return VersionsPage(seen.model, sentence, tone, tuple(rows), len(newest) - len(shown), commands)
@@ -103,8 +105,10 @@ def shares_of(policy: PolicyRecord | None) -> Mapping[str, tuple[str, int]]:
 def _sentence(seen: VersionsSeen, rows: Sequence[VersionRow]) -> tuple[str, Tone]:
     if not rows:
         return f"{seen.model} has no version.", Tone.CALM
-    answers = [f"{row.version} ({row.share})" for row in rows if row.has_calls and row.role != "shadow"]
-    says = f"{', '.join(answers)} of {len(seen.versions)} answer calls" if answers else "No version answers calls"
+    answers = [f"{row.version} ({row.role}, {row.share})" for row in rows if row.has_calls and row.role != "shadow"]
+    of = f"{len(seen.versions)} version{'s' * (len(seen.versions) != 1)}"
+    says = f"Of {of} {' and '.join(answers)} answer{'s' * (len(answers) == 1)} calls"
+    says = says if answers else "No version answers calls"
     failed = [row.version for row in rows if any(server.tone is Tone.BAD for server in row.servers)]
     unreached = [row.version for row in rows if row.role and not row.endpoints]
     if failed:
