@@ -496,6 +496,24 @@ async def test_a_revoked_key_and_a_sign_out_end_the_session(console, rollout, da
     assert (page.status_code, out.status_code, stolen.status_code) == (303, 303, 303)
 
 
+async def test_a_rollout_of_a_newer_release_is_named_and_can_be_taken_back(console, rollout, database):
+    await database.execute("ALTER TABLE Rollout DISABLE TRIGGER rollout_guard")
+    await database.execute("UPDATE Rollout SET plan = plan || '{\"tempo\": 3}'")
+    async with console.visit("operate") as visit:
+        models, page = await visit.get("/"), await visit.get(f"{CHURN}/rollouts/{rollout.id}")
+        back = f"{CHURN}/acts/rollback"
+        done = await visit.post(back, await visit.form(back))
+
+    words = f"rollout {rollout.id} of churn cannot be read by this release: "
+    assert "of a newer release" in texts_of(models.text)
+    assert any(text.startswith(words) for text in texts_of(models.text))
+    assert page.status_code == 503
+    assert any(text.startswith(words) for text in texts_of(page.text))
+    assert f'href="{back}"' in page.text
+    assert done.status_code == 303
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
+
+
 async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console, database):
     name = f"m/{HOSTILE}"
     version = await database.fetchval(

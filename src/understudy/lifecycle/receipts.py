@@ -9,7 +9,7 @@ from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.prediction_log.receipts import EntityAsked, Receipt, ReceiptLog
 from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
 
-SLICES_SECONDS = (60.0, 900.0, 7_200.0, 86_400.0, 604_800.0)
+SLICES_SECONDS = (60.0, 240.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
 """How far back calls of an entity are looked for, one stretch after the other: the log is not read far back for an
 entity that calls often."""
 SEARCH_SECONDS = 5.0

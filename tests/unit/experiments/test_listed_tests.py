@@ -44,8 +44,9 @@ async def test_each_test_says_how_it_stands_and_one_that_cannot_be_read_hides_no
         a_record(2, result=DECIDED, ended_at=AT),
         a_record(1, ended_at=AT),
     )
+    store: Any = Store(*records)
 
-    words = [standing_words(one) for one in await list_tests(Store(*records), "churn", 10)]
+    words = [standing_words(one) for one in await list_tests(store, "churn", 10)]
 
     assert words[0].startswith("row 4 of Experiment is no test that this release can read")
     assert words[1] == "open: 0 of 4 looks taken, 4,000 entities an arm"
@@ -54,7 +55,7 @@ async def test_each_test_says_how_it_stands_and_one_that_cannot_be_read_hides_no
 
 
 async def test_an_open_test_ends_with_the_looks_that_it_has():
-    store = Store(a_record(3))
+    store: Any = Store(a_record(3))
 
     ended = await end_test(store, "churn", 3)
 
@@ -70,7 +71,7 @@ async def test_an_open_test_ends_with_the_looks_that_it_has():
     ],
 )
 async def test_what_is_over_not_there_or_unreadable_is_not_ended(record, error):
-    store = Store(record)
+    store: Any = Store(record)
 
     with pytest.raises(error):
         await end_test(store, "churn", 3)
@@ -79,7 +80,7 @@ async def test_what_is_over_not_there_or_unreadable_is_not_ended(record, error):
 
 
 async def test_a_test_that_a_look_changed_at_this_moment_is_not_said_to_be_ended():
-    store = Store(a_record(3))
+    store: Any = Store(a_record(3))
     store.is_current = False
 
     with pytest.raises(PolicyRefused, match="changed at this moment"):

@@ -78,11 +78,11 @@ async def test_a_log_that_does_not_answer_at_all_is_said_so():
         await calls_of_entity(log, "churn", "u-1", NOW, log.clock)
 
 
-class Audit:
-    """A registry that is asked for nothing."""
+NO_REGISTRY: Any = None
+"""It is asked for nothing."""
 
 
 @pytest.mark.parametrize(("asked", "words"), [("customer-42", "no id of a prediction"), (ID, "no such prediction")])
 async def test_what_is_no_prediction_is_told_from_one_that_is_not_there(asked, words):
     with pytest.raises(NotRegistered, match=words):
-        await explain_prediction(Audit(), Log(), asked)
+        await explain_prediction(NO_REGISTRY, Log(), asked)

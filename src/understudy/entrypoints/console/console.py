@@ -23,7 +23,7 @@ from understudy.entrypoints.console.looks import StaticFile, Templates, read_sta
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
 from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.views.links import beginning_of, model_path
+from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
@@ -207,6 +207,10 @@ class Console:
         digest = sha256(html.encode()).hexdigest()[:_SHORT]
         return Live(html, digest, values["view"], values["read_at"], values["is_stale"])
 
+    def _may_roll_back(self, problem: UnderstudyError, request: Request) -> bool:
+        is_unread = isinstance(problem, MigrationNeeded) and "rollout" in request.path_params
+        return is_unread and not self._is_read_only
+
     def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
         path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
@@ -235,6 +239,8 @@ class Console:
             "is_act": is_act,
             "again": "" if path == "/login" or is_part else again + (f"?{query}" if query else ""),
             "back": model_path(name) if "model" in request.path_params else "",
+            # A rollout that this release cannot read is taken back all the same.
+            "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
             "shell_name": shlex.quote(name),
             "sql_name": name.replace("'", "''"),
         }

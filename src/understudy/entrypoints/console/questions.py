@@ -111,10 +111,8 @@ class Questions:
         return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
 
     def forget(self, name: object) -> None:
-        """Have a topic read anew by the next one who asks: an act has changed it."""
-        topic = self._topics.get(name)
-        if topic is not None and topic.task is None:
-            del self._topics[name]
+        """Have a topic read anew by the next one who asks: an act has changed it, also after a reading that goes on."""
+        self._topics.pop(name, None)
 
     async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return what a page asks before an act.

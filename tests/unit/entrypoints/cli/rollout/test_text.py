@@ -232,10 +232,11 @@ def test_a_rollout_at_a_gate_says_for_whom_since_when_and_who_may_stand_in():
 
 def test_a_list_says_for_whom_each_rollout_waits():
     plan = replace(STATE.plan, gates={GatePlace.BEFORE_PROMOTION: Gate(http="quality")})
-    gate = {"plan": plan, "gate": GateRecord(NOW - 120)}
+    waiting = replace(STATE, phase=Phase.WAITING)
     states = [
-        replace(STATE, phase=Phase.WAITING, waiting_for=whom, **more)
-        for whom, more in ((WaitingFor.PAUSE, {}), (WaitingFor.APPROVAL, {}), (WaitingFor.GATE, gate))
+        replace(waiting, waiting_for=WaitingFor.PAUSE),
+        replace(waiting, waiting_for=WaitingFor.APPROVAL),
+        replace(waiting, waiting_for=WaitingFor.GATE, plan=plan, gate=GateRecord(NOW - 120)),
     ]
     records = [a_status(state).view.record for state in (STATE, *states)]
 

@@ -160,7 +160,8 @@ def test_a_rollback_that_a_newer_rollout_hides_is_told_beside_that_rollout():
 
 def test_a_rollout_of_a_newer_release_hides_no_older_one_behind_it_and_needs_a_look():
     newer = UnreadableRollout(9, "rollout", "churn", "PROGRESSING", NOW, "dana", "rollout 9 of churn cannot be read")
-    records = [newer, a_record("churn"), a_record("fraud"), newer._replace(id=3, model_name="fraud")]
+    older = newer._replace(id=3, model_name="fraud")
+    records: list[RolloutRecord | UnreadableRollout] = [newer, a_record("churn"), a_record("fraud"), older]
 
     newest, unreadable = newest_of_models(records)
     page = a_page(a_model("churn"), a_model("fraud"), rollouts=newest, unreadable=unreadable)

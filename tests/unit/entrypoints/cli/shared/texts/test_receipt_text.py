@@ -42,9 +42,10 @@ def test_the_sentence_says_who_answered_and_what(changes, sentence):
 
 
 def test_the_facts_say_by_which_decision():
-    rows = {"challenger_weight": 5}, {"challenger_weight": 10}
-    policy = (AuditSubject.POLICY, "churn", None)
-    entry = AuditEntry(1, "churn", 4, AT, "oncall", "cli", "all passed", "update", *rows, *policy)
+    before, after = {"challenger_weight": 5}, {"challenger_weight": 10}
+    entry = AuditEntry(
+        1, "churn", 4, AT, "oncall", "cli", "all passed", "update", before, after, AuditSubject.POLICY, "churn", None
+    )
     shadow = a_receipt(version="8", role="shadow", score=0.79, error_code=None)
     plain = Explained(a_receipt(defaulted=("plan", "age")), [shadow], entry)
 
