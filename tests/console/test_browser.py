@@ -35,7 +35,7 @@ PAGES = (
     "/nothing",
 )
 WIDTHS = (320, 390, 1_200)
-MOST_KEYS = 12
+MOST_KEYS = 8
 """From the top of the rollout page to a rollback, by keyboard alone."""
 LIVE_MS, LOST_MS = 15_000, 30_000
 CHROMIUM = shutil.which("chromium")

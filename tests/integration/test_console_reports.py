@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 
 import asyncpg
 import pytest
@@ -46,6 +47,7 @@ async def test_every_page_is_html_with_its_sentence_and_its_age_and_the_same_as_
         assert is_sound(page.text)
         found = document.json()
         assert found["schema"] == "understudy/v1"
+        assert abs(datetime.fromisoformat(found["read_at"]).timestamp() - time.time()) < 120
         assert found["view"]["sentence"] in texts_of(page.text), page.url
         assert "understudy " in page.text
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "E206")

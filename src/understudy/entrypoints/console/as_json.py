@@ -1,12 +1,13 @@
 """Pages as JSON: the same values, for a program that asks with ``Accept: application/json``."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from understudy.entrypoints.documents.json_text import document_of, json_text
+from understudy.entrypoints.documents.json_text import document_of, json_text, moment_of
 
 _JSON, _HTML = "application/json", "text/html"
 _OF_THE_BODY = (b"content-length", b"content-type")
@@ -38,13 +39,14 @@ def shown_of(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
     if "code" in values:
         named = {"code": values["code"], "title": values["title"], "detail": values["detail"]}
         return {"error": {**named, "next": values["next_step"]}}
-    live = values.get("live")
-    view, read_at, is_stale = (
-        (values.get("view"), values.get("read_at"), values.get("is_stale", False))
-        if live is None
-        else (live.view, live.read_at, live.is_stale)
-    )
-    return {"page": page, "read_at": read_at, "is_stale": is_stale, "view": document_of(view)}
+    live, answer = values.get("live"), values.get("answer")
+    if live is not None:
+        view, read_at, is_stale = live.view, live.read_at, live.is_stale
+    else:
+        # What is not shared was read for this request.
+        view, is_stale = values.get("view"), values.get("is_stale", False)
+        read_at = time.time() if answer is None else answer.read_at
+    return {"page": page, "read_at": moment_of(read_at), "is_stale": is_stale, "view": document_of(view)}
 
 
 def as_json(response: PageResponse) -> Response:

@@ -71,7 +71,8 @@ class Live(NamedTuple):
     digest: str
     view: Any = None
     """What it shows."""
-    read_at: str = ""
+    read_at: float = 0.0
+    """Seconds since the epoch."""
     is_stale: bool = False
 
 
@@ -205,7 +206,7 @@ class Console:
         """Return a part of a page, and its digest."""
         html = self._templates.render(name, {"visitor": visitor, "answer": answer, **values})
         digest = sha256(html.encode()).hexdigest()[:_SHORT]
-        return Live(html, digest, values["view"], values["read_at"], values["is_stale"])
+        return Live(html, digest, values["view"], answer.read_at, values["is_stale"])
 
     def _may_roll_back(self, problem: UnderstudyError, request: Request) -> bool:
         is_unread = isinstance(problem, MigrationNeeded) and "rollout" in request.path_params
