@@ -31,7 +31,7 @@ async def show_prediction(console: Console, request: Request) -> Response:
         NotRegistered: The log has none, or one of a model that this key may not see: the two are not told apart.
     """
     visitor = await console.visitor_of(request)
-    seen = await console.opened.questions.look(partial(_call, console, unquote(request.path_params["prediction"])))
+    seen = await console.opened.questions.search(partial(_call, console, unquote(request.path_params["prediction"])))
     try:
         require_read(visitor, seen.found.answer.model_name)
     except ScopeMissing:
@@ -50,7 +50,7 @@ async def show_entity(console: Console, request: Request) -> Response:
     entity = unquote(request.path_params["entity"])
     if not 0 < len(entity) <= MAX_ENTITY_ID or "\0" in entity:
         raise NotRegistered("there is no such entity", hint=f"An entity id has 1 to {MAX_ENTITY_ID} characters.")
-    seen = await console.opened.questions.look(partial(_entity, console, model, entity))
+    seen = await console.opened.questions.search(partial(_entity, console, model, entity))
     view, read_at = entity_page(seen), moment(seen.calls.until)
     return console.page("entity.html", visitor, model=model, view=view, read_at=read_at)
 

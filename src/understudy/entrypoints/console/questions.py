@@ -16,8 +16,9 @@ ACT_SECONDS = 10.0
 PLACES, ACT_PLACES, ASK_PLACES, LOGIN_PLACES = 4, 4, 4, 4
 """Pages that are read at a time, acts that are carried out, pages that ask before one, and keys that are tried at the
 login: none of them waits for another kind."""
-LOOK_PLACES, CHANGE_PLACES, START_PLACES = 4, 4, 2
-"""The same of pages without a live part and dry runs, of changes of policies, and of rollouts that are started."""
+LOOK_PLACES, CHANGE_PLACES, START_PLACES, SEARCH_PLACES = 4, 4, 2, 2
+"""The same of pages without a live part and dry runs, of changes of policies, of rollouts that are started, and of
+searches of the log, which take seconds."""
 REPORT_PLACES, REPORT_SECONDS = 2, 30.0
 """Reports that are computed at a time, and the longest time of one."""
 START_SECONDS = 45.0
@@ -28,6 +29,8 @@ ASK_SECONDS, ASK_WAIT_SECONDS = 2.0, 1.0
 """Of the page that asks before an act: the way back does not wait for it."""
 PATIENCE_SECONDS = 1.0
 """How long a newer answer is waited for where an earlier one is known."""
+AGAIN_SECONDS = 2.0
+"""How soon a topic is tried again that had no answer: one that is kept for long would keep its failure as long."""
 MAX_TOPICS = 64
 """Pages whose last answer is kept; beyond that those asked for longest ago are forgotten."""
 STALE_FACTOR = 3
@@ -74,7 +77,7 @@ class Questions:
         self._acting = asyncio.Semaphore(ACT_PLACES)
         self._asking = asyncio.Semaphore(ASK_PLACES)
         self._looking, self._starting = asyncio.Semaphore(LOOK_PLACES), asyncio.Semaphore(START_PLACES)
-        self._reporting = asyncio.Semaphore(REPORT_PLACES)
+        self._reporting, self._searching = asyncio.Semaphore(REPORT_PLACES), asyncio.Semaphore(SEARCH_PLACES)
         self._changing = asyncio.Semaphore(CHANGE_PLACES)
         self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
@@ -97,7 +100,8 @@ class Questions:
         topic = self._topics.setdefault(name, _Topic())
         self._topics.move_to_end(name)
         self._forget(topic)
-        if topic.task is None and self._monotonic() - topic.tried_monotonic >= period_seconds:
+        pause = period_seconds if topic.problem is None else min(period_seconds, AGAIN_SECONDS)
+        if topic.task is None and self._monotonic() - topic.tried_monotonic >= pause:
             topic.tried_monotonic = self._monotonic()
             places = self._reporting if is_report else self._reading
             topic.task = asyncio.create_task(self._renew(topic, work, places, longest_seconds))
@@ -131,6 +135,15 @@ class Questions:
             Overloaded: Too many are read.
         """
         return await within(self._looking, work, READ_SECONDS)
+
+    async def search(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Search the log: no page and no dry run waits for a place of these.
+
+        Raises:
+            DeadlineExceeded: It took longer.
+            Overloaded: Too many are searched for.
+        """
+        return await within(self._searching, work, READ_SECONDS)
 
     async def change(self, work: Callable[[], Awaitable[T]]) -> T:
         """Change a policy, or restore one: no rollback waits for a place of these.

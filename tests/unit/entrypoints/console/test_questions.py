@@ -189,6 +189,18 @@ async def test_topics_are_bounded_and_the_oldest_is_forgotten_first(monkeypatch)
     assert (await world.ask()).value == 2
 
 
+async def test_no_page_and_no_act_waits_for_a_search_of_the_log():
+    found, gate = Questions(), asyncio.Event()
+    busy = [asyncio.create_task(found.search(gate.wait)) for _ in range(9)]
+    await asyncio.sleep(0)
+
+    looked, changed = await asyncio.gather(found.look(answer), found.change(answer))
+    gate.set()
+    await asyncio.gather(*busy)
+
+    assert (looked, changed) == ("done", "done")
+
+
 async def test_a_rollback_waits_for_no_dry_run_change_or_start():
     found, gate = Questions(), asyncio.Event()
     kinds = (found.look, found.change, found.start)
@@ -218,8 +230,10 @@ async def test_reports_have_two_places_of_their_own_and_a_third_is_told_to_come_
         await asked.shared("experiment", Source(), 60.0, is_report=True)
     page = await asked.shared("models", Source(), 5.0)
     slow.gate.set()
+    world.now += questions.AGAIN_SECONDS
+    again = await asked.shared("experiment", Source(), 60.0, is_report=True)
 
-    assert page.value == 1
+    assert (page.value, again.value) == (1, 1)
     assert sorted([(await one).value for one in running]) == [2, 2]
 
 
