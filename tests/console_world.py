@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from html import unescape
+from html.parser import HTMLParser
 from typing import Any
 
 import httpx2
@@ -45,6 +46,11 @@ class Visit:
         assert found is not None, page
         hidden = re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)">', found[0])
         return {name: unescape(value) for name, value in hidden}
+
+    async def form_token(self) -> str:
+        """Return the token of the session's forms."""
+        page = (await self.get("/")).text
+        return page.partition('name="token" value="')[2].partition('"')[0]
 
 
 class RunningConsole:
@@ -99,3 +105,41 @@ def closed_port() -> int:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         return int(bound.getsockname()[1])
+
+
+class Balanced(HTMLParser):
+    """Tells of tags that are not closed in order, of scripts and styles in the page, and of handlers."""
+
+    void = frozenset({"meta", "link", "input", "rect", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        named = dict(attrs)
+        self.wrong += [f"{tag} {name}" for name in named if name == "style" or name.startswith(("on", "hx-on"))]
+        self.wrong += [f"{tag} without src"] if tag == "script" and not named.get("src") else []
+        self.wrong += [tag] if tag in {"style", "iframe"} else []
+        self.ids += [named["id"] or ""] if "id" in named else []
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.void:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(f"/{tag}")
+
+
+def is_sound(page: str) -> bool:
+    parser = Balanced()
+    parser.feed(page)
+    assert (parser.wrong, parser.open) == ([], [])
+    assert len(set(parser.ids)) == len(parser.ids)
+    return True

@@ -56,13 +56,14 @@ class World:
         self.versions: dict[str, int] = {}
         self._ids = count(1)
 
-    async def add_versions(self, *labels: str) -> None:
+    async def add_versions(self, *labels: str, schema: str = "{}") -> None:
         for label in labels:
             self.versions[label] = await self.database.fetchval(
                 "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
-                " VALUES ($1, $2, 's3://models', 'sklearn', '{}') RETURNING id",
+                " VALUES ($1, $2, 's3://models', 'sklearn', $3) RETURNING id",
                 MODEL,
                 label,
+                schema,
             )
 
     async def set_policy(

@@ -319,14 +319,15 @@ async def insert_rollout(
     return rollout_id
 
 
-async def two_versions(database: asyncpg.Connection) -> dict[str, int]:
+async def two_versions(database: asyncpg.Connection, schema: str = "{}") -> dict[str, int]:
     """Register churn 6, the champion, and 7; return their ids by label."""
     for version in ("6", "7"):
         await database.execute(
             "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema,"
-            " metrics) VALUES ('churn', $1, 'file:///m', $2, 'sklearn', '{}', '{\"base_model\": \"trees-v2\"}')",
+            " metrics) VALUES ('churn', $1, 'file:///m', $2, 'sklearn', $3, '{\"base_model\": \"trees-v2\"}')",
             version,
             f"sha256:{version}",
+            schema,
         )
     await database.execute(
         "INSERT INTO ServingPolicy (model_name, champion_version, salt)"

@@ -376,6 +376,8 @@ class Settings(BaseModel):
     console_https: bool | None = None
     """Whether browsers reach the console over HTTPS, which something in front of it ends: its cookie is then sent over
     nothing else. By default yes, unless ``console_host`` is a loopback address."""
+    console_read_only: bool = False
+    """Whether the console only shows: it has no act then, and works with a login that may read alone."""
     console_secret: SecretStr | None = Field(default=None, min_length=32)
     """Secret that signs the sessions of the console; without it a random one, and a restart ends all sessions."""
 

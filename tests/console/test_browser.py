@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 from console_world import RunningConsole, running_console
 from playwright.async_api import Browser, Page, async_playwright, expect
+from report_world import reported_world
 from rollout_world import TWINS, PastRollout, two_versions
 
 CHURN = "/models/churn"
@@ -25,12 +26,16 @@ PAGES = (
     f"{CHURN}/start",
     f"{ACTS}/start?version=7&plan=2,10,100",
     f"{CHURN}/audit",
+    f"{CHURN}/versions",
+    f"{CHURN}/experiments",
+    f"{CHURN}/experiments/new",
     f"{ACTS}/restore?from=1",
+    "/find?q=customer-42",
     "/health",
     "/nothing",
 )
 WIDTHS = (320, 390, 1_200)
-MOST_KEYS = 12
+MOST_KEYS = 8
 """From the top of the rollout page to a rollback, by keyboard alone."""
 LIVE_MS, LOST_MS = 15_000, 30_000
 CHROMIUM = shutil.which("chromium")
@@ -90,11 +95,61 @@ async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_anoth
                 for path in PAGES:
                     await page.goto(console.origin + path)
                     await expect(page.locator("h1")).to_have_count(1)
-                    for width in WIDTHS:
-                        await page.set_viewport_size({"width": width, "height": 800})
-                        too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-                        assert await page.evaluate(too_wide) <= 0, (path, width, scheme)
+                    await is_fitting(page, path)
                 assert (heard.complaints, heard.elsewhere) == ([], [])
+
+
+async def is_fitting(page: Page, path: str) -> None:
+    for width in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": 800})
+        too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert await page.evaluate(too_wide) <= 0, (path, width)
+
+
+async def test_a_call_is_found_by_its_entity_and_reports_fit_every_width(browser, database, database_url):
+    await reported_world(database)
+    entity = await database.fetchval("SELECT entity_id FROM PredictionLog ORDER BY predicted_at DESC LIMIT 1")
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, color_scheme="dark") as page,
+    ):
+        heard = Heard(page, console.origin)
+        await page.get_by_label("Entity or prediction id").fill(entity)
+        await page.keyboard.press("Enter")
+        await expect(page.locator(".verdict")).to_contain_text(f"{entity} gets ")
+        await is_fitting(page, "entity")
+        await page.locator("td.when a").first.click()
+        await expect(page.locator(".verdict")).to_contain_text(f"{entity} got score ")
+        await is_fitting(page, "prediction")
+        for name in ("drift", "shadow"):
+            await page.goto(f"{console.origin}{CHURN}/{name}")
+            await expect(page.get_by_text("they are computed anew at most once a minute")).to_be_visible()
+            await is_fitting(page, name)
+
+        assert (heard.complaints, heard.elsewhere) == ([], [])
+
+
+async def test_a_test_is_declared_looked_at_and_ended_without_script(browser, database, database_url):
+    await reported_world(database)
+    async with running_console(database_url) as console, signed_in(browser, console, java_script_enabled=False) as page:
+        await page.goto(f"{console.origin}{CHURN}/experiments")
+        await page.get_by_role("link", name="Declare a test").click()
+        await page.get_by_label("Metric").fill("converted")
+        await page.get_by_label("Effect").fill("much")
+        await page.get_by_role("button", name="See how long it takes").click()
+        await expect(page.get_by_label("Effect")).to_have_accessible_description(re.compile("'much' is no change"))
+        await page.get_by_label("Effect").fill("60%")
+        await page.get_by_label("Within").fill("1h")
+        await page.get_by_role("button", name="See how long it takes").click()
+        await expect(page.locator(".verdict")).to_contain_text("Each of two versions needs ")
+        await page.get_by_role("button", name="Declare it").click()
+        await expect(page.get_by_text("of converted is declared.")).to_be_visible()
+        await is_fitting(page, "experiment")
+        await page.get_by_role("link", name="End it").click()
+        await page.get_by_role("button", name="End it").click()
+        await expect(page.get_by_text("is over, and decides nothing.")).to_be_visible()
+
+    assert await database.fetchval("SELECT ended_at IS NOT NULL FROM Experiment")
 
 
 async def test_a_word_without_end_widens_no_page(browser, database_url, database):
@@ -150,7 +205,10 @@ async def test_a_version_is_taken_back_by_keyboard_alone_with_script_and_without
         signed_in(browser, console, java_script_enabled=has_script) as page,
     ):
         await page.goto(f"{console.origin}/models/churn")
-        wanted, keys = page.get_by_role("link", name="Roll back"), 0
+        await page.keyboard.press("Tab")
+        await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        await page.keyboard.press("Enter")
+        wanted, keys = page.get_by_role("link", name="Roll back"), 2
         while not await wanted.evaluate("link => link === document.activeElement"):
             await page.keyboard.press("Tab")
             keys += 1

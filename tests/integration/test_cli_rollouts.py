@@ -476,6 +476,29 @@ def test_a_list_has_the_share_of_the_policy_where_it_is_not_the_plans(understudy
     assert f"20 %, by the plan {planned} %" in table.said
 
 
+def test_a_rollout_of_a_newer_release_is_named_in_words_and_taken_back_all_the_same(understudy, database_url):
+    ended = started(understudy).json["rollout"]["rollout_id"]
+    understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+    newest = started(understudy).json["rollout"]["rollout_id"]
+    asyncio.run(sql(database_url, "ALTER TABLE Rollout DISABLE TRIGGER rollout_guard"))
+    asyncio.run(sql(database_url, "UPDATE Rollout SET plan = plan || '{\"tempo\": 3}' WHERE id = $1", newest))
+    asyncio.run(sql(database_url, "UPDATE ServingPolicy SET challenger_weight = 5"))
+
+    table, document = understudy("rollout", "list"), understudy("rollout", "list", "visits", "--json").json
+    shown, other = understudy("rollout", "show", "visits"), understudy("rollout", "show", "visits", str(ended))
+    changed, of_entity = understudy("explain", "visits"), understudy("explain", "visits", "u-1")
+    taken_back = understudy("rollback", "visits", "--reason", "enough", "--yes")
+
+    words = f"rollout {newest} of visits cannot be read by this release: "
+    said = [" ".join((one.out + one.err).split()) for one in (table, shown, changed, of_entity)]
+    assert [words in one and "tempo" in one for one in said] == [True] * 4
+    assert (table.code, shown.code, other.code, changed.code, of_entity.code, taken_back.code) == (0, 1, 0, 0, 0, 3)
+    assert "weight 0" in taken_back.out
+    assert "A newer release wrote it: use that release" in said[1]
+    assert [one["rollout_id"] for one in document["rollouts"]] == [ended]
+    assert [(one["id"], one["model_name"]) for one in document["unreadable"]] == [(newest, "visits")]
+
+
 def test_a_list_of_an_unknown_models_rollouts_says_which_models_there_are(understudy):
     unknown, none_yet = understudy("rollout", "list", "nope"), understudy("rollout", "list", "visits")
 

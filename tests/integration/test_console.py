@@ -8,21 +8,20 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from html import unescape
-from html.parser import HTMLParser
 from importlib.abc import MetaPathFinder
 from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, closed_port, running_console, texts_of
+from console_world import RunningConsole, closed_port, is_sound, running_console, texts_of
 from contract.servers import TcpRelay
 from pydantic import SecretStr
 from rollout_world import PLAN, TWINS, WORSE, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace
-from understudy.entrypoints.console import login_tries, visitors
+from understudy.entrypoints.console import connections, login_tries, visitors
 from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
@@ -43,44 +42,6 @@ async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollou
     await past.begin()
     await past.go_on(2)
     return past
-
-
-class Balanced(HTMLParser):
-    """Tells of tags that are not closed in order, of scripts and styles in the page, and of handlers."""
-
-    void = frozenset({"meta", "link", "input", "rect", "br"})
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.wrong: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        self.wrong += [f"{tag} {name}" for name in named if name == "style" or name.startswith(("on", "hx-on"))]
-        self.wrong += [f"{tag} without src"] if tag == "script" and not named.get("src") else []
-        self.wrong += [tag] if tag in {"style", "iframe"} else []
-        self.ids += [named["id"] or ""] if "id" in named else []
-        if tag not in self.void:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.void:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(f"/{tag}")
-
-
-def is_sound(page: str) -> bool:
-    parser = Balanced()
-    parser.feed(page)
-    assert (parser.wrong, parser.open) == ([], [])
-    assert len(set(parser.ids)) == len(parser.ids)
-    return True
 
 
 async def audited(database: asyncpg.Connection) -> list[Any]:
@@ -126,6 +87,29 @@ async def test_idle_connections_give_way_to_a_browser_that_has_a_key(database_ur
             page = await visit.get("/")
 
     assert (page.status_code, "Models" in texts_of(page.text)) == (200, True)
+
+
+HALF_HEAD = b"POST /login HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n"
+
+
+@pytest.mark.parametrize("sent", [HALF_HEAD, HALF_HEAD + b"\r\n", HALF_HEAD + b"\r\nkey="])
+async def test_half_requests_on_all_connections_keep_no_browser_out_for_long(database_url, sent):
+    async with AsyncExitStack() as half, running_console(database_url, max_connections=8) as console:
+        credential = await console.key("read")
+        for _ in range(8):
+            _, writer = await asyncio.open_connection("127.0.0.1", console.port)
+            half.callback(writer.close)
+            writer.write(sent)
+            await writer.drain()
+        began = asyncio.get_running_loop().time()
+        async with console.visit() as visit:
+            while (page := await visit.get("/login", connection="close")).status_code == 503:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.1)
+            seconds = asyncio.get_running_loop().time() - began
+            entered = await visit.sign_in(credential)
+
+    assert (page.status_code, entered.status_code) == (200, 303)
+    assert seconds < connections.HEAD_SECONDS + 1
 
 
 async def test_over_https_the_cookie_is_sent_over_nothing_else(database_url):
@@ -510,6 +494,24 @@ async def test_a_revoked_key_and_a_sign_out_end_the_session(console, rollout, da
 
     assert (before, live.status_code, live.headers["hx-redirect"]) == (200, 401, "/login")
     assert (page.status_code, out.status_code, stolen.status_code) == (303, 303, 303)
+
+
+async def test_a_rollout_of_a_newer_release_is_named_and_can_be_taken_back(console, rollout, database):
+    await database.execute("ALTER TABLE Rollout DISABLE TRIGGER rollout_guard")
+    await database.execute("UPDATE Rollout SET plan = plan || '{\"tempo\": 3}'")
+    async with console.visit("operate") as visit:
+        models, page = await visit.get("/"), await visit.get(f"{CHURN}/rollouts/{rollout.id}")
+        back = f"{CHURN}/acts/rollback"
+        done = await visit.post(back, await visit.form(back))
+
+    words = f"rollout {rollout.id} of churn cannot be read by this release: "
+    assert "of a newer release" in texts_of(models.text)
+    assert any(text.startswith(words) for text in texts_of(models.text))
+    assert page.status_code == 503
+    assert any(text.startswith(words) for text in texts_of(page.text))
+    assert f'href="{back}"' in page.text
+    assert done.status_code == 303
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
 
 
 async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console, database):

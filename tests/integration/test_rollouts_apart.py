@@ -17,7 +17,7 @@ from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, WarmUpResult
 from understudy.core.statistics.difference import Difference
-from understudy.errors import RegistryUnavailable
+from understudy.errors import MigrationNeeded, RegistryUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import NewRollout, RolloutView
@@ -104,7 +104,7 @@ async def test_a_rollout_that_cannot_be_read_keeps_no_other_from_its_step(monito
     await monitor.database.execute("ALTER TABLE Rollout DISABLE TRIGGER rollout_guard")
     await monitor.database.execute("UPDATE Rollout SET state = '{}' WHERE id = $1", broken)
 
-    with pytest.raises(KeyError):
+    with pytest.raises(MigrationNeeded, match=f"rollout {broken} of broken cannot be read by this release: "):
         await monitor.tick()
 
     assert await monitor.weight("churn") == 2

@@ -10,9 +10,9 @@ from understudy.adapters.model_servers.description import describe
 from understudy.bootstrap.session import Session
 from understudy.core.loading.cases import CASE_FILES
 from understudy.core.rollout.state import WarmUpResult
-from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
 from understudy.core.routing.policy_document import apply_document
-from understudy.errors import MigrationNeeded, NotValidated, RegistryUnavailable
+from understudy.errors import MigrationNeeded, NotRegistered, NotValidated, RegistryUnavailable, SchemaInvalid
 from understudy.loading.steps import StepResult, Steps
 from understudy.loading.validation import validate
 from understudy.ports.monitoring.window_log import WindowLog
@@ -71,6 +71,22 @@ async def policies_of_proxies(session: Session, model_names: Sequence[str] | Non
     """
     document = await session.policies.load(model_names)
     return apply_document(PolicySnapshot(), document, complete=True, protocols=PROTOCOLS)
+
+
+async def policy_of_proxies(session: Session, model_name: str) -> ServingPolicy:
+    """Return one model's policy as a proxy reads it.
+
+    Raises:
+        NotRegistered: The model has none.
+        SchemaInvalid: No proxy can use it.
+        RegistryUnavailable: Postgres does not answer.
+    """
+    snapshot = await policies_of_proxies(session, [model_name])
+    if model_name in snapshot.policies:
+        return snapshot.policies[model_name]
+    if model_name in snapshot.rejected:
+        raise SchemaInvalid(snapshot.rejected[model_name])
+    raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
 
 
 async def try_version(

@@ -2,18 +2,25 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.bootstrap.session import Session
+from understudy.core.routing.policy import ServingPolicy
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.rollout.warm_up.warm_up import require_ready
 from understudy.settings import Settings
 
+T = TypeVar("T")
+REPORTS = 2
+"""Reports that are computed at a time."""
+REPORT_SECONDS = 30.0
+"""Longest time of one."""
 ANSWER_SECONDS = 10.0
 """Longest time that Postgres has for one question to the log or to outcomes."""
 
@@ -34,6 +41,40 @@ class ConsoleParts(NamedTuple):
     """Goes on only when the model servers of a model's version answer a warm-up; raises ``VersionNotReady``."""
     examine: Callable[[], Awaitable[Sequence[Finding]]]
     """Finds what ``understudy doctor`` finds."""
+    policy_of: Callable[[str], Awaitable[ServingPolicy]]
+    """Returns a model's policy as a proxy reads it; raises ``NotRegistered`` and ``SchemaInvalid``."""
+    report: "Reporter"
+    """Computes reports beside the event loop: their statistics take seconds of a core."""
+
+
+class Reporter:
+    """Runs reports in threads of their own, each with an event loop and a session of its own.
+
+    Args:
+        open_session: Opens the stores of one report.
+        threads: Where they run; one that is over its time keeps its thread until Postgres or its own bound ends it.
+    """
+
+    def __init__(self, open_session: Callable[[], Session], threads: Executor) -> None:
+        self._open_session = open_session
+        self._threads = threads
+
+    async def __call__(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Return what a report comes to."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: asyncio.run(self._bounded(work)))
+
+    async def _bounded(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        async with asyncio.timeout(REPORT_SECONDS), self._open_session() as session:
+            return await work(session)
+
+
+@asynccontextmanager
+async def _ended(threads: Executor) -> AsyncIterator[None]:
+    """Begin no further report once the context is left."""
+    try:
+        yield
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _load_servers() -> None:
@@ -55,9 +96,15 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     """
     seconds = settings.database_timeout_seconds
     keys = PostgresKeyLookup(settings.database_url.get_secret_value(), timeout_seconds=seconds)
+
+    def reading() -> Session:
+        return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS)
+
+    threads = ThreadPoolExecutor(REPORTS, "report")
     async with (
-        Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS) as session,
+        reading() as session,
         Session(settings.control_url, timeout_seconds=seconds) as acts,
+        _ended(threads),
     ):
 
         async def ready(model_name: str, version: str) -> None:
@@ -73,5 +120,11 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
             return await examine(settings.model_copy(update={"database_url": SecretStr(settings.control_url)}))
 
+        async def policy_of(model_name: str) -> ServingPolicy:
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.backends import policy_of_proxies  # noqa: PLC0415 - loaded by now
+
+            return await policy_of_proxies(session, model_name)
+
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find)
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, Reporter(reading, threads))

@@ -13,9 +13,9 @@ from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, Kind, state_from_json
 from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
 from understudy.core.schema.input_diff import InputDifferences
-from understudy.errors import NotRegistered
+from understudy.errors import MigrationNeeded, NotRegistered
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.operations import FoundRollouts, StartAsked
 from understudy.rollout.start.start import Prepared
@@ -48,28 +48,31 @@ class HttpRollouts:
         found = await self._client.send("POST", model_path(asked.model_name, "rollouts"), body)
         return record_of(found["rollout"])
 
-    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+    async def listing(
+        self, model_name: str | None = None, limit: int = 20
+    ) -> Sequence[RolloutRecord | UnreadableRollout]:
         """Return the newest rollouts, newest first."""
         return (await self.found(model_name, limit)).records
 
     async def found(self, model_name: str | None, limit: int) -> FoundRollouts:
         """Return the newest rollouts with the policies of their models, as far as these say the shares."""
         path = "/v1/rollouts" if model_name is None else model_path(model_name, "rollouts")
-        found = (await self._client.get(path, {"limit": str(min(limit, _MAX_LISTED))}))["rollouts"]
+        said = await self._client.get(path, {"limit": str(min(limit, _MAX_LISTED))})
+        found, unread = said["rollouts"], map(_unreadable, said.get("unreadable", ()))
         records = [record_of(document) for document in found]
         policies: dict[str, PolicySeen] = {}
         for record, document in zip(records, found, strict=True):
             seen = _seen(record, document)
             if seen is not None and record.state.model_name not in policies:
                 policies[record.state.model_name] = seen
-        return FoundRollouts(records, policies)
+        return FoundRollouts(sorted((*records, *unread), key=lambda one: one.id, reverse=True), policies)
 
     async def newest(self, model_name: str) -> RolloutView:
         """Return a model's newest rollout."""
         found = await self.found(model_name, 1)
         if not found.records:
             raise NotRegistered(f"{model_name} never had a rollout", hint="understudy rollout start begins one.")
-        return _view(found.records[0], found.policies.get(model_name))
+        return _view(_readable(found.records[0]), found.policies.get(model_name))
 
     async def again(self, seen: RolloutView) -> RolloutView:
         """Return a rollout as it is now."""
@@ -78,7 +81,8 @@ class HttpRollouts:
         record = next((one for one in found.records if one.id == number), None)
         if record is None:
             raise NotRegistered(f"rollout {number} of {model_name} is not among its newest {_WATCHED} any more")
-        return _view(record, found.policies.get(model_name) if record is found.records[0] else None)
+        seen_now = found.policies.get(model_name) if record is found.records[0] else None
+        return _view(_readable(record), seen_now)
 
     async def command(self, model_name: str, command: Command) -> CommandResult:
         """Carry out a command to a model's newest rollout."""
@@ -111,6 +115,21 @@ class HttpRollouts:
             InputDifferences(*(tuple(plan["input_differences"][name]) for name in InputDifferences._fields)),
             tuple(plan["deadline_warnings"]),
         )
+
+
+def _unreadable(document: Document) -> UnreadableRollout:
+    return UnreadableRollout(**{**document, "started_at": _seconds(document["started_at"])})
+
+
+def _readable(found: RolloutRecord | UnreadableRollout) -> RolloutRecord:
+    """Return a rollout that this release, or the proxy's, can read.
+
+    Raises:
+        MigrationNeeded: A newer release wrote it.
+    """
+    if isinstance(found, UnreadableRollout):
+        raise MigrationNeeded(found.problem)
+    return found
 
 
 def record_of(document: Document) -> RolloutRecord:

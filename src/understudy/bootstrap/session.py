@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from understudy.ports.monitoring.notifications import SubscriptionStore
     from understudy.ports.monitoring.window_log import WindowLog
     from understudy.ports.prediction_log.live_log import LiveLog
+    from understudy.ports.prediction_log.receipts import ReceiptLog
     from understudy.ports.registry.policy import PolicySource
     from understudy.ports.registry.registry import Registry
     from understudy.ports.rollout.rollout_store import RolloutStore
@@ -134,6 +135,13 @@ class Session:
         from understudy.adapters.postgres.prediction_log.live_log import PostgresLiveLog
 
         return PostgresLiveLog(self._url, timeout_seconds=self._seconds, answer_seconds=QUESTION_SECONDS)
+
+    @cached_property
+    def receipts(self) -> "ReceiptLog":
+        """Single calls of the log, and what decided them."""
+        from understudy.adapters.postgres.prediction_log.receipts import PostgresReceiptLog
+
+        return PostgresReceiptLog(self._url, timeout_seconds=self._seconds)
 
     @cached_property
     def experiments(self) -> "ExperimentStore":

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult, run_command
 from understudy.rollout.operations import FoundRollouts, StartAsked
 from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, Prepared, prepare
@@ -53,16 +53,18 @@ class StoredRollouts:
             prepared.rollout(salt), actor, expected_generation=prepared.generation
         )
 
-    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+    async def listing(
+        self, model_name: str | None = None, limit: int = 20
+    ) -> Sequence[RolloutRecord | UnreadableRollout]:
         """Return the newest rollouts, newest first."""
-        return await self._session.rollouts.list(model_name, limit)
+        return await self._session.rollouts.listing(model_name, limit)
 
     async def found(self, model_name: str | None, limit: int) -> FoundRollouts:
         """Return the newest rollouts with the policies of their models."""
-        found = await self.list(model_name, limit)
+        found = await self.listing(model_name, limit)
         if model_name is not None and not found:
             await self._session.registry.show_model(model_name)  # says which models there are
-        names = [one.state.model_name for one in found]
+        names = [one.state.model_name for one in found if not isinstance(one, UnreadableRollout)]
         return FoundRollouts(found, await self._session.rollouts.policies(names))
 
     async def newest(self, model_name: str) -> RolloutView:

@@ -91,12 +91,21 @@ class AbReport(NamedTuple):
     """All arms of the split, corrected over them; ``None`` with one version beside the champion."""
     quantiles: Quantiles | None = None
     """Where they were asked for; ``None`` also after a mismatch, and of outcomes that there are none of."""
+    is_look_due: bool = False
+    """Whether a look waits to be taken, in a report that takes none."""
 
 
 async def report_ab(
-    log: ExperimentLog, store: ExperimentStore, question: AbQuestion, *, with_timeline: bool = False
+    log: ExperimentLog,
+    store: ExperimentStore,
+    question: AbQuestion,
+    *,
+    with_timeline: bool = False,
+    takes_looks: bool = True,
 ) -> AbReport:
     """Return what is known now. When a declared look is due it is taken, and stored before it is told.
+
+    Without ``takes_looks`` nothing is stored: a look that is due is said to be, and what it would find is not told.
 
     Raises:
         NotRegistered: As :func:`find_test`.
@@ -109,11 +118,24 @@ async def report_ab(
         report, verdict = await _report(log, found, question, rejected, with_timeline=with_timeline)
         if test is None or not test.is_open or verdict is None or not verdict.is_look:
             return report
+        if not takes_looks:
+            return _before_look(report, test, rejected)
         after = with_interim_analysis(test, verdict, question.now)
         if await store.record(test.record, result_to_json(after), ends=not after.is_open):
             return report._replace(found=found._replace(test=after))
         # Another report took an interim analysis meanwhile: judge again, after that one.
     raise RegistryUnavailable(f"the test changed during each of {_ATTEMPTS} looks", hint="Ask again.")
+
+
+def _before_look(report: AbReport, test: DeclaredTest, rejected: int) -> AbReport:
+    """Return a report without what an interim analysis that is due would say."""
+    number, looks = len(test.looks) + 1, test.plan.looks
+    sentence = f"Not decided: look {number} of {looks} is due, and what it finds is not told before it is taken."
+    difference, plan = report.difference, test.plan.judged(rejected)
+    interval = None if difference is None else any_time(difference, plan)
+    return report._replace(
+        state=AbState.UNDECIDED, sentence=sentence, interval=interval, p_value=None, is_look_due=True
+    )
 
 
 class _Data(NamedTuple):

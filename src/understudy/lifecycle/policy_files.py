@@ -20,7 +20,7 @@ from understudy.ports.registry.registry import (
     PolicyRecord,
     Registry,
 )
-from understudy.ports.rollout.rollout_store import RolloutListing
+from understudy.ports.rollout.rollout_store import RolloutListing, UnreadableRollout
 
 MAX_CHANGES = 200
 """Of a policy's newest changes, those that are searched for who changed a field."""
@@ -268,8 +268,9 @@ async def open_rollout_of(rollouts: RolloutListing, policy: PolicyRecord) -> int
     """Return the rollout that moves the policy's split; a guard watches it, and moves nothing."""
     if policy.rollout_id is None:
         return None
-    newest = await rollouts.list(policy.model_name, _MAX_ROLLOUTS)
-    guards = {one.id for one in newest if one.state.kind is Kind.GUARD}
+    newest = await rollouts.listing(policy.model_name, _MAX_ROLLOUTS)
+    kinds = {one.id: one.kind if isinstance(one, UnreadableRollout) else one.state.kind for one in newest}
+    guards = {number for number, kind in kinds.items() if kind == Kind.GUARD}
     return None if policy.rollout_id in guards else policy.rollout_id
 
 

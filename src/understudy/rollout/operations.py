@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.state import Command
 from understudy.ports.registry.registry import Actor
-from understudy.ports.rollout.rollout_store import RolloutListing, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutListing, RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.start.start import Prepared
 
@@ -26,7 +26,7 @@ class StartAsked(NamedTuple):
 class FoundRollouts(NamedTuple):
     """Rollouts, newest first, and the policies of their models by name, of those that have one."""
 
-    records: Sequence[RolloutRecord]
+    records: Sequence[RolloutRecord | UnreadableRollout]
     policies: Mapping[str, PolicySeen]
 
 

@@ -1,5 +1,6 @@
 """Prediction ids: identifiers that sort by time."""
 
+import re
 from collections.abc import Iterable
 
 RANDOM_BITS = 74
@@ -7,6 +8,7 @@ RANDOM_BITS = 74
 _OF_12 = 0xFFF << 62
 _OF_62 = 0x3FFF_FFFF_FFFF_FFFF
 _VARIANT = 0x8000_0000_0000_0000
+_FORM = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 _BEGINNING_CHARACTERS = 15
 """Of the text: those that the millisecond and the version decide."""
 
@@ -35,3 +37,9 @@ def prediction_ids(unix_ms: int, random_bits: Iterable[int]) -> list[str]:
         text = ((bits & _OF_12) << 2 | _VARIANT | bits & _OF_62).to_bytes(10).hex()
         found.append(f"{beginning}{text[1:4]}-{text[4:8]}-{text[8:]}")
     return found
+
+
+def id_seconds(text: str) -> float | None:
+    """Return when a prediction id was made, in seconds since the epoch; ``None`` for what is no UUID version 7."""
+    found = _FORM.fullmatch(text)
+    return None if found is None else int(found[1] + found[2], 16) / 1_000

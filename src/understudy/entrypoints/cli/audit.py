@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from understudy.entrypoints.cli.shared.options import AsJson, Limit, Utc
-from understudy.entrypoints.cli.shared.rendering import nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.texts.change_text import change_text
 from understudy.entrypoints.cli.shared.times import seconds_of, when_words
-from understudy.entrypoints.documents.policies import audit_document, changes_of
+from understudy.entrypoints.documents.policies import audit_document
 from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
 
 app = typer.Typer(no_args_is_help=True, help="List who changed what, when and why.", add_completion=False)
-_USUAL: tuple[Any, ...] = (None, 0, {}, True, 100)
-"""Values that a first policy has by default: not worth a line."""
-MAX_SHOWN = 60
-"""Characters of a value; ``--json`` has all of it."""
 
 
 @app.callback()
@@ -81,40 +78,3 @@ def _place(entry: AuditEntry) -> str:
     if entry.subject is AuditSubject.POLICY:
         return f" generation {entry.generation}"
     return "" if entry.version is None else f" version {entry.version}"
-
-
-def change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
-    """Return what an entry changed, in one line; versions by their labels."""
-    if entry.subject is not AuditSubject.POLICY:
-        return _registry_text(entry)
-    if entry.action == "delete":
-        return "policy deleted: the model is not served any more"
-    changed = changes_of(entry, labels)
-    if entry.action == "insert":
-        shown = {name: new for name, (_, new) in changed.items() if new not in _USUAL}
-        return "first policy: " + ", ".join(f"{name} {value}" for name, value in shown.items())
-    return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in changed.items())
-
-
-def _registry_text(entry: AuditEntry) -> str:
-    whole = entry.after or entry.before or {}
-    named = f"endpoint {whole.get('target')}" if entry.subject is AuditSubject.ENDPOINT else entry.subject.value
-    if entry.action == "delete":
-        return f"{named} removed"
-    if entry.action == "insert" and entry.subject is AuditSubject.SUBSCRIPTION:
-        return f"{named} added for the receiver {whole.get('receiver')}"
-    if entry.action == "insert":
-        scopes = f" with the scopes {', '.join(whole['scopes'])}" if "scopes" in whole else ""
-        return f"{named} added{scopes}"
-    changed = ", ".join(
-        f"{name} {value_shown(old)} → {value_shown(new)}" for name, (old, new) in changes_of(entry, {}).items()
-    )
-    return f"{entry.subject}: {changed}"
-
-
-def value_shown(value: object) -> str:
-    """Return a value of a change in a line; a document and a long text are cut."""
-    if isinstance(value, dict):
-        return "{…}"
-    text = nothing_as(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"

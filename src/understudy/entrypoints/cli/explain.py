@@ -13,18 +13,20 @@ from understudy.bootstrap.session import Session
 from understudy.core.alerts.recent_changes import RecentChanges
 from understudy.core.routing.buckets import BUCKETS
 from understudy.core.routing.policy import ServingPolicy
-from understudy.core.routing.route import Assignment, Reason, assignment
+from understudy.core.routing.route import Assignment, assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_for
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import facts, show
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.assignment_text import assignment_facts
 from understudy.entrypoints.cli.shared.texts.guard_text import guard_words, newest_guard
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.documents.json_text import moment_of
-from understudy.errors import NotRegistered, SchemaInvalid, UnderstudyError, leaf_errors
+from understudy.errors import UnderstudyError, leaf_errors
 from understudy.lifecycle.loading_findings import missing_words
 from understudy.ports.loading.loading_registry import MissingVersion
+from understudy.ports.rollout.rollout_store import UnreadableRollout
 
 _CODE = r"[Ee]\d{3}"
 app = typer.Typer(add_completion=False)
@@ -48,8 +50,11 @@ def explain(
     if not 0 < len(entity) <= MAX_ENTITY_ID:
         raise CommandRefused(ExitCode.USAGE, "no usable entity id", f"It has 1 to {MAX_ENTITY_ID} characters.")
 
+    # gRPC and its messages: 0.2 s, which an explained code does without.
+    from understudy.bootstrap.backends import policy_of_proxies  # noqa: PLC0415
+
     async def read(session: Session) -> tuple[ServingPolicy, str, Sequence[MissingVersion]]:
-        policy, record = await read_policy(session, subject), (await session.registry.show_model(subject)).policy
+        policy, record = await policy_of_proxies(session, subject), (await session.registry.show_model(subject)).policy
         mode = "off" if record is None else record.guard
         guard = guard_words(mode, await newest_guard(session.rollouts, subject))
         return policy, guard, await session.loading.list_missing(subject)
@@ -60,68 +65,11 @@ def explain(
     show({"assignment": found._asdict()}, *_explanation(policy, found, guard), *lacks, as_json=as_json)
 
 
-async def read_policy(session: Session, model_name: str) -> ServingPolicy:
-    """Return the policy as a proxy reads it.
-
-    Raises:
-        NotRegistered: The model has none.
-        SchemaInvalid: No proxy can use it.
-        RegistryUnavailable: Postgres does not answer.
-    """
-    # gRPC and its messages: 0.2 s, which an explained code does without.
-    from understudy.bootstrap.backends import policies_of_proxies  # noqa: PLC0415
-
-    snapshot = await policies_of_proxies(session, [model_name])
-    if model_name in snapshot.policies:
-        return snapshot.policies[model_name]
-    if model_name in snapshot.rejected:
-        raise SchemaInvalid(snapshot.rejected[model_name])
-    raise NotRegistered(f"{model_name} has no serving policy", hint="understudy model list shows those that have.")
-
-
 def _explanation(policy: ServingPolicy, found: Assignment, guard: str) -> list[Any]:
     answer = Text().append(found.entity_id, "bold").append(f" → md5({policy.bucket_key}:{found.entity_id}) ")
     answer.append(f"mod {BUCKETS} = bucket {found.bucket} → ")
     answer.append(f"{found.role} {found.version}", "bold")
-    return [answer, facts([*_reasons(policy, found), ("guard", guard)])]
-
-
-def _reasons(policy: ServingPolicy, found: Assignment) -> list[tuple[str, str]]:
-    reasons = [("why", _why(policy, found))]
-    if policy.challenger is not None and found.joins_challenger_from_weight is not None:
-        reasons.append(
-            ("joins", f"{found.entity_id} joins the challenger from weight {found.joins_challenger_from_weight} on")
-        )
-    shadow = "none"
-    if policy.shadow is not None:
-        sees = "sees" if found.shadowed else "does not see"
-        shadow = f"{policy.shadow.version} {sees} these calls (it is shown {policy.shadow_percent} % of the entities)"
-    salt = (
-        "none: the same entities come first for every challenger of this model" if policy.salt is None else policy.salt
-    )
-    return [*reasons, ("shadow", shadow), ("salt", salt), ("generation", str(policy.generation))]
-
-
-def _why_of_category(policy: ServingPolicy, found: Assignment) -> str:
-    if found.held_out:
-        return f"its category routes to the challenger; it is one of the {policy.category_holdout_percent} % held out"
-    return f"its category's role; by its bucket it would join the challenger from weight {found.bucket + 1} on"
-
-
-def _why(policy: ServingPolicy, found: Assignment) -> str:
-    challenger, weight, arm = policy.challenger, policy.challenger_weight, policy.arms.get(found.bucket)
-    if arm is not None and found.reason == Reason.CATEGORY:
-        return f"its category's role; by its bucket it would meet version {arm.version}"
-    if arm is not None:
-        return f"bucket {found.bucket} is one of the {policy.arm_percents[arm]} of version {arm.version}, a further arm"
-    if found.reason == Reason.CATEGORY:
-        return _why_of_category(policy, found)
-    entities = "every entity that no further arm has" if policy.arms else "every entity"
-    if challenger is None:
-        return f"there is no challenger: the champion answers {entities}"
-    if weight <= 0:
-        return f"the challenger ({challenger.version}) has weight 0: the champion answers {entities}"
-    return f"the challenger ({challenger.version}) takes buckets 0 to {weight - 1} at weight {weight}"
+    return [answer, facts([*assignment_facts(policy, found), ("guard", guard)])]
 
 
 def _explain_changes(model: str, *, as_json: bool) -> None:
@@ -129,7 +77,11 @@ def _explain_changes(model: str, *, as_json: bool) -> None:
 
     async def read(session: Session) -> tuple[RecentChanges, str]:
         await session.registry.show_model(model)
-        waits = [waiting_words(one.state, time.time()) for one in await session.rollouts.list(model, 1)]
+        newest = await session.rollouts.listing(model, 1)
+        waits = [
+            one.problem if isinstance(one, UnreadableRollout) else waiting_words(one.state, time.time())
+            for one in newest
+        ]
         return await session.changes.recent(model), "".join(waits)
 
     changed, waits = with_session(read)

@@ -14,12 +14,23 @@ from starlette.types import ASGIApp
 
 from understudy.bootstrap.console import ConsoleParts, open_console
 from understudy.entrypoints.console.act_pages import ask, carry_out
+from understudy.entrypoints.console.as_json import PageResponse, as_json, wants_json
 from understudy.entrypoints.console.audit_pages import show_audit
 from understudy.entrypoints.console.connections import admitting
 from understudy.entrypoints.console.console import Console
+from understudy.entrypoints.console.experiment_pages import (
+    ask_about_test,
+    ask_declare,
+    carry_out_about_test,
+    carry_out_declare,
+    show_declare,
+    show_experiment,
+    show_experiments,
+)
 from understudy.entrypoints.console.guard import Guard
 from understudy.entrypoints.console.health_pages import live_health, show_health
 from understudy.entrypoints.console.login import show_login, sign_in, sign_out
+from understudy.entrypoints.console.model_pages import show_drift, show_shadow, show_versions
 from understudy.entrypoints.console.pages import live_models, live_rollout, show_model, show_models, show_rollout
 from understudy.entrypoints.console.policy_pages import (
     ask_change,
@@ -28,6 +39,7 @@ from understudy.entrypoints.console.policy_pages import (
     carry_out_restore,
     show_policy,
 )
+from understudy.entrypoints.console.prediction_pages import find, show_entity, show_prediction
 from understudy.entrypoints.console.start_pages import ask_start, carry_out_start, show_start
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
@@ -55,8 +67,23 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/start", carry_out_start),
     ("GET", "/models/{model}/acts/restore", ask_restore),
     ("POST", "/models/{model}/acts/restore", carry_out_restore),
+    ("GET", "/models/{model}/acts/declare", ask_declare),
+    ("POST", "/models/{model}/acts/declare", carry_out_declare),
+    ("GET", "/models/{model}/acts/stop", ask_about_test),
+    ("POST", "/models/{model}/acts/stop", carry_out_about_test),
+    ("GET", "/models/{model}/acts/take", ask_about_test),
+    ("POST", "/models/{model}/acts/take", carry_out_about_test),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
+    ("GET", "/models/{model}/entities/{entity}", show_entity),
+    ("GET", "/models/{model}/versions", show_versions),
+    ("GET", "/models/{model}/experiments", show_experiments),
+    ("GET", "/models/{model}/experiments/new", show_declare),
+    ("GET", "/models/{model}/experiments/{test}", show_experiment),
+    ("GET", "/models/{model}/drift", show_drift),
+    ("GET", "/models/{model}/shadow", show_shadow),
+    ("GET", "/predictions/{prediction}", show_prediction),
+    ("GET", "/find", find),
     ("GET", "/login", show_login),
     ("POST", "/login", sign_in),
     ("POST", "/logout", sign_out),
@@ -74,13 +101,22 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
             console.open(parts)
             yield {OVERLOAD: overload}
 
-    routes = [Route(path, partial(_handled, console, handler), methods=[method]) for method, path, handler in ROUTES]
+    routes = [
+        Route(path, partial(_handled, console, handler), methods=[method])
+        for method, path, handler in ROUTES
+        if not (settings.console_read_only and is_act(path))
+    ]
     routes += [Route("/livez", _livez), Route("/static/{digest}/{name}", partial(_static, console))]
     app = Starlette(routes=routes, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.add_exception_handler(HTTPException, partial(_unknown, console))
     app.add_exception_handler(Exception, partial(_fault, console))
     return Guard(app, host_rules(settings))
+
+
+def is_act(path: str) -> bool:
+    """Whether a page asks before an act, carries one out, or has nothing but the form of one."""
+    return "/acts/" in path or path.endswith("/start")
 
 
 def host_rules(settings: Settings) -> HeadRules:
@@ -96,9 +132,10 @@ async def _handled(console: Console, handler: Handler, request: Request) -> Resp
     try:
         if HEAD_PROBLEM in request.scope:
             raise request.scope[HEAD_PROBLEM]
-        return await handler(console, request)
+        response = await handler(console, request)
     except UnderstudyError as problem:
-        return console.problem(request, problem.as_value())
+        response = console.problem(request, problem.as_value())
+    return as_json(response) if isinstance(response, PageResponse) and wants_json(request) else response
 
 
 async def _unknown(console: Console, request: Request, problem: Exception) -> Response:

@@ -3,16 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from understudy.core.routing.policy import ModelVersion
+from understudy.entrypoints.proxy.server.admission import LATE_SECONDS, Admission
 from understudy.entrypoints.proxy.server.descriptors import ConnectionLimits
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.entrypoints.proxy.server.pressure import Pressure
+from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.settings import Settings
 
 MAX_CONNECTIONS = 200
 """Of browsers at a time, unless the settings say another number."""
 MAX_REFUSED = 32
+HEAD_SECONDS = 2.0
+"""Longest time of a request's head: browsers send it in one piece. The settings may say less."""
+FORM_SECONDS = 4.0
+"""Longest time from a head to the end of its form, which follows at once: time to send a lost packet again."""
+_LATE_RANK = 0
+"""Gives way first, as a head does that is late."""
 
 
 class Uncounted:
@@ -45,6 +54,30 @@ def overload_manager(settings: Settings) -> OverloadManager:
     limits = ConnectionLimits(most, min(most, settings.max_connections_per_address or most), MAX_REFUSED)
     pressure = Pressure(max_lag_seconds=0.0, max_memory_bytes=0, resident_bytes=lambda: 0)
     return OverloadManager(limits, pressure, Uncounted(), asyncio.get_running_loop().time, lambda: None)
+
+
+class BrowserAdmission(Admission):
+    """A browser's connection, of which also one gives way that has sent a head and keeps its form to itself.
+
+    Args:
+        arguments: Of :class:`Admission`.
+    """
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._in_body_since: float | None = None
+        """When that was first seen, as nothing says when a head was complete."""
+
+    def waiting(self, now: float) -> Waiting | None:
+        """Return what it waits for; ``None`` while it has a whole request."""
+        found = super().waiting(now)
+        if found is not None or self._connection is None or not self._connection.is_in_body:
+            self._in_body_since = None
+            return found
+        if self._in_body_since is None:
+            self._in_body_since = now
+        is_late = now - self._in_body_since >= LATE_SECONDS
+        return Waiting(_LATE_RANK, self._in_body_since) if is_late else None
 
 
 @asynccontextmanager

@@ -10,18 +10,20 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
 import structlog
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
 
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
+from understudy.entrypoints.console.as_json import PageResponse, shown_of, wants_json
+from understudy.entrypoints.console.connections import FORM_SECONDS
 from understudy.entrypoints.console.doing import Once
 from understudy.entrypoints.console.login_tries import LoginTries
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
 from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.views.links import beginning_of, model_path
+from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
@@ -67,6 +69,11 @@ class Live(NamedTuple):
 
     html: str
     digest: str
+    view: Any = None
+    """What it shows."""
+    read_at: float = 0.0
+    """Seconds since the epoch."""
+    is_stale: bool = False
 
 
 class Open(NamedTuple):
@@ -93,8 +100,8 @@ class Console:
         signing = sha256(secret.get_secret_value().encode()).digest() if secret else token_bytes(SECRET_BYTES)
         self.sessions = Sessions(signing, time.time)
         self.tries = LoginTries(time.monotonic)
-        self.is_https = settings.console_is_https
-        self._receive_seconds = settings.receive_seconds
+        self.is_https, self._is_read_only = settings.console_is_https, settings.console_read_only
+        self._form_seconds = min(settings.receive_seconds, FORM_SECONDS)
         self.files: Mapping[str, StaticFile] = read_static()
         self._templates = Templates(self.files)
         self._open: Open | None = None
@@ -137,25 +144,25 @@ class Console:
         visitor = await self.opened.visitors.of(self.require_session(request), acts=acts)
         if visitor is None:
             raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
-        return visitor
+        return visitor._replace(is_read_only=self._is_read_only)
 
     async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:
         """Return the fields of a form.
 
         Raises:
             BodyTooLarge: It is longer than any form of ours.
-            RequestTimedOut: It did not arrive in time.
+            RequestTimedOut: It did not arrive in time, or its browser has gone.
             ActNotConfirmed: It has more fields than any form of ours.
             FormOfAnotherSession: It has not the token of the session; not asked where there is no session yet.
         """
         body = b""
         try:
-            async with asyncio.timeout(self._receive_seconds):
+            async with asyncio.timeout(self._form_seconds):
                 async for chunk in request.stream():
                     body += chunk
                     if len(body) > MAX_FORM_BYTES:
                         raise BodyTooLarge(f"a form has at most {MAX_FORM_BYTES} bytes", hint="Shorten the reason.")
-        except TimeoutError:
+        except (TimeoutError, ClientDisconnect):  # a browser that has gone is told nothing
             raise RequestTimedOut from None
         try:
             found = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
@@ -185,11 +192,11 @@ class Console:
 
     # -- what is answered ----------------------------------------------------------------------------------------------
 
-    def page(self, name: str, visitor: Visitor | None, status: int = 200, **values: Any) -> HTMLResponse:
+    def page(self, name: str, visitor: Visitor | None, status: int = 200, **values: Any) -> PageResponse:
         """Return a whole page; a visitor's session is renewed with it."""
         token = "" if visitor is None else self.sessions.form_token(visitor.session)
         html = self._templates.render(name, {"visitor": visitor, "token": token, **values})
-        response = HTMLResponse(html, status)
+        response = PageResponse(html, status, shown_of(name, values))
         renewed = None if visitor is None else self.sessions.renewed(visitor.session)
         if renewed is not None:
             self.set_cookie(response, renewed)
@@ -198,7 +205,12 @@ class Console:
     def live(self, name: str, visitor: Visitor, answer: Answer, **values: Any) -> Live:
         """Return a part of a page, and its digest."""
         html = self._templates.render(name, {"visitor": visitor, "answer": answer, **values})
-        return Live(html, sha256(html.encode()).hexdigest()[:_SHORT])
+        digest = sha256(html.encode()).hexdigest()[:_SHORT]
+        return Live(html, digest, values["view"], answer.read_at, values["is_stale"])
+
+    def _may_roll_back(self, problem: UnderstudyError, request: Request) -> bool:
+        is_unread = isinstance(problem, MigrationNeeded) and "rollout" in request.path_params
+        return is_unread and not self._is_read_only
 
     def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
@@ -206,12 +218,15 @@ class Console:
         query = request.scope["query_string"].decode("ascii", "replace")
         is_part = path.startswith("/live/")
         name = unquote(request.path_params.get("model", "")) or "MODEL"
-        if isinstance(problem, Unauthenticated) and not is_part and request.method == "GET":
+        is_browser = not is_part and not wants_json(request)
+        if isinstance(problem, Unauthenticated) and is_browser and request.method == "GET":
             wanted = f"{path}?{query}" if query else path
             return RedirectResponse(f"/login?next={quote(wanted, safe='')}", SEE_OTHER)
         if isinstance(problem, RegistryUnavailable | MigrationNeeded):
             _log.warning("console.failed", code=problem.code, why=problem.detail)
         headers = {"HX-Redirect": "/login"} if isinstance(problem, Unauthenticated) and is_part else {}
+        if isinstance(problem, RequestTimedOut):
+            headers["Connection"] = "close"  # the rest of the form would be read for a further request
         if problem.retry_after_seconds is not None:
             headers["Retry-After"] = str(problem.retry_after_seconds)
         is_act = request.method == "POST" and path.startswith("/models/")
@@ -225,6 +240,8 @@ class Console:
             "is_act": is_act,
             "again": "" if path == "/login" or is_part else again + (f"?{query}" if query else ""),
             "back": model_path(name) if "model" in request.path_params else "",
+            # A rollout that this release cannot read is taken back all the same.
+            "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
             "shell_name": shlex.quote(name),
             "sql_name": name.replace("'", "''"),
         }

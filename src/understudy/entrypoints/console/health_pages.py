@@ -28,7 +28,7 @@ async def show_health(console: Console, request: Request) -> Response:
 async def live_health(console: Console, request: Request) -> Response:
     """Return the live part of the Health page, if it is another one."""
     visitor = await console.visitor_of(request)
-    return if_new(request, *await _health(console, visitor))
+    return if_new(request, await _health(console, visitor))
 
 
 async def _health(console: Console, visitor: Visitor) -> Live:

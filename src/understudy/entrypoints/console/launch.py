@@ -7,8 +7,8 @@ import structlog
 import uvicorn
 
 from understudy.entrypoints.console.app import create_app, host_rules
+from understudy.entrypoints.console.connections import HEAD_SECONDS, BrowserAdmission
 from understudy.entrypoints.logs import log_as_json
-from understudy.entrypoints.proxy.server.admission import Admission
 from understudy.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -35,7 +35,8 @@ def serve(settings: Settings) -> int:
 def server_config(settings: Settings) -> uvicorn.Config:
     """Return how uvicorn serves the console."""
     # Strict HTTP with a time-out for each head, as at the proxy: a browser that sends nothing holds no place for long.
-    protocol: Any = partial(Admission, receive_seconds=settings.receive_seconds, head_rules=host_rules(settings))
+    seconds = min(settings.receive_seconds, HEAD_SECONDS)
+    protocol: Any = partial(BrowserAdmission, receive_seconds=seconds, head_rules=host_rules(settings))
     return uvicorn.Config(
         create_app(settings),
         host=settings.console_host,

@@ -33,7 +33,7 @@ async def show_models(console: Console, request: Request) -> Response:
 async def live_models(console: Console, request: Request) -> Response:
     """Return the live part of the Models page, if it is another one."""
     visitor = await console.visitor_of(request)
-    return if_new(request, *await _models(console, visitor))
+    return if_new(request, await _models(console, visitor))
 
 
 async def show_model(console: Console, request: Request) -> Response:
@@ -69,7 +69,7 @@ async def show_rollout(console: Console, request: Request) -> Response:
 async def live_rollout(console: Console, request: Request) -> Response:
     """Return the live part of a rollout's page, if it is another one."""
     visitor, name = await reader_of(console, request)
-    return if_new(request, *await _rollout(console, visitor, name, rollout_id_of(request)))
+    return if_new(request, await _rollout(console, visitor, name, rollout_id_of(request)))
 
 
 def model_of(request: Request) -> str:
@@ -126,11 +126,11 @@ def age_of(answer: Answer, period_seconds: float) -> dict[str, Any]:
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 
-def if_new(request: Request, html: str, digest: str) -> Response:
+def if_new(request: Request, live: Live) -> Response:
     """Return a live part, or 204 where the page has it already."""
-    if request.query_params.get("seen") == digest:
+    if request.query_params.get("seen") == live.digest:
         return Response(status_code=NO_CONTENT)
-    return HTMLResponse(_with_digest(html, digest))
+    return HTMLResponse(_with_digest(live.html, live.digest))
 
 
 def _with_digest(html: str, digest: str) -> str:

@@ -16,8 +16,11 @@ ACT_SECONDS = 10.0
 PLACES, ACT_PLACES, ASK_PLACES, LOGIN_PLACES = 4, 4, 4, 4
 """Pages that are read at a time, acts that are carried out, pages that ask before one, and keys that are tried at the
 login: none of them waits for another kind."""
-LOOK_PLACES, CHANGE_PLACES, START_PLACES = 4, 4, 2
-"""The same of pages without a live part and dry runs, of changes of policies, and of rollouts that are started."""
+LOOK_PLACES, CHANGE_PLACES, START_PLACES, SEARCH_PLACES = 4, 4, 2, 2
+"""The same of pages without a live part and dry runs, of changes of policies, of rollouts that are started, and of
+searches of the log, which take seconds."""
+REPORT_PLACES, REPORT_SECONDS = 2, 30.0
+"""Reports that are computed at a time, and the longest time of one."""
 START_SECONDS = 45.0
 """The warm-up alone may take most of it."""
 WAIT_SECONDS = 2.0
@@ -26,6 +29,8 @@ ASK_SECONDS, ASK_WAIT_SECONDS = 2.0, 1.0
 """Of the page that asks before an act: the way back does not wait for it."""
 PATIENCE_SECONDS = 1.0
 """How long a newer answer is waited for where an earlier one is known."""
+AGAIN_SECONDS = 2.0
+"""How soon a topic is tried again that had no answer: one that is kept for long would keep its failure as long."""
 MAX_TOPICS = 64
 """Pages whose last answer is kept; beyond that those asked for longest ago are forgotten."""
 STALE_FACTOR = 3
@@ -72,6 +77,7 @@ class Questions:
         self._acting = asyncio.Semaphore(ACT_PLACES)
         self._asking = asyncio.Semaphore(ASK_PLACES)
         self._looking, self._starting = asyncio.Semaphore(LOOK_PLACES), asyncio.Semaphore(START_PLACES)
+        self._reporting, self._searching = asyncio.Semaphore(REPORT_PLACES), asyncio.Semaphore(SEARCH_PLACES)
         self._changing = asyncio.Semaphore(CHANGE_PLACES)
         self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
@@ -81,10 +87,12 @@ class Questions:
         work: Callable[[], Awaitable[Any]],
         period_seconds: float,
         longest_seconds: float = READ_SECONDS,
+        *,
+        is_report: bool = False,
     ) -> Answer:
         """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
 
-        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`.
+        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. A report has places of its own.
 
         Raises:
             RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded: There is no earlier answer either.
@@ -92,9 +100,11 @@ class Questions:
         topic = self._topics.setdefault(name, _Topic())
         self._topics.move_to_end(name)
         self._forget(topic)
-        if topic.task is None and self._monotonic() - topic.tried_monotonic >= period_seconds:
+        pause = period_seconds if topic.problem is None else min(period_seconds, AGAIN_SECONDS)
+        if topic.task is None and self._monotonic() - topic.tried_monotonic >= pause:
             topic.tried_monotonic = self._monotonic()
-            topic.task = asyncio.create_task(self._renew(topic, work, longest_seconds))
+            places = self._reporting if is_report else self._reading
+            topic.task = asyncio.create_task(self._renew(topic, work, places, longest_seconds))
         if topic.task is not None:
             # Waiting ends no question: others wait for it, too.
             patience = PATIENCE_SECONDS - (self._monotonic() - topic.tried_monotonic)
@@ -103,6 +113,10 @@ class Questions:
             raise topic.problem
         age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
         return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
+
+    def forget(self, name: object) -> None:
+        """Have a topic read anew by the next one who asks: an act has changed it, also after a reading that goes on."""
+        self._topics.pop(name, None)
 
     async def ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return what a page asks before an act.
@@ -122,6 +136,15 @@ class Questions:
         """
         return await within(self._looking, work, READ_SECONDS)
 
+    async def search(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Search the log: no page and no dry run waits for a place of these.
+
+        Raises:
+            DeadlineExceeded: It took longer.
+            Overloaded: Too many are searched for.
+        """
+        return await within(self._searching, work, READ_SECONDS)
+
     async def change(self, work: Callable[[], Awaitable[T]]) -> T:
         """Change a policy, or restore one: no rollback waits for a place of these.
 
@@ -130,6 +153,15 @@ class Questions:
             Overloaded: Too many are under way.
         """
         return await within(self._changing, work, ACT_SECONDS)
+
+    async def report(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Compute a report that is not shared.
+
+        Raises:
+            DeadlineExceeded: It took longer.
+            Overloaded: Two others are computed.
+        """
+        return await within(self._reporting, work, REPORT_SECONDS)
 
     async def start(self, work: Callable[[], Awaitable[T]]) -> T:
         """Start a rollout, which takes as long as the warm-up of its version.
@@ -165,9 +197,11 @@ class Questions:
         for name in idle[: max(0, spare)]:
             del self._topics[name]
 
-    async def _renew(self, topic: _Topic, work: Callable[[], Awaitable[Any]], longest_seconds: float) -> None:
+    async def _renew(
+        self, topic: _Topic, work: Callable[[], Awaitable[Any]], places: asyncio.Semaphore, longest_seconds: float
+    ) -> None:
         try:
-            topic.value = await within(self._reading, work, longest_seconds)
+            topic.value = await within(places, work, longest_seconds)
         except _UNREADABLE as problem:
             topic.problem = problem.as_value()
         except UnderstudyError as problem:  # there is no such thing any more: an earlier answer would be wrong

@@ -16,7 +16,7 @@ from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.console.views.rollout import RolloutSeen
 from understudy.lifecycle.policy_files import open_rollout_of
 from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, ModelRecord
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.status import StatusReader
 
@@ -60,17 +60,15 @@ class Reads:
         session = self.session
         models = await session.registry.list_models()
         async with session.rollouts.shared_session():
-            newest: dict[str, RolloutRecord] = {}
-            for record in await session.rollouts.list(None, NEWEST_ROLLOUTS):
-                newest.setdefault(record.state.model_name, record)
+            newest, unreadable = newest_of_models(await session.rollouts.listing(None, NEWEST_ROLLOUTS))
             for model in models:
-                policy = model.policy
-                if policy is not None and policy.rollout_id is not None and model.model_name not in newest:
+                policy, is_known = model.policy, model.model_name in newest or model.model_name in unreadable
+                if policy is not None and policy.rollout_id is not None and not is_known:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
             events = await self._last_events(newest)
         now = time.time()
         changes, hidden = await self._changes(models, newest, now), await self._hidden(newest, now)
-        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden)
+        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden, unreadable)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -84,7 +82,7 @@ class Reads:
         by_hand = await manual_rollback(registry, status.view.record.state)
         audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        newest = await self.session.rollouts.list(model_name, RECENT)
+        newest = await self.session.rollouts.listing(model_name, RECENT)
         return RolloutSeen(status, by_hand, audit, labels, [one.id for one in newest])
 
     async def model(self, model_name: str) -> ModelSeen:
@@ -132,7 +130,7 @@ class Reads:
         Raises:
             RegistryUnavailable, MigrationNeeded: As the store.
         """
-        newest = await self.session.rollouts.list(model_name, 1)
+        newest = await self.session.rollouts.listing(model_name, 1)
         return newest[0].id if newest else None
 
     def _reader(self, model_name: str, rollout_id: int) -> StatusReader:
@@ -192,3 +190,18 @@ class Reads:
                 for model_name in named:
                     found.setdefault(model_name, set()).add(kind)
         return found
+
+
+def newest_of_models(
+    found: Sequence[RolloutRecord | UnreadableRollout],
+) -> tuple[dict[str, RolloutRecord], dict[str, UnreadableRollout]]:
+    """Return the newest rollout of each model, those that this release cannot read apart."""
+    newest: dict[str, RolloutRecord] = {}
+    unreadable: dict[str, UnreadableRollout] = {}
+    for one in found:
+        if isinstance(one, UnreadableRollout):
+            if one.model_name not in newest:
+                unreadable.setdefault(one.model_name, one)
+        elif one.state.model_name not in unreadable:
+            newest.setdefault(one.state.model_name, one)
+    return newest, unreadable

@@ -33,6 +33,8 @@ class Visitor(NamedTuple):
 
     session: ConsoleSession
     scopes: frozenset[str]
+    is_read_only: bool = False
+    """Whether the console carries out no acts, whatever the key may do."""
 
     def may_read(self, model_name: str) -> bool:
         """Whether the visitor may see a model: with ``read`` or ``operate``, for it or for all."""
@@ -40,7 +42,7 @@ class Visitor(NamedTuple):
 
     def may_operate(self, model_name: str) -> bool:
         """Whether the visitor may change who answers a model's calls."""
-        return _has(self.scopes, Scope.OPERATE, model_name)
+        return not self.is_read_only and _has(self.scopes, Scope.OPERATE, model_name)
 
     @property
     def models(self) -> frozenset[str] | None:
@@ -55,7 +57,7 @@ class Visitor(NamedTuple):
     @property
     def role(self) -> str:
         """What the visitor may do, in a word."""
-        return "operate" if _may(self.scopes, Scope.OPERATE) else "read"
+        return "operate" if not self.is_read_only and _may(self.scopes, Scope.OPERATE) else "read"
 
 
 class Visitors:

@@ -12,9 +12,11 @@ from understudy.entrypoints.documents.json_text import document_of, moment_of
 from understudy.experiments.ab_arms import Arms
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.declared_tests import Plan
+from understudy.experiments.listed_tests import ListedTest
 from understudy.experiments.log_replay import ReplayFinding
 from understudy.experiments.shadow_report import Disagreements, ShadowFinding
 
+_LEFT_OUT = ("found", "is_look_due")
 _IDS = ("champion_id", "shadow_id")
 Label: TypeAlias = Callable[[int], str]
 """Returns a version's text by its id."""
@@ -39,9 +41,27 @@ def ab_document(report: AbReport, model_name: str, metric: str, label: Label) ->
             "looks": document_of(test.looks),
         },
     }
-    figures = {name: value for name, value in document_of(report).items() if name != "found"}
+    figures = {name: value for name, value in document_of(report).items() if name not in _LEFT_OUT}
     arms = None if report.arms is None else _arms_document(report.arms, label)
     return {"report": {**about, **figures, "arms": arms}}
+
+
+def test_document(found: ListedTest, label: Label) -> dict[str, Any]:
+    """Return a declared test as JSON, without a report on it."""
+    record, test = found.record, found.test
+    return {
+        "id": record.id,
+        "model": record.model_name,
+        "metric": record.metric,
+        "champion": label(record.champion_id),
+        "challenger": label(record.challenger_id),
+        "started_at": moment_of(record.started_at),
+        "ended_at": moment_of(record.ended_at),
+        "declared_by": record.created_by,
+        "plan": None if test is None else _plan_document(test.plan, label),
+        "looks": None if test is None else document_of(test.looks),
+        "problem": found.problem or None,
+    }
 
 
 def _plan_document(plan: Plan, label: Label) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Rollouts as JSON."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,7 +13,7 @@ from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.ports.registry.registry import AuditEntry
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.start.start import Prepared
 from understudy.rollout.status import RolloutStatus
@@ -47,9 +47,24 @@ def rollout_document(record: RolloutRecord) -> dict[str, Any]:
     }
 
 
-def listing_document(records: Iterable[RolloutRecord], policies: Mapping[str, PolicySeen]) -> dict[str, Any]:
-    """Return several rollouts as JSON; ``policies`` are those of the models by their names."""
-    return {"rollouts": [_with_policy_share(record, policies.get(record.state.model_name)) for record in records]}
+def listing_document(
+    records: Sequence[RolloutRecord | UnreadableRollout], policies: Mapping[str, PolicySeen]
+) -> dict[str, Any]:
+    """Return several rollouts as JSON; ``policies`` are those of the models by their names.
+
+    Those that this release cannot read have a member of their own, which is left out where there are none.
+    """
+    unread = [
+        {**one._asdict(), "started_at": moment_of(one.started_at)}
+        for one in records
+        if isinstance(one, UnreadableRollout)
+    ]
+    found = [
+        _with_policy_share(one, policies.get(one.state.model_name))
+        for one in records
+        if not isinstance(one, UnreadableRollout)
+    ]
+    return {"rollouts": found, **({"unreadable": unread} if unread else {})}
 
 
 def _with_policy_share(record: RolloutRecord, policy: PolicySeen | None) -> dict[str, Any]:

@@ -109,6 +109,9 @@ class LoadingRegistry(Protocol):
     async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
         """Return what there is of a version; ``None``: agents do not load it."""
 
+    async def of_model(self, model_name: str, at_most: int) -> Sequence[VersionLoadingRecord]:
+        """Return what there is of each version of a model that agents load, of the newest so many versions."""
+
     async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
         """Return the wanted versions, of one model or of all, that are not on every server that is to have them."""
 

@@ -56,6 +56,20 @@ class RolloutRecord(NamedTuple):
         return self.id if self.guard_id is None else self.guard_id
 
 
+class UnreadableRollout(NamedTuple):
+    """A rollout whose plan or state this release cannot read: what its row says all the same."""
+
+    id: int
+    kind: str
+    model_name: str
+    phase: str
+    started_at: float
+    """Seconds since the epoch."""
+    started_by: str
+    problem: str
+    """A sentence that names the rollout and what is wrong."""
+
+
 class RolloutView(NamedTuple):
     """A rollout and what it acts on, read at one moment."""
 
@@ -164,8 +178,10 @@ class RollbackRecord(NamedTuple):
 class RolloutListing(Protocol):
     """Rollouts as a list; raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
 
-    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
-        """Return the newest rollouts, of one model or of all, newest first."""
+    async def listing(
+        self, model_name: str | None = None, limit: int = 20
+    ) -> Sequence[RolloutRecord | UnreadableRollout]:
+        """Return the newest rollouts, of one model or of all, newest first; also what this release cannot read."""
 
 
 class RolloutStore(RolloutListing, Protocol):
@@ -214,6 +230,13 @@ class RolloutStore(RolloutListing, Protocol):
 
         Raises:
             NotRegistered: There is no such rollout.
+        """
+
+    async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        """Return the newest rollouts, of one model or of all, newest first.
+
+        Raises:
+            MigrationNeeded: A newer release wrote one of them; :meth:`listing` says of each.
         """
 
     async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:

@@ -3,7 +3,7 @@ from uuid import UUID
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id, prediction_ids
+from understudy.core.prediction_log.prediction_id import RANDOM_BITS, id_seconds, prediction_id, prediction_ids
 
 MILLISECONDS = st.integers(0, 2**48 - 1)
 BITS = st.integers(0, 2**RANDOM_BITS - 1)
@@ -23,3 +23,12 @@ def test_an_id_is_a_uuid_of_version_7_with_the_time_and_all_random_bits(unix_ms,
 @given(MILLISECONDS, st.lists(BITS, max_size=20))
 def test_ids_that_are_made_together_are_those_that_are_made_alone(unix_ms, several):
     assert prediction_ids(unix_ms, several) == [prediction_id(unix_ms, bits) for bits in several]
+
+
+@given(MILLISECONDS, BITS)
+def test_an_id_tells_when_it_was_made_and_what_is_none_tells_nothing(unix_ms, bits):
+    made = prediction_id(unix_ms, bits)
+
+    assert id_seconds(made) == id_seconds(made.upper()) == unix_ms / 1_000
+    assert id_seconds(f"{made[:14]}4{made[15:]}") is None
+    assert (id_seconds(made[1:]), id_seconds(f"{made} "), id_seconds("customer-42")) == (None, None, None)

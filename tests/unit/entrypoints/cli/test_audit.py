@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from understudy.entrypoints.cli.audit import change_text, name_of_changed
+from understudy.entrypoints.cli.audit import name_of_changed
+from understudy.entrypoints.cli.shared.texts.change_text import change_text
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -66,6 +66,8 @@ context remove prod
 examples register --endpoint visits=127.0.0.1:9000
 ab plan visits
 ab report visits --metric converted
+ab list visits
+ab stop visits 1
 ab outcomes import outcomes.jsonl
 shadow report visits
 shadow examples visits
@@ -87,6 +89,7 @@ predict visits --entity u1
 explain visits u1
 log query SELECT
 log query SELECT --live
+log show 019a0000-0000-7000-8000-000000000001
 log tail
 log replay visits 2
 version validate visits 2

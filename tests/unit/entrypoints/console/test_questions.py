@@ -189,6 +189,18 @@ async def test_topics_are_bounded_and_the_oldest_is_forgotten_first(monkeypatch)
     assert (await world.ask()).value == 2
 
 
+async def test_no_page_and_no_act_waits_for_a_search_of_the_log():
+    found, gate = Questions(), asyncio.Event()
+    busy = [asyncio.create_task(found.search(gate.wait)) for _ in range(9)]
+    await asyncio.sleep(0)
+
+    looked, changed = await asyncio.gather(found.look(answer), found.change(answer))
+    gate.set()
+    await asyncio.gather(*busy)
+
+    assert (looked, changed) == ("done", "done")
+
+
 async def test_a_rollback_waits_for_no_dry_run_change_or_start():
     found, gate = Questions(), asyncio.Event()
     kinds = (found.look, found.change, found.start)
@@ -204,3 +216,31 @@ async def test_a_rollback_waits_for_no_dry_run_change_or_start():
 
 async def answer() -> str:
     return "done"
+
+
+async def test_reports_have_two_places_of_their_own_and_a_third_is_told_to_come_again(monkeypatch):
+    monkeypatch.setattr(questions, "WAIT_SECONDS", 0.01)
+    world = World()
+    slow = Source()
+    slow.gate = asyncio.Event()
+    asked = Questions(lambda: world.now, lambda: world.now)
+    running = [asyncio.create_task(asked.shared(name, slow, 60.0, is_report=True)) for name in ("drift", "shadow")]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await asked.shared("experiment", Source(), 60.0, is_report=True)
+    page = await asked.shared("models", Source(), 5.0)
+    slow.gate.set()
+    world.now += questions.AGAIN_SECONDS
+    again = await asked.shared("experiment", Source(), 60.0, is_report=True)
+
+    assert (page.value, again.value) == (1, 1)
+    assert sorted([(await one).value for one in running]) == [2, 2]
+
+
+async def test_an_answer_that_an_act_has_changed_is_forgotten():
+    world = World()
+    before = await world.ask()
+    world.questions.forget("topic")
+    world.questions.forget("never asked")
+
+    assert (before.value, (await world.ask()).value) == (1, 2)

@@ -29,6 +29,10 @@ _LOADING = """
            coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest
     FROM VersionLoading WHERE model_version_id = $1
 """
+_LOADED_OF_MODEL = """
+    SELECT id, version FROM ModelVersion JOIN VersionLoading ON model_version_id = id
+    WHERE model_name = $1 ORDER BY id DESC LIMIT $2
+"""
 _SERVERS_OF = """
     SELECT coalesce(placement.server, loaded.server) AS server, placement.why, loaded.state,
            coalesce(loaded.attempt, 0), loaded.error_code, loaded.error, loaded.artifact_digest, loaded.updated_at,
@@ -145,6 +149,11 @@ class PostgresLoadingRegistry(SessionPerCall):
             if await connection.fetchrow(_LOADING, version_id) is None:
                 return None
             return await _record(connection, model_name, version, version_id)
+
+    async def of_model(self, model_name: str, at_most: int) -> Sequence[VersionLoadingRecord]:
+        async with self._transaction() as connection:
+            rows = await connection.fetch(_LOADED_OF_MODEL, model_name, at_most)
+            return [await _record(connection, model_name, row["version"], row["id"]) for row in rows]
 
     async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
         async with self._transaction() as connection:

@@ -18,15 +18,18 @@ from understudy.core.routing.proxy_liveness import (
     StaleProxies,
     StaleProxy,
 )
-from understudy.ports.rollout.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord
+from understudy.errors import MigrationNeeded
+from understudy.ports.rollout.rollout_store import PolicyReach, RolloutEventRecord, RolloutRecord, UnreadableRollout
 
 _log = structlog.get_logger(__name__)
 
 _DAMAGE_CHARACTERS = 300
+_NEXT_STEP = "A newer release wrote it: use that release to show and steer it. A rollback works with this one, too."
 _COLUMNS = """
     id, guard_id, CASE WHEN guard_id IS NULL THEN kind ELSE 'guard' END AS kind, champion_version, challenger_version,
-    plan, state, revision, salt, slow_us, reason, started_by,
-    extract(epoch FROM finished_at)::float8 AS finished_at, extract(epoch FROM announced_at)::float8 AS announced_at
+    plan, state, revision, salt, slow_us, reason, started_by, model_name, phase,
+    extract(epoch FROM started_at)::float8 AS started_at, extract(epoch FROM finished_at)::float8 AS finished_at,
+    extract(epoch FROM announced_at)::float8 AS announced_at
 """
 ROLLOUT = f"SELECT {_COLUMNS}, extract(epoch FROM now())::float8 AS read_at FROM rollout WHERE id = $1"  # noqa: S608 - constants
 LIST = f"SELECT {_COLUMNS} FROM rollout WHERE $1::text IS NULL OR model_name = $1 ORDER BY id DESC LIMIT $2"  # noqa: S608 - constants
@@ -155,11 +158,20 @@ def policy_seen(row: asyncpg.Record | None) -> PolicySeen | None:
 
 
 def record_of(row: asyncpg.Record) -> RolloutRecord:
-    """Return a rollout."""
-    plan = read_plan(orjson.loads(row["plan"]))
+    """Return a rollout.
+
+    Raises:
+        MigrationNeeded: Its plan or its state is none that this release knows; names the row.
+    """
+    try:
+        plan = read_plan(orjson.loads(row["plan"]))
+        state = state_from_json(orjson.loads(row["state"]), plan, Kind(row["kind"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        said = f"rollout {row['id']} of {row['model_name']} cannot be read by this release: {_damage_of(problem)}"
+        raise MigrationNeeded(said, hint=_NEXT_STEP, detail_for_callers=said) from None
     return RolloutRecord(
         row["id"],
-        state_from_json(orjson.loads(row["state"]), plan, Kind(row["kind"])),
+        state,
         row["revision"],
         row["champion_version"],
         row["challenger_version"],
@@ -171,6 +183,21 @@ def record_of(row: asyncpg.Record) -> RolloutRecord:
         row["announced_at"],
         row["guard_id"],
     )
+
+
+def listed_of(row: asyncpg.Record) -> RolloutRecord | UnreadableRollout:
+    """Return a rollout, or what is known of one that this release cannot read."""
+    try:
+        return record_of(row)
+    except MigrationNeeded as problem:
+        named = (row["id"], row["kind"], row["model_name"], row["phase"], row["started_at"], row["started_by"])
+        return UnreadableRollout(*named, problem.detail)
+
+
+def _damage_of(problem: Exception) -> str:
+    """Return what is wrong with a row, at the length that a sentence bears."""
+    said = f"{problem.args[0]!r} is missing" if isinstance(problem, KeyError) else str(problem)
+    return said if len(said) <= _DAMAGE_CHARACTERS else f"{said[:_DAMAGE_CHARACTERS]}…"
 
 
 def reach_of(row: asyncpg.Record, *, proxies_hidden: bool) -> PolicyReach:

@@ -35,6 +35,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     WEIGHTS_OF_ARM,
     event_of,
     in_flight_of,
+    listed_of,
     policy_seen,
     reach_of,
     record_of,
@@ -65,6 +66,7 @@ from understudy.ports.rollout.rollout_store import (
     RolloutEventRecord,
     RolloutRecord,
     RolloutView,
+    UnreadableRollout,
 )
 
 _SIGN = "SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE), "
@@ -258,9 +260,18 @@ class PostgresRolloutStore(SessionPerCall):
         return RecordSeen(record_of(row), row["read_at"])
 
     async def list(self, model_name: str | None = None, limit: int = 20) -> Sequence[RolloutRecord]:
+        return [record_of(row) for row in await self._newest(model_name, limit)]
+
+    async def listing(
+        self, model_name: str | None = None, limit: int = 20
+    ) -> Sequence[RolloutRecord | UnreadableRollout]:
+        return [listed_of(row) for row in await self._newest(model_name, limit)]
+
+    async def _newest(self, model_name: str | None, limit: int) -> Sequence[asyncpg.Record]:
         async with self._connection() as connection:
             with named_by_callers():
-                return [record_of(row) for row in await connection.fetch(LIST, model_name, limit)]
+                rows: Sequence[asyncpg.Record] = await connection.fetch(LIST, model_name, limit)
+        return rows
 
     async def policies(self, model_names: Sequence[str]) -> Mapping[str, PolicySeen]:
         async with self._connection() as connection:

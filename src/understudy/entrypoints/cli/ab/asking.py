@@ -1,6 +1,5 @@
 """Questions about A/B tests, answered from the database: by the command line, and by a proxy in its place."""
 
-import re
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -14,12 +13,8 @@ from understudy.entrypoints.documents.experiments import ab_document
 from understudy.entrypoints.documents.json_text import document_of
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
-from understudy.experiments.declared_rows import MAX_AMOUNT, MIN_AMOUNT
-from understudy.experiments.declared_tests import DeclaredTest, Wanted
+from understudy.experiments.declared_tests import DeclaredTest
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
-
-EFFECT = "5%"
-_EFFECT = re.compile(r"(?P<amount>\d*\.?\d+)(?P<unit>%|pt)?")
 
 
 class ReportAsked(NamedTuple):
@@ -117,24 +112,6 @@ async def _version_id(experiments: Experiments, model: str, version: str | None)
         return named_b(allocations, experiments.labels, model, version)
     except ValueError as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), "Name another with --version.") from None
-
-
-def wanted_of(text: str | None) -> Wanted:
-    """Return what ``--effect`` asks for.
-
-    Raises:
-        CommandRefused: It is no change.
-    """
-    found = _EFFECT.fullmatch((text or EFFECT).replace(" ", ""))
-    amount = float(found["amount"]) if found is not None else 0.0
-    if found is None or amount <= 0:
-        raise CommandRefused(ExitCode.USAGE, f"--effect: {text!r} is no change", "For example 5%, 0.05 or 0.5pt.")
-    wanted = Wanted(amount) if found["unit"] is None else Wanted(amount / 100, is_relative=found["unit"] == "%")
-    if not MIN_AMOUNT <= wanted.amount <= MAX_AMOUNT:
-        raise CommandRefused(
-            ExitCode.USAGE, f"--effect: {text!r} is too small or too large a change", "For example 5%, 0.05 or 0.5pt."
-        )
-    return wanted
 
 
 def _is_decided(test: DeclaredTest | None) -> bool:

@@ -15,8 +15,32 @@ from understudy.experiments.ab_report import AbReport
 
 def report_page(report: AbReport, model_name: str, metric: str, label: Label) -> str:
     """Return the whole page; without data it is the sentence that says so."""
-    a, b = f"A {label(report.found.champion_id)}", f"B {label(report.found.challenger_id)}"
+    a, b = sides_of(report, label)
     versions, measured = heading_lines(report, model_name, metric, label)
+    parts = charts_of(report, metric, label)
+    rows = evidence_rows(report, metric)
+    if rows:
+        parts.append(charts.table(["", a, b, DIFFERENCE], rows))
+    lines = verdict_lines(report)
+    if report.arms is not None:
+        parts.append(charts.table(arm_titles(report), arm_rows(report, label)))
+        lines += [arms_line(report), *notes(report)]
+    if report.quantiles is not None:
+        parts.append(charts.table(quantile_titles(report, label), quantile_rows(report.quantiles)))
+        lines.append(quantiles_line(report.quantiles, metric))
+    written = datetime.fromtimestamp(report.until, UTC)
+    note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
+    return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", lines, parts, note)
+
+
+def sides_of(report: AbReport, label: Label) -> tuple[str, str]:
+    """Return how the two sides are called."""
+    return f"A {label(report.found.champion_id)}", f"B {label(report.found.challenger_id)}"
+
+
+def charts_of(report: AbReport, metric: str, label: Label) -> list[str]:
+    """Return the interval over time, and the scores of both; nothing without data."""
+    a, b = sides_of(report, label)
     parts = []
     if report.timeline:
         scale, unit = (100, "points") if report.is_share else (1, "its own unit")
@@ -32,16 +56,4 @@ def report_page(report: AbReport, model_name: str, metric: str, label: Label) ->
             Distribution(b, Tone.CHALLENGER, report.scores.b_cells),
         ]
         parts.append(charts.distributions("mean score of an entity", arms, report.scores.edges))
-    rows = evidence_rows(report, metric)
-    if rows:
-        parts.append(charts.table(["", a, b, DIFFERENCE], rows))
-    lines = verdict_lines(report)
-    if report.arms is not None:
-        parts.append(charts.table(arm_titles(report), arm_rows(report, label)))
-        lines += [arms_line(report), *notes(report)]
-    if report.quantiles is not None:
-        parts.append(charts.table(quantile_titles(report, label), quantile_rows(report.quantiles)))
-        lines.append(quantiles_line(report.quantiles, metric))
-    written = datetime.fromtimestamp(report.until, UTC)
-    note = f"{versions}. Understudy {__version__}, {written:%Y-%m-%d %H:%M} UTC."
-    return charts.page(f"{model_name}: {measured.replace('   ', ' · ')}", lines, parts, note)
+    return parts

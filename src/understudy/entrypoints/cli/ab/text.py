@@ -1,7 +1,7 @@
 """What ``understudy ab`` says: the verdict first, its evidence under it, the next command last."""
 
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.text import Text
 
@@ -130,13 +130,21 @@ def effect_text(wanted: Wanted) -> str:
     return f"{100 * wanted.amount:.4g}{'%' if wanted.is_relative else 'pt'}"
 
 
-def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
-    """Return a plan for people."""
+class SizesWords(NamedTuple):
+    """A plan in words."""
+
+    change: str
+    terms: str
+    sentence: str
+    facts: list[tuple[str, str]]
+
+
+def sizes_words(sizes: AbSizes, question: PlanQuestion) -> SizesWords:
+    """Return what a test is to see, on which terms, how many entities that takes, and how long."""
     baseline, metric = sizes.baseline, question.metric or "a metric"
     change = sizes.wanted.words(is_share=baseline.is_share)
-    head = Text(f"{question.model_name}  {change} of {metric}", "bold")
     shared = f", shared by {1 + len(sizes.beside)} versions" if sizes.beside else ""
-    head.append(f"   {100 * POWER_RATIO:.0f} % power, alpha {100 * ALPHA:.0f} %, two-sided{shared}", "dim")
+    terms = f"{100 * POWER_RATIO:.0f} % power, alpha {100 * ALPHA:.0f} %, two-sided{shared}"
     need = f"Each of two versions needs {sizes.one_look:,} entities, and with {sizes.looks} looks {sizes.with_looks:,}."
     verdict = need if sizes.looks > 1 else f"Each of two versions needs {sizes.one_look:,} entities."
     pairs = [
@@ -145,9 +153,21 @@ def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
         ("entities a day", f"{baseline.entities_per_day:,.0f}, over up to {TRAFFIC_DAYS:.0f} days"),
         ("the champion's figures", _baseline_words(sizes, question)),
     ]
+    return SizesWords(f"{change} of {metric}", terms, verdict, pairs)
+
+
+def declare_command(sizes: AbSizes, question: PlanQuestion) -> str:
+    """Return the command that declares a test of this size."""
     words = f"understudy ab report {quote(question.model_name)} --metric {quote(question.metric or 'NAME')}"
-    then = f"→ {words} --looks {sizes.looks} --effect {effect_text(sizes.wanted)}\n  declares the test"
-    return [head, "", Text(verdict, "bold"), facts(pairs), "", Text(then, "cyan")]
+    return f"{words} --looks {sizes.looks} --effect {effect_text(sizes.wanted)}"
+
+
+def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:
+    """Return a plan for people."""
+    said = sizes_words(sizes, question)
+    head = Text(f"{question.model_name}  {said.change}", "bold").append(f"   {said.terms}", "dim")
+    then = f"→ {declare_command(sizes, question)}\n  declares the test"
+    return [head, "", Text(said.sentence, "bold"), facts(said.facts), "", Text(then, "cyan")]
 
 
 def reference_texts(wanted: Wanted) -> list[Any]:

@@ -15,7 +15,7 @@ _MAX_CATEGORIES = 12
 _MAX_LIMITS = 20
 """A distance is drawn up to so many limits; the reference rule has infinite ones."""
 _CENT = 100
-_HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
+HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
 
 
 def report_page(view: DriftView) -> str:
@@ -24,14 +24,18 @@ def report_page(view: DriftView) -> str:
     for version in view.versions:
         drifts = [one.drift for one in version.subjects]
         said += [f"v{version.version}: {drift.words}" for drift in drifts if drift.state is DriftState.DRIFT]
-        for subject in _drawn(version):
-            parts += _charts(subject, version, view)
+        parts += charts_of(version, view)
         role = "" if version.role is None else f" {version.role}"
-        parts.append(charts.table((f"v{version.version}{role}", *_HEAD), list(map(_row, drifts))))
+        parts.append(charts.table((f"v{version.version}{role}", *HEAD), list(map(subject_row, drifts))))
         if words := lag_words(version, view.until):
             said.append(words)
     note = f"Understudy {__version__}, hours until {moment_words(view.until)} UTC."
     return charts.page(f"{heading_line(view).replace('   ', ' · ')}: drift", said, parts, note)
+
+
+def charts_of(version: VersionView, view: DriftView) -> list[str]:
+    """Return what is drawn of a version: its distributions and its distance over time."""
+    return [part for subject in _drawn(version) for part in _charts(subject, version, view)]
 
 
 def _drawn(version: VersionView) -> list[SubjectView]:
@@ -86,7 +90,8 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
     )
 
 
-def _row(drift: Drift) -> tuple[str, ...]:
+def subject_row(drift: Drift) -> tuple[str, ...]:
+    """Return what is compared of a subject, below :data:`HEAD`."""
     shown, tests = drift.shown, drift.tests
     return (
         drift.subject,

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from shlex import quote
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.log.query import Question, run_query
@@ -14,11 +16,13 @@ from understudy.entrypoints.cli.shared.completion import model_names
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json
+from understudy.entrypoints.cli.shared.rendering import advise, data_console, facts, print_json, show
 from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.texts.receipt_text import receipt_facts, receipt_sentence
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
-from understudy.entrypoints.documents.calls import call_document
+from understudy.entrypoints.documents.calls import call_document, explained_document
+from understudy.lifecycle.receipts import Explained, explain_prediction
 from understudy.ports.prediction_log.live_log import CallLine, NewestAsked
 from understudy.ports.prediction_log.log_archive import WantedRows
 
@@ -59,6 +63,24 @@ def query(
         tuple(model) if model else None,
     )
     run_query(settings, Question(sql, wanted, limit, as_csv, as_json), is_live=live)
+
+
+@app.command("show")
+def show_call(
+    *, prediction_id: Annotated[str, typer.Argument(metavar="ID", help="A prediction_id.")], as_json: AsJson = False
+) -> None:
+    """Say why a call got its answer: version, bucket, policy, cache, fallback, and what a shadow made of it."""
+
+    async def read(session: Session) -> tuple[Explained, dict[int, str]]:
+        found = await explain_prediction(session.registry, session.receipts, prediction_id)
+        versions = await session.registry.list_versions(found.answer.model_name)
+        return found, {version.id: version.version for version in versions}
+
+    found, labels = with_session(read)
+    head = Text(receipt_sentence(found.answer), "bold")
+    model, entity = quote(found.answer.model_name), quote(found.answer.entity_id)
+    then = Text(f"→ understudy explain {model} {entity} says who answers this entity now", "cyan")
+    show(explained_document(found), head, facts(receipt_facts(found, labels)), then, as_json=as_json)
 
 
 @app.command()

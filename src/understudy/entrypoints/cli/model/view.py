@@ -18,7 +18,7 @@ from understudy.lifecycle.loading_findings import missing_words
 from understudy.lifecycle.policy_files import Contradiction, contradiction_words, explained_contradictions
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import AppliedFile, ModelRecord, PolicyRecord, VersionRecord
-from understudy.ports.rollout.rollout_store import RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
 
 _BAR_CELLS = 40
 
@@ -28,7 +28,7 @@ class _View(NamedTuple):
 
     record: ModelRecord
     versions: Sequence[VersionRecord]
-    guard: Sequence[RolloutRecord]
+    guard: Sequence[RolloutRecord | UnreadableRollout]
     missing: Sequence[MissingVersion]
     applied: AppliedFile | None
     contradictions: Sequence[Contradiction]

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeAlias
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
@@ -13,13 +14,25 @@ from understudy.core.rollout.plan import Step
 from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
+from understudy.entrypoints.cli.shared.texts.waiting_text import awaited
 from understudy.entrypoints.cli.shared.times import event_time, moment_words, time_of_day, when_words
 from understudy.ports.registry.registry import AuditEntry
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.replay import Damage, Replay
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
+_Row: TypeAlias = tuple[str | Text, ...]
+_COLUMNS = (
+    Column("id", right=True),
+    Column("kind", drop=3),
+    Column("model"),
+    Column("versions"),
+    Column("phase"),
+    Column("share", right=True),
+    Column("began", drop=1),
+    Column("by", drop=2),
+)
 _VERDICTS = {
     Verdict.ADVANCE: ("✔", "green"),
     Verdict.ROLL_BACK: ("✖", "bold red"),
@@ -28,34 +41,39 @@ _VERDICTS = {
 }
 
 
-def listing(found: Sequence[RolloutRecord], policies: Mapping[str, PolicySeen], *, utc: bool = False) -> RenderableType:
+def listing(
+    found: Sequence[RolloutRecord | UnreadableRollout], policies: Mapping[str, PolicySeen], *, utc: bool = False
+) -> RenderableType:
     """Return rollouts as a table; ``policies`` are those of the models by their names."""
     if not found:
         return "No rollout was started yet. → understudy rollout start MODEL VERSION"
-    columns = [
-        Column("id", right=True),
-        Column("kind", drop=3),
-        Column("model"),
-        Column("versions"),
-        Column("phase"),
-        Column("share", right=True),
-        Column("began", drop=1),
-        Column("by", drop=2),
-    ]
     rows = [
-        (
-            str(record.id),
-            record.state.kind,
-            record.state.model_name,
-            f"{record.state.champion} → {record.state.challenger}",
-            Text(record.state.phase, STYLES.get(record.state.phase, "")),
-            share_words(record.state, policies.get(record.state.model_name)),
-            when_words(datetime.fromtimestamp(record.state.started_at, UTC), utc=utc),
-            record.started_by,
-        )
-        for record in found
+        _unreadable_row(one, utc=utc) if isinstance(one, UnreadableRollout) else _row(one, policies, utc=utc)
+        for one in found
     ]
-    return a_table(columns, rows)
+    unread = [Text(f"! {one.problem}", "bold red") for one in found if isinstance(one, UnreadableRollout)]
+    return Group(a_table(_COLUMNS, rows), *unread) if unread else a_table(_COLUMNS, rows)
+
+
+def _row(record: RolloutRecord, policies: Mapping[str, PolicySeen], *, utc: bool) -> _Row:
+    state = record.state
+    whom = awaited(state)
+    return (
+        str(record.id),
+        state.kind,
+        state.model_name,
+        f"{state.champion} → {state.challenger}",
+        Text(f"{state.phase} for {whom}" if whom else state.phase, STYLES.get(state.phase, "")),
+        share_words(state, policies.get(state.model_name)),
+        when_words(datetime.fromtimestamp(state.started_at, UTC), utc=utc),
+        record.started_by,
+    )
+
+
+def _unreadable_row(one: UnreadableRollout, *, utc: bool) -> _Row:
+    began = when_words(datetime.fromtimestamp(one.started_at, UTC), utc=utc)
+    phase = Text(f"{one.phase}, of a newer release", "bold red")
+    return (str(one.id), one.kind, one.model_name, "?", phase, "?", began, one.started_by)
 
 
 def share_words(state: RolloutState, policy: PolicySeen | None) -> str:

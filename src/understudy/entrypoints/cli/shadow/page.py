@@ -5,32 +5,50 @@ from datetime import UTC, datetime
 from understudy import __version__
 from understudy.entrypoints import charts
 from understudy.entrypoints.charts import Distribution, Tone
-from understudy.entrypoints.cli.shadow.text import Label, evidence_rows, heading_line, names_of
+from understudy.entrypoints.cli.shadow.text import Label, Row, evidence_rows, heading_line, names_of
 from understudy.experiments.shadow_report import ShadowFinding
 
 
 def report_page(found: ShadowFinding, model_name: str, threshold: float, label: Label) -> str:
     """Return a shadow report as a page with its chart; without pairs it is the sentence that says so."""
     champion, shadow = names_of(found, label)
-    scores, parts = found.report.scores, []
-    if scores is not None:
-        arms = [
-            Distribution(champion, Tone.CHAMPION, scores.champion_cells),
-            Distribution(shadow, Tone.SHADOW, scores.shadow_cells),
-        ]
-        parts.append(charts.distributions("score of a call", arms, scores.edges))
-    rows = evidence_rows(found.report, threshold)
-    if scores is not None:
-        rows.append(("distance of the scores", "", "", f"PSI {scores.psi:.3f}, KS {scores.ks:.3f}"))
+    parts = charts_of(found, label)
+    rows = figures_of(found, threshold)
     if rows:
         parts.append(charts.table(["", champion, shadow, "difference"], rows))
-    largest = [
-        (one.prediction_id, f"{one.champion_score:.3f}", f"{one.shadow_score:.3f}")
-        for one in found.report.disagreements
-    ]
+    largest = disagreement_rows(found)
     if largest:
         parts.append(charts.table(["largest disagreements: prediction id", champion, shadow], largest))
     until = datetime.fromtimestamp(found.until, UTC)
     note = f"Understudy {__version__}, calls until {until:%Y-%m-%d %H:%M} UTC."
     title = heading_line(found, model_name, label).replace("   ", " · ")
     return charts.page(title, [found.report.sentence], parts, note)
+
+
+def charts_of(found: ShadowFinding, label: Label) -> list[str]:
+    """Return the scores of both as one chart; nothing without scores."""
+    champion, shadow = names_of(found, label)
+    scores = found.report.scores
+    if scores is None:
+        return []
+    arms = [
+        Distribution(champion, Tone.CHAMPION, scores.champion_cells),
+        Distribution(shadow, Tone.SHADOW, scores.shadow_cells),
+    ]
+    return [charts.distributions("score of a call", arms, scores.edges)]
+
+
+def figures_of(found: ShadowFinding, threshold: float) -> list[Row]:
+    """Return what the verdict rests on, and how far the scores are apart."""
+    rows, scores = evidence_rows(found.report, threshold), found.report.scores
+    if scores is not None:
+        rows.append(("distance of the scores", "", "", f"PSI {scores.psi:.3f}, KS {scores.ks:.3f}"))
+    return rows
+
+
+def disagreement_rows(found: ShadowFinding) -> list[tuple[str, str, str]]:
+    """Return the largest disagreements: prediction id, and both scores."""
+    return [
+        (one.prediction_id, f"{one.champion_score:.3f}", f"{one.shadow_score:.3f}")
+        for one in found.report.disagreements
+    ]

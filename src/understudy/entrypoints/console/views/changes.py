@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from understudy.entrypoints.cli.audit import change_text
+from understudy.entrypoints.cli.shared.texts.change_text import change_text
 from understudy.lifecycle.rollback_moves import took_back
 from understudy.ports.registry.registry import AuditEntry
 

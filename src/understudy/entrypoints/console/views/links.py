@@ -3,6 +3,9 @@
 from urllib.parse import quote
 
 ROLL_BACK = "rollback"
+DECLARE, STOP, TAKE = OF_EXPERIMENTS = ("declare", "stop", "take")
+"""Acts on declared tests: one begins, one ends, an interim analysis that is due is taken."""
+_BEGINNINGS = {"set": "policy", "restore": "audit", "start": "start", **dict.fromkeys(OF_EXPERIMENTS, "experiments")}
 
 
 def model_path(model_name: str) -> str:
@@ -36,8 +39,28 @@ def audit_path(model_name: str) -> str:
     return f"{model_path(model_name)}/audit"
 
 
+def prediction_path(prediction_id: str) -> str:
+    """Return the address of the page of one call."""
+    return f"/predictions/{quote(prediction_id, safe='')}"
+
+
+def entity_path(model_name: str, entity_id: str) -> str:
+    """Return the address of the page of one entity of a model."""
+    return f"{model_path(model_name)}/entities/{quote(entity_id, safe='')}"
+
+
+def experiments_path(model_name: str) -> str:
+    """Return the address of the page of a model's declared tests."""
+    return f"{model_path(model_name)}/experiments"
+
+
+def experiment_path(model_name: str, test_id: int) -> str:
+    """Return the address of the page of one declared test."""
+    return f"{experiments_path(model_name)}/{test_id}"
+
+
 def beginning_of(path: str) -> str:
     """Return where the act of an address begins anew: its own page that asks may need what only its form knows."""
     model, _, act = path.rpartition("/acts/")
-    page = {"set": "policy", "restore": "audit", "start": "start"}.get(act)
+    page = _BEGINNINGS.get(act)
     return f"{model}/{page}" if page is not None else path

@@ -12,10 +12,11 @@ from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_wo
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
 from understudy.ports.registry.registry import AuditEntry, ModelRecord, PolicyRecord
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
 
 MAX_ROWS = 200
 _SERVING = ("serving", Tone.CALM)
+_UNREADABLE = ("of a newer release", Tone.WAIT)
 _ORDER = (Tone.BAD, Tone.WAIT, Tone.CALM, Tone.GOOD)
 
 
@@ -35,6 +36,8 @@ class ModelsSeen(NamedTuple):
     """The newest change of each model whose champion is not what its newest rollout left."""
     hidden: Mapping[str, str] = {}
     """That a model was taken back before its newest rollout began, in words."""
+    unreadable: Mapping[str, UnreadableRollout] = {}
+    """The newest rollout of each model where this release cannot read it; then it is not among ``rollouts``."""
 
 
 class ModelRow(NamedTuple):
@@ -99,8 +102,8 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         return ModelRow(
             name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, "", NOTHING, "", alerts, "never"
         )
-    record = seen.rollouts.get(name)
-    state, tone = _state(record, policy, seen.read_at)
+    record, unreadable = seen.rollouts.get(name), seen.unreadable.get(name)
+    state, tone = _state(record, policy, seen.read_at) if unreadable is None else _UNREADABLE
     event = None if record is None else seen.events.get(record.id)
     return ModelRow(
         name,
@@ -110,7 +113,7 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         policy.champion,
         _challenger(policy),
         policy.challenger_weight,
-        _reason(record, event, seen.changes.get(name)),
+        _reason(record, event, seen.changes.get(name)) if unreadable is None else unreadable.problem,
         seen.hidden.get(name, ""),
         _guard(policy, record),
         _decision(event),

@@ -111,7 +111,7 @@ async def list_rollouts(call: ControlCall, limit: int) -> Reply:
 
     async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
-        found = await parts.rollouts.list(call.model_name, limit)
+        found = await parts.rollouts.listing(call.model_name, limit)
         return answer(listing_document(found, await parts.rollouts.policies([call.model_name])))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
@@ -122,11 +122,11 @@ async def list_all_rollouts(call: ControlCall, limit: int, permitted: frozenset[
 
     async def read(parts: Session) -> Reply:
         if permitted is None:
-            found = list(await parts.rollouts.list(None, limit))
+            found = list(await parts.rollouts.listing(None, limit))
         else:
-            of_models = [one for name in permitted for one in await parts.rollouts.list(name, limit)]
+            of_models = [one for name in permitted for one in await parts.rollouts.listing(name, limit)]
             found = sorted(of_models, key=lambda one: one.id, reverse=True)[:limit]
-        names = [one.state.model_name for one in found]
+        names = [one.state.model_name for one in found if not isinstance(one, UnreadableRollout)]
         return answer(listing_document(found, await parts.rollouts.policies(names)))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)

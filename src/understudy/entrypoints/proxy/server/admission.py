@@ -46,6 +46,11 @@ class CountedConnection(Connection):
         super().connection_lost(exc)
         self._on_lost()
 
+    @property
+    def is_in_body(self) -> bool:
+        """Whether a request's head has come, and its body not whole."""
+        return self._state in (State.HOLDING, State.BODY)
+
     def waiting(self, now: float) -> Waiting | None:
         """Return what the connection waits for; ``None`` while it has a request, or unsent bytes of an answer."""
         if self._backlog.unparsed or self.transport.get_write_buffer_size():

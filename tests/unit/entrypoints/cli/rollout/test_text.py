@@ -222,12 +222,30 @@ def test_a_rollout_at_a_gate_says_for_whom_since_when_and_who_may_stand_in():
     waits, asked_again = (" ".join(screen(status_view(a_status(one), 120), 120).split()) for one in (state, refused))
     begins = screen(status_view(a_status(replace(state, step_starts=())), 120), 120)
 
-    assert "Waits for a gate: once quality lets it pass; at the gate since" in waits
+    assert "Waits for the service quality: once quality lets it pass; at the gate since" in waits
     assert "UTC (2 m)" in waits
     assert "WAITING   before its first step" in begins
     assert "to approve it in the gate's place: understudy rollout approve churn" in waits
     assert "to ask the gate again: understudy rollout resume churn" in asked_again
     assert "rollout resume" not in waits
+
+
+def test_a_list_says_for_whom_each_rollout_waits():
+    plan = replace(STATE.plan, gates={GatePlace.BEFORE_PROMOTION: Gate(http="quality")})
+    waiting = replace(STATE, phase=Phase.WAITING)
+    states = [
+        replace(waiting, waiting_for=WaitingFor.PAUSE),
+        replace(waiting, waiting_for=WaitingFor.APPROVAL),
+        replace(waiting, waiting_for=WaitingFor.GATE, plan=plan, gate=GateRecord(NOW - 120)),
+    ]
+    records = [a_status(state).view.record for state in (STATE, *states)]
+
+    text = screen([listing(records, {})], 160)
+
+    phases = re.findall("PROGRESSING|WAITING for .*? {2,}", text)
+    assert [one.strip() for one in phases] == [
+        "PROGRESSING", "WAITING for a person", "WAITING for a person", "WAITING for the service quality",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("width", [80, 120])

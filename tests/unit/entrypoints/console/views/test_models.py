@@ -11,11 +11,12 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
 from understudy.core.routing.arms import bucket_ranges
+from understudy.entrypoints.console.reads import newest_of_models
 from understudy.entrypoints.console.views.changes import NEWS_SECONDS
 from understudy.entrypoints.console.views.models import ModelRow, ModelsPage, ModelsSeen, models_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
-from understudy.ports.rollout.rollout_store import RolloutRecord
+from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
 
 NOW = 1_795_000_800.0
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)))
@@ -155,3 +156,16 @@ def test_a_rollback_that_a_newer_rollout_hides_is_told_beside_that_rollout():
     [row] = a_page(a_model("churn", 10), rollouts={"churn": a_record("churn")}, hidden={"churn": "Taken back."}).rows
 
     assert (row.state, row.hidden) == ("PROGRESSING 10 %", "Taken back.")
+
+
+def test_a_rollout_of_a_newer_release_hides_no_older_one_behind_it_and_needs_a_look():
+    newer = UnreadableRollout(9, "rollout", "churn", "PROGRESSING", NOW, "dana", "rollout 9 of churn cannot be read")
+    older = newer._replace(id=3, model_name="fraud")
+    records: list[RolloutRecord | UnreadableRollout] = [newer, a_record("churn"), a_record("fraud"), older]
+
+    newest, unreadable = newest_of_models(records)
+    page = a_page(a_model("churn"), a_model("fraud"), rollouts=newest, unreadable=unreadable)
+
+    assert (list(newest), list(unreadable)) == (["fraud"], ["churn"])
+    row = next(one for one in page.rows if one.name == "churn")
+    assert (row.state, row.tone, row.reason) == ("of a newer release", Tone.WAIT, newer.problem)

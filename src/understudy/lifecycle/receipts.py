@@ -1,0 +1,100 @@
+"""Why a call got its answer: what the log says of it, and the change of the policy that decided."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from understudy.core.prediction_log.prediction_id import id_seconds
+from understudy.errors import NotRegistered, RegistryUnavailable
+from understudy.ports.prediction_log.receipts import EntityAsked, Receipt, ReceiptLog
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
+
+SLICES_SECONDS = (60.0, 240.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
+"""How far back calls of an entity are looked for, one stretch after the other: the log is not read far back for an
+entity that calls often."""
+SEARCH_SECONDS = 5.0
+"""Of all stretches together."""
+MAX_CALLS = 50
+_LEAST_SECONDS = 0.3
+"""Left of the search, a further stretch is not begun: Postgres would end it."""
+_ROLE_OF_SHADOW = "shadow"
+
+
+class Explained(NamedTuple):
+    """One call, and what decided it."""
+
+    answer: Receipt
+    """The caller's; where only a shadow's is there, that."""
+    shadows: Sequence[Receipt]
+    policy: AuditEntry | None
+    """The change that made the policy what it was; ``None`` where the audit has it no more."""
+
+
+class EntityCalls(NamedTuple):
+    """The newest calls of an entity, and how far back they were looked for."""
+
+    calls: Sequence[Receipt]
+    """Newest first."""
+    since: float
+    """What is older was not looked at; seconds since the epoch."""
+    until: float
+    is_out_of_time: bool
+    """Whether the search ended by its time, and neither at enough calls nor at its end."""
+
+
+async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id: str) -> Explained:
+    """Return what was logged of a prediction, with the policy that decided.
+
+    Raises:
+        NotRegistered: It is no id of a prediction, or the log in Postgres has none of it.
+        RegistryUnavailable, MigrationNeeded: As the log and the registry.
+    """
+    at = id_seconds(prediction_id)
+    if at is None:
+        raise NotRegistered(
+            "that is no id of a prediction", hint="The answer of a call has it as prediction_id: a UUID version 7."
+        )
+    found = await log.of_prediction(prediction_id, at)
+    if not found:
+        raise unknown_prediction()
+    answer, generation = found[0], found[0].generation
+    audit: Sequence[AuditEntry] = ()
+    if generation is not None:
+        only = AuditFilter(generation=generation)
+        audit = await registry.list_audit(answer.model_name, 1, AuditSubject.POLICY, only=only)
+    shadows = [one for one in found[1:] if one.role == _ROLE_OF_SHADOW]
+    return Explained(answer, shadows, audit[0] if audit else None)
+
+
+def unknown_prediction() -> NotRegistered:
+    """Return what is raised for a prediction that is not there; for one that a key may not see it is the same."""
+    return NotRegistered(
+        "the log in Postgres has no such prediction",
+        hint="It may be shipped in a moment, be in the archive by now, or never have been: understudy log query.",
+    )
+
+
+async def calls_of_entity(
+    log: ReceiptLog, model_name: str, entity_id: str, now: float, monotonic: Callable[[], float] = time.monotonic
+) -> EntityCalls:
+    """Return the newest calls of an entity: enough of them, or what could be found in time.
+
+    Raises:
+        RegistryUnavailable, MigrationNeeded: As the log, where even the newest stretch could not be read.
+    """
+    ends_at, until, calls = monotonic() + SEARCH_SECONDS, now + 1, list[Receipt]()
+    for seconds in SLICES_SECONDS:
+        left, since = ends_at - monotonic(), now - seconds
+        if left < _LEAST_SECONDS:
+            return EntityCalls(calls, until, now, is_out_of_time=True)
+        asked = EntityAsked(model_name, entity_id, since, until, MAX_CALLS - len(calls))
+        try:
+            calls += await log.of_entity(asked, left)
+        except RegistryUnavailable:
+            if seconds == SLICES_SECONDS[0]:
+                raise
+            return EntityCalls(calls, until, now, is_out_of_time=True)
+        if len(calls) >= MAX_CALLS:
+            return EntityCalls(calls, calls[-1].predicted_at, now, is_out_of_time=False)
+        until = since
+    return EntityCalls(calls, until, now, is_out_of_time=False)

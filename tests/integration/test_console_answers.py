@@ -1,0 +1,94 @@
+"""Pages of the console that say what a call or an entity got and why, over HTTP with a real Postgres."""
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from console_world import RunningConsole, is_sound, running_console, texts_of
+from rollout_world import two_versions
+
+from understudy.core.prediction_log.prediction_id import prediction_id
+
+HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}/u"
+SCHEMA = '{"features": [{"name": "age", "dtype": "float32"}]}'
+_ADD = """
+    INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,
+        prediction_id, assigned_version_id, score, latency_us, role, reason, status, error_code, bucket,
+        policy_generation, cache_hit)
+    SELECT v.id, $2, repeat('0', 64), '{"score": 0.83, "label": "stay"}', 12, to_timestamp($3), $4::text::uuid, v.id,
+           0.83, 11800, $5, 'bucket', $6, $7, 37, 1, FALSE
+    FROM ModelVersion AS v WHERE v.model_name = 'churn' AND v.version = $1
+"""
+
+
+@pytest.fixture
+async def console(database: asyncpg.Connection, database_url: str) -> AsyncIterator[RunningConsole]:
+    await two_versions(database, SCHEMA)
+    async with running_console(database_url) as running:
+        yield running
+
+
+async def logged(database: asyncpg.Connection, entity: str, at: float, *more: Any) -> str:
+    """Log a call of version 6, and what 7 made of it as the shadow; return its id."""
+    named = prediction_id(round(at * 1_000), 5)
+    await database.execute(_ADD, "6", entity, at, named, "champion", *(more or ("ok", None)))
+    await database.execute(_ADD, "7", entity, at + 0.2, named, "shadow", "ok", None)
+    return named
+
+
+async def test_a_prediction_says_what_decided_it_and_what_the_shadow_made_of_it(console, database):
+    named = await logged(database, "customer-42", time.time() - 5)
+    async with console.visit("read") as visit, console.visit("read:fraud") as stranger:
+        led = await visit.get(f"/find?q={named}")
+        page = await visit.get(led.headers["location"])
+        refused = [await stranger.get(f"/predictions/{named}"), await visit.get(f"/predictions/{named[:-1]}6")]
+        none = await visit.get("/predictions/customer-42")
+
+    assert led.headers["location"] == f"/predictions/{named}"
+    assert is_sound(page.text)
+    shown = texts_of(page.text)
+    assert any(text.startswith('customer-42 got "stay", score 0.83 by 6 (champion)') for text in shown)
+    assert "bucket 37 of 100, which is 6's as champion" in shown
+    assert any(text.startswith("generation 1, made by ") for text in shown)
+    assert '7 gave "stay", score 0.83, 11.8 ms in the proxy' in shown
+    assert f"understudy log show {named}" in shown
+    assert [one.status_code for one in (*refused, none)] == [404, 404, 404]
+    assert len({one.text.partition("<main")[2] for one in refused}) == 1
+
+
+async def test_an_entity_says_who_answers_it_why_and_what_it_got(console, database):
+    await logged(database, HOSTILE, time.time() - 5)
+    await logged(database, HOSTILE, time.time() - 4_000, "unavailable", "E503")
+    await logged(database, "other", time.time() - 5)
+    async with console.visit("read") as visit:
+        led = await visit.client.get("/find", params={"q": HOSTILE, "model": "churn"})
+        only = await visit.client.get("/find", params={"q": HOSTILE})
+        page = await visit.get(led.headers["location"])
+        long = await visit.get(f"/models/churn/entities/{'x' * 300}")
+
+    assert only.headers["location"] == led.headers["location"]
+    assert is_sound(page.text)
+    assert "<script>alert" not in page.text
+    shown = texts_of(page.text)
+    assert page.status_code == 200, shown
+    assert any(text.startswith(f"{HOSTILE} gets 6 (champion) now: bucket ") for text in shown)
+    assert "there is no challenger: the champion answers every entity" in shown
+    assert [text for text in shown if text in ("ok", "E503")] == ["ok", "ok", "ok", "E503"]
+    assert any(text.startswith("4 calls found, looked back 7 d; older ones were not looked for.") for text in shown)
+    assert long.status_code == 404
+
+
+async def test_an_entity_of_no_named_model_is_asked_of_which(console, database):
+    await database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema)"
+        " VALUES ('fraud', '1', 'file:///m', 'sha256:1', 'sklearn', '{}')"
+    )
+    async with console.visit("read") as visit, console.visit("read:churn") as other:
+        page = await visit.get("/find?q=customer-42")
+        nothing, led = await visit.get("/find?q="), await other.get("/find?q=customer-42")
+
+    assert is_sound(page.text)
+    assert {"Of which model is customer-42 an entity?", "churn", "fraud"} <= set(texts_of(page.text))
+    assert (nothing.headers["location"], led.headers["location"]) == ("/", "/models/churn/entities/customer-42")
