@@ -91,7 +91,8 @@ async def ask_report(call: ControlCall, body: bytes, columns: int | None, *, dec
     asked: ReportBody = Declaration.read(body) if declares else ReportBody.read(body)
 
     async def draw(parts: Session) -> "Drawn":
-        from understudy.entrypoints.cli.ab.asking import ReportAsked, drawn_report, wanted_of  # noqa: PLC0415 - rich
+        from understudy.entrypoints.cli.ab.asked import wanted_of  # noqa: PLC0415 - rich, for few calls
+        from understudy.entrypoints.cli.ab.asking import ReportAsked, drawn_report  # noqa: PLC0415 - as above
         from understudy.ports.experiments.experiment_log import Observed  # noqa: PLC0415 - with its only user
 
         choice = MetricChoice(asked.within_seconds, asked.per_call, not asked.lower_is_better)
@@ -114,7 +115,8 @@ async def plan_test(call: ControlCall, asked: SizesAsked, columns: int | None) -
     """
 
     async def draw(parts: Session) -> "Drawn":
-        from understudy.entrypoints.cli.ab.asking import drawn_sizes, wanted_of  # noqa: PLC0415 - rich, for few calls
+        from understudy.entrypoints.cli.ab.asked import wanted_of  # noqa: PLC0415 - rich, for few calls
+        from understudy.entrypoints.cli.ab.asking import drawn_sizes  # noqa: PLC0415 - as above
 
         choice = MetricChoice(asked.within_seconds, asked.per_call)
         wanted = wanted_of(asked.effect)

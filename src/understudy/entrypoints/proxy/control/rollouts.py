@@ -39,7 +39,7 @@ from understudy.entrypoints.proxy.control.handler import (
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import DeadlineExceeded, GenerationMoved, NotRegistered, Overloaded, PolicyRefused, RegistryError
-from understudy.ports.rollout.rollout_store import RollbackRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord, UnreadableRollout
 from understudy.rollout.commands import run_command
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.propagation import Propagation, wait_for_propagation

@@ -243,7 +243,7 @@ class PredictHandler:
     def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
         """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
         snapshot, authorization = self._snapshot(), options.authorization
-        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key)
+        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key, now=self._wall())
         key = key_of(snapshot, authorization)
         return _Admitted(key, self._predictor.decoder_of(model_name), self._rate_limiter.limits(key))
 
