@@ -446,7 +446,7 @@ class ServerNotManageable(RegistryError):
 
 class NotValidated(RegistryError):
     code = "E216"
-    title = "The version does not stand its validation"
+    title = "The version does not pass its validation"
     hint = "Register another version with the right model, cases or bounds: this artifact is pinned."
 
 
