@@ -372,7 +372,7 @@ class SchemaInvalid(RegistryError):
 class AlreadyRegistered(RegistryError):
     code = "E205"
     title = "The version is registered already"
-    hint = "A version never changes: register the next one, or read this one with understudy version show."
+    hint = "Register it under the next name, or correct one that never served: --replace. version show has this one."
 
 
 class NotRegistered(RegistryError):

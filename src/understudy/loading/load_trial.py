@@ -65,7 +65,7 @@ async def measure_load(version: ModelVersion, backend: ModelBackend, seconds: fl
     words += f"p50 {short_duration(p50)}, p99 {short_duration(p99)}"
     if trial.problems:
         words += f", and {len(trial.problems):,} failed ({trial.problems[0]})"
-    # A call that failed took longer than any time-out: answers that come quickly because others are refused are no pass.
+    # A call that failed took longer than any time-out: quick answers of a server that refuses the others are no pass.
     if _percentile([*sorted(trial.took), *(inf for _ in trial.problems)], 0.99) > version.timeout_seconds:
         raise NotValidated(f"{words}; a call may take {short_duration(version.timeout_seconds)}, its timeout_ms")
     return words

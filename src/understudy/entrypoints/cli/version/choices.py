@@ -114,13 +114,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _bounds(option: str, text: str) -> Bounds:
     low, separator, high = text.partition(":")
     try:
-        found = tuple(_number(one) for one in (low, high))
+        least, greatest = _number(low), _number(high)
     except ValueError:
-        separator = ""
-    if not separator:
-        what = f"{option} {text}: expected two numbers with a colon between them"
+        separator, least, greatest = "", None, None
+    if not separator or (least is not None and greatest is not None and least > greatest):
+        what = f"{option} {text}: expected two numbers with a colon between them, the lower one first"
         raise CommandRefused(ExitCode.USAGE, what, f"For example: {_EXAMPLES[option]}.")
-    return found[0], found[1]
+    return least, greatest
 
 
 def _number(text: str) -> float | None:
