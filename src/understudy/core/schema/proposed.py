@@ -54,8 +54,8 @@ def propose(model: DescribedModel, choices: Choices = Choices()) -> Proposal:  #
             message has all of it, with the options that say it.
     """
     problems = _Problems()
-    for what, tensors in (("input", model.inputs), ("output", model.outputs)):
-        problems.add(*_unusable_names(what, [tensor.name for tensor in tensors]))
+    for what, described in (("input", model.inputs), ("output", model.outputs)):
+        problems.add(*_unusable_names(what, [tensor.name for tensor in described]))
     batch = _has_batch(model.inputs)
     _check_names(model, choices, problems)
     features, tensors = _inputs(model, choices, problems, batch=batch)
