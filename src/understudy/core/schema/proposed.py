@@ -243,7 +243,7 @@ def _notes_on_output(
     if choices.score is None and (row is None or prod(row) > 1):
         many = "several values" if row is None else f"{prod(row)} values"
         notes.append(f"the answer has {many} and is the greatest of them; if one is the score: --score INDEX")
-    if choices.activation is None:
+    if choices.activation is None and (datatype is None or datatype.is_float):
         notes.append("the answer is taken as it is: --activation sigmoid or softmax if it is a logit")
     if choices.answer_bounds == (None, None):
         notes.append(f"{tensor.name or 'the answer'} may have any value: --answer-bounds LOW:HIGH")

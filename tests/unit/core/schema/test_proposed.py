@@ -71,6 +71,12 @@ def test_what_no_model_says_is_named_with_its_option():
     assert "entity_id" in notes
 
 
+def test_a_whole_number_is_no_logit():
+    notes = propose(a_model(outputs=(LABEL,))).notes
+
+    assert not any("--activation" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("model", "choices", "words"),
     [
