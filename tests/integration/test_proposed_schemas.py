@@ -80,6 +80,8 @@ async def test_a_model_with_the_tensors_of_another_version_gets_its_schemas(unde
     refused = await understudy.beside("version", "register", "visits", "4", *other)
     both = await understudy.beside("version", "register", "visits", "4", *named, "--like", "2", "--score", "0")
     lost = await understudy.beside("version", "register", "visits", "4", *named, "--group", "onnx", "--like", "2")
+    server = ("--from-server", "--endpoint", "127.0.0.1:1", "--artifact", "file:m", "--group", "onnx")
+    two_places = await understudy.beside("version", "register", "visits", "4", *server)
 
     first = await understudy.beside("version", "show", "visits", "2", "--json")
     assert done.code == 0, done.err
@@ -90,6 +92,7 @@ async def test_a_model_with_the_tensors_of_another_version_gets_its_schemas(unde
         True,
     )
     assert (both.code, lost.code, "--artifact URI" in lost.err) == (2, 2, True)
+    assert (two_places.code, "Leave --group out" in two_places.err) == (2, True)
 
 
 async def test_the_folder_of_an_mlflow_model_says_them_too(understudy: CommandLine, tmp_path):
@@ -152,6 +155,7 @@ async def test_a_port_without_a_server_and_a_server_without_the_model_are_warned
 
     assert (lost.code, lost.out, json.loads(lost.err)["error"]["code"]) == (69, "", "E503")
     assert (told.code, "E503" in told.err, "nothing listens there" in told.said) == (69, True, True)
+    assert "Start the server, or correct --endpoint" in told.said
 
 
 async def test_a_version_that_never_served_is_replaced_and_one_that_did_is_not(

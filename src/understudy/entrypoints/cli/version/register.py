@@ -115,7 +115,8 @@ def register(
         "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
-    _require_artifact(group, artifact, source)
+    if group is not None:
+        _require_for_agents(artifact, source, from_server=from_server)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
     endpoints = tuple(described.fields.pop("endpoints", ()))
     new = NewVersion(model_name=model, version=version, group_name=group, endpoints=endpoints, **described.fields)
@@ -124,9 +125,12 @@ def register(
     )
 
 
-def _require_artifact(group: str | None, artifact: str | None, source: str | None) -> None:
-    """Refuse to have agents load what only this machine has under that name."""
-    if group is not None and artifact is None and source is None:
+def _require_for_agents(artifact: str | None, source: str | None, *, from_server: bool) -> None:
+    """Refuse to have agents load what only this machine has, or what another server has under another name."""
+    if from_server:
+        what = "--from-server registers the server that it asks, and agents load a version onto servers of their group"
+        raise CommandRefused(ExitCode.USAGE, what, "Leave --group out, or give --from-onnx, --from-mlflow or --from.")
+    if artifact is None and source is None:
         what = "agents load the version, and a file of this machine is not theirs"
         raise CommandRefused(ExitCode.USAGE, what, "Say where they find it: --artifact URI.")
 
