@@ -375,7 +375,7 @@ class SchemaInvalid(RegistryError):
 class AlreadyRegistered(RegistryError):
     code = "E205"
     title = "The version is registered already"
-    hint = "A version never changes: register the next one, or read this one with understudy version show."
+    hint = "Register it under the next name, or correct one that never served: --replace. version show has this one."
 
 
 class NotRegistered(RegistryError):
@@ -449,7 +449,7 @@ class ServerNotManageable(RegistryError):
 
 class NotValidated(RegistryError):
     code = "E216"
-    title = "The version does not stand its validation"
+    title = "The version does not pass its validation"
     hint = "Register another version with the right model, cases or bounds: this artifact is pinned."
 
 

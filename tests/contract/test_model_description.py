@@ -66,6 +66,17 @@ async def test_a_model_is_asked_for_by_its_names_at_the_server():
     )
 
 
+async def test_a_size_that_no_tensor_has_is_one_that_is_not_said_and_a_protocol_that_is_none_is_refused():
+    tensor = oip.ModelMetadataResponse.TensorMetadata(name="x", datatype="FP32", shape=[-1, -5, 0, 3])
+
+    async with a_server(OIP, lambda _: oip.ModelMetadataResponse(inputs=[tensor])) as endpoint:
+        found = await describe(ModelAt("visits", "oip", endpoint))
+        with pytest.raises(BackendUnavailable, match="there is no protocol 'http' to model servers: oip, tfserving"):
+            await describe(ModelAt("visits", "http", endpoint))
+
+    assert found.inputs == (DescribedTensor("x", "FP32", (-1, -1, -1, 3)),)
+
+
 async def test_a_signature_of_tensorflow_serving_may_have_unknown_shapes_and_datatypes():
     unknown = tf.TensorInfo(dtype=tf.DT_HALF, tensor_shape=tf.TensorShapeProto(unknown_rank=True))
 

@@ -1,5 +1,6 @@
 """``version register`` has the schemas said by a model server or a file, and compares those that a person wrote."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,9 @@ CHOSEN = ("--output", "probabilities", "--score", "1", "--answer-bounds", "0:1")
 TOLD = {
     "features": [{"name": "input", "dtype": "float32", "shape": [9]}],
 }
+_WAITS = """
+    SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE NOT granted AND datname = current_database()
+"""
 ANSWER = {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1, "min": 0, "max": 1}
 
 
@@ -76,6 +80,8 @@ async def test_a_model_with_the_tensors_of_another_version_gets_its_schemas(unde
     refused = await understudy.beside("version", "register", "visits", "4", *other)
     both = await understudy.beside("version", "register", "visits", "4", *named, "--like", "2", "--score", "0")
     lost = await understudy.beside("version", "register", "visits", "4", *named, "--group", "onnx", "--like", "2")
+    server = ("--from-server", "--endpoint", "127.0.0.1:1", "--artifact", "file:m", "--group", "onnx")
+    two_places = await understudy.beside("version", "register", "visits", "4", *server)
 
     first = await understudy.beside("version", "show", "visits", "2", "--json")
     assert done.code == 0, done.err
@@ -86,6 +92,7 @@ async def test_a_model_with_the_tensors_of_another_version_gets_its_schemas(unde
         True,
     )
     assert (both.code, lost.code, "--artifact URI" in lost.err) == (2, 2, True)
+    assert (two_places.code, "Leave --group out" in two_places.err) == (2, True)
 
 
 async def test_the_folder_of_an_mlflow_model_says_them_too(understudy: CommandLine, tmp_path):
@@ -148,6 +155,7 @@ async def test_a_port_without_a_server_and_a_server_without_the_model_are_warned
 
     assert (lost.code, lost.out, json.loads(lost.err)["error"]["code"]) == (69, "", "E503")
     assert (told.code, "E503" in told.err, "nothing listens there" in told.said) == (69, True, True)
+    assert "Start the server, or correct --endpoint" in told.said
 
 
 async def test_a_version_that_never_served_is_replaced_and_one_that_did_is_not(
@@ -160,6 +168,7 @@ async def test_a_version_that_never_served_is_replaced_and_one_that_did_is_not(
 
     twice = await understudy.beside(*named, "127.0.0.1:9002", *second)
     tried = await understudy.beside(*named, "127.0.0.1:9002", *second, "--replace", "--dry-run")
+    said = await understudy.beside(*named, "127.0.0.1:9002", *second[:2], "--replace", "--dry-run")
     targets = await database.fetchval("SELECT array_agg(target) FROM ModelEndpoint")
     done = await understudy.beside(*named, "127.0.0.1:9002", *second, "--replace")
     await understudy.beside("model", "set", "visits", "--champion", "2", "--reason", "the first", "--yes")
@@ -167,6 +176,7 @@ async def test_a_version_that_never_served_is_replaced_and_one_that_did_is_not(
 
     assert (twice.code, '"code":"E205"' in twice.err) == (5, True)
     assert (tried.code, targets) == (0, ["127.0.0.1:9001"])
+    assert "Would replace visits 2; nothing was written." in said.said
     assert (done.code, done.document["version"]["id"], done.document["version"]["timeout_ms"]) == (0, version_id, 900)
     assert done.document["version"]["endpoints"] == ["127.0.0.1:9002"]
     assert (served.code, '"code":"E222"' in served.err, "version 2 of visits is champion" in served.err) == (
@@ -174,6 +184,25 @@ async def test_a_version_that_never_served_is_replaced_and_one_that_did_is_not(
         True,
         True,
     )
+
+
+async def test_a_call_that_is_being_logged_while_its_version_is_replaced_is_waited_for_and_refuses_that(
+    understudy: CommandLine, tmp_path, database
+):
+    named = ("version", "register", "visits", "2", "--from", described(tmp_path))
+    await understudy.beside(*named)
+
+    async with database.transaction():
+        await database.execute(
+            "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms)"
+            " SELECT id, 'a', '', '{}', 1 FROM ModelVersion"
+        )
+        replacing = asyncio.create_task(understudy.beside(*named, "--replace", "--json"))
+        while not await database.fetchval(_WAITS):
+            assert not replacing.done()
+    replaced = await replacing
+
+    assert (replaced.code, "version 2 of visits was called" in replaced.err) == (5, True)
 
 
 async def test_a_version_for_agents_is_replaced_until_one_has_fetched_its_artifact(

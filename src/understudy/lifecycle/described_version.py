@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from understudy.core.schema.described import DescribedModel, contradictions
+from understudy.core.schema.described import DescribedModel, all_problems, contradictions
 from understudy.core.schema.proposed import Proposal
 from understudy.errors import BackendUnavailable, BadAnswer, ModelContradicts
 from understudy.ports.registry.registry import NewVersion, VersionRecord
@@ -58,7 +58,8 @@ def schemas_of(record: VersionRecord, model: DescribedModel) -> Proposal:
     inputs, outputs = compile_input_schema(record.input_schema), compile_output_schema(record.output_schema)
     found = contradictions(inputs, outputs, model)
     if found:
-        raise ModelContradicts(f"{model.source} is unlike version {record.version}: {'; '.join(found)}")
+        other = "Leave --like out, and schemas are proposed from what the model says; or name another version."
+        raise ModelContradicts(f"{model.source} is unlike version {record.version}: {all_problems(found)}", hint=other)
     return Proposal(dict(record.input_schema), dict(record.output_schema), ())
 
 
@@ -66,8 +67,8 @@ def require_agreement(answers: Sequence[ServerAnswer]) -> None:
     """Refuse a version that a model server contradicts.
 
     Raises:
-        ModelContradicts: Naming each server that does, and all that it says.
+        ModelContradicts: Naming each server that does, and what it says, of much the first.
     """
-    said = [f"{answer.endpoint}: {'; '.join(answer.differences)}" for answer in answers if answer.differences]
+    said = [f"{answer.endpoint}: {all_problems(answer.differences)}" for answer in answers if answer.differences]
     if said:
         raise ModelContradicts(". ".join(said))

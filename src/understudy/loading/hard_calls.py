@@ -13,7 +13,7 @@ from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, I
 from understudy.ports.upstream.model_backend import ModelBackend
 
 CALL_SECONDS: Final = 5.0
-"""A server that takes longer for one of these calls is wedged."""
+"""A server that takes longer for one of these calls is wedged, unless the version's own time-out is longer."""
 READY_SECONDS: Final = 5.0
 READY_EACH: Final = 10
 """Calls after which the server is asked whether it is ready."""
@@ -86,10 +86,11 @@ async def _refusal(version: ModelVersion, backend: ModelBackend, call: _Call) ->
     Raises:
         NotValidated: It did not answer in time, or with what no caller may get.
     """
+    seconds = max(CALL_SECONDS, version.timeout_seconds)
     try:
-        tensor = await backend.infer(call.rows, CALL_SECONDS)
+        tensor = await backend.infer(call.rows, seconds)
     except DeadlineExceeded:
-        raise NotValidated(f"{call.name}: no answer within {CALL_SECONDS:g} s") from None
+        raise NotValidated(f"{call.name}: no answer within {seconds:g} s") from None
     except (BackendUnavailable, BadAnswer) as problem:
         return f'{problem}; the server says: "{problem.said}"' if problem.said else str(problem)
     try:

@@ -47,10 +47,11 @@ class VersionValidation:
     async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:
         """Ask a version the cases of its artifact, one after the other, and then what the further steps ask.
 
-        A version that proxies call already gets no load beside theirs.
+        A version that proxies call already is asked its cases alone: a hard call may end its server, and load would
+        slow its callers.
         """
         rows = await self._read_rows(folder)
-        steps = self._steps._replace(load_seconds=0.0) if has_callers else self._steps
+        steps = NO_MORE_STEPS if has_callers else self._steps
         if rows is None and not steps.hard_calls and not steps.load_seconds:
             return 0
         asked = await self._read_version(model_name, version)

@@ -40,3 +40,10 @@ async def test_a_server_that_has_another_datatype_refuses_the_version():
 
     with pytest.raises(ModelContradicts, match="a:3: the input 'input' is FP64, and the schema says FP32"):
         require_agreement(answers)
+
+
+def test_a_server_with_thousands_of_other_tensors_is_told_of_in_one_sentence():
+    answer = ServerAnswer("a:1", True, "", tuple(f"there is no input 'x{number}'" for number in range(4_096)))
+
+    with pytest.raises(ModelContradicts, match=r"^a:1: there is no input 'x0'; .*'x7' and 4,088 more$"):
+        require_agreement([answer])

@@ -66,3 +66,32 @@ async def test_a_version_without_an_example_is_not_measured():
     said = await measure_load(a_version(input_schema=large), MemoryBackend(one), SECONDS)
 
     assert said.startswith("not measured: no example can be made")
+
+
+async def test_a_server_that_refuses_more_than_one_call_of_a_hundred_fails_however_quick_its_answers_are():
+    class Overloaded(MemoryBackend):
+        answered = 0
+
+        async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+            answer = await super().infer(rows, timeout_seconds)
+            self.answered += 1
+            if self.answered % 4 == 0:
+                raise BackendUnavailable("its queue is full")
+            return answer
+
+    with pytest.raises(NotValidated, match=r"failed \(its queue is full\); a call may take 50 ms"):
+        await measure_load(VERSION, Overloaded(one), SECONDS)
+
+
+async def test_a_call_has_as_long_as_the_version_itself_allows():
+    asked = []
+
+    class Patient(MemoryBackend):
+        async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+            asked.append(timeout_seconds)
+            return await super().infer(rows, timeout_seconds)
+
+    slow = a_version(input_schema={"features": [{"name": "age", "dtype": "float32"}]}, timeout_ms=20_000)
+    await measure_load(slow, Patient(one), 0.001)
+
+    assert set(asked) == {20.0}

@@ -100,12 +100,12 @@ async def test_hard_calls_and_load_come_after_the_cases_and_without_any():
     assert len(with_cases.backend.calls) > CALLS + 1
 
 
-async def test_a_version_that_proxies_call_gets_no_load_beside_theirs():
-    world = World(None, Steps(hard_calls=True, load_seconds=300.0))
+async def test_a_version_that_proxies_call_is_asked_its_cases_alone():
+    world = World([{"age": 1, "expected": 2}], Steps(hard_calls=True, load_seconds=300.0))
 
-    await world.check(has_callers=True)
+    assert await world.check(has_callers=True) == 1
 
-    assert len(world.backend.calls) == CALLS
+    assert len(world.backend.calls) == 1
 
 
 async def test_a_step_that_fails_is_the_last_and_its_words_are_told():

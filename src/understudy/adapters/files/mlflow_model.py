@@ -6,6 +6,7 @@ from typing import Any, Final
 import orjson
 
 from understudy.adapters.files.refusal import FileRefused
+from understudy.adapters.files.regular_file import open_regular
 from understudy.adapters.files.yaml_tree import TreeRefused, read_documents
 from understudy.core.routing.policy_file import Entries, Node, Scalar
 from understudy.core.schema.described import FREE, MAX_DESCRIBED, DescribedModel, DescribedTensor
@@ -24,9 +25,9 @@ _TENSORS: Final = {
 }  # fmt: skip
 """Datatypes of a tensor, by numpy's name."""
 _COLUMN_SHAPE: Final = (FREE, 1)
-"""MLServer takes a column as a tensor of one value a row."""
+"""MLServer takes a column as a tensor of one value a row. Source: ``mlserver_mlflow/metadata.py``; not tried."""
 _UNNAMED: Final = "input-0"
-"""What an input is called that the signature gives no name: MLServer takes the only one by its place."""
+"""What an input is called that the signature gives no name. Source: as above."""
 _NEXT_STEP: Final = (
     "Log the model with a signature: mlflow.models.infer_signature(inputs, outputs); or describe it with --from FILE."
 )
@@ -40,9 +41,11 @@ def read_mlflow(folder: Path) -> DescribedModel:
     """
     path = folder / FILE
     try:
-        if path.stat().st_size > MAX_BYTES:
+        with open_regular(path) as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
             raise FileRefused(f"{path} has more than {MAX_BYTES:,} bytes", _NEXT_STEP)
-        signature = _signature_in(path.read_bytes())
+        signature = _signature_in(content)
         inputs, outputs = _tensors(signature, "inputs"), _tensors(signature, "outputs")
     except OSError as problem:
         advice = f"Name the folder of an MLflow model, in which {FILE} lies."
@@ -51,7 +54,7 @@ def read_mlflow(folder: Path) -> DescribedModel:
         raise FileRefused(f"{path}: {problem}", _NEXT_STEP) from None
     if len(inputs) == 1 and not inputs[0].name:
         inputs = [inputs[0]._replace(name=_UNNAMED)]
-    if len(outputs) == 1:  # the runtime names it, whatever the signature says, and the first one is read
+    if len(outputs) == 1:  # the server may name it otherwise, and the first one is read
         outputs = [outputs[0]._replace(name="")]
     return DescribedModel(str(folder), tuple(inputs), tuple(outputs), "mlflow")
 

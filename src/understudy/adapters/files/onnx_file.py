@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
 from understudy.adapters.files.refusal import FileRefused
+from understudy.adapters.files.regular_file import open_regular
 from understudy.core.schema.described import FREE, MAX_DESCRIBED, DescribedModel, DescribedTensor
 
-MAX_FIELDS: Final = 2_000_000
-"""Of the file that are looked at or passed over: each node and each weight of the graph is one."""
+MAX_FIELDS: Final = 1_000_000
+"""Of the file that are looked at or passed over, in three seconds: each node of the graph is one, each weight some."""
 MAX_TEXT: Final = 1_024
 """Bytes of a name."""
 MAX_DIMENSIONS: Final = 32
@@ -56,7 +57,7 @@ def read_onnx(path: Path) -> DescribedModel:
         FileRefused: It cannot be read, or is no ONNX model.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, SEEK_END)
             return _Reader(file, str(path)).model(_Message(0, size))
     except OSError as problem:

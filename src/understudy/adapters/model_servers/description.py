@@ -26,11 +26,11 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     SignatureDefMap,
     TensorInfo,
 )
-from understudy.adapters.model_servers.connect import wire_of
+from understudy.adapters.model_servers.connect import PROTOCOLS, wire_of
 from understudy.adapters.model_servers.replica import Replica
 from understudy.adapters.model_servers.status import said, why_no_handshake
 from understudy.adapters.model_servers.tfserving import DEFAULT_SIGNATURE, model_spec_of
-from understudy.core.schema.described import MAX_DESCRIBED, DescribedModel, DescribedTensor, listed
+from understudy.core.schema.described import FREE, MAX_DESCRIBED, DescribedModel, DescribedTensor, listed
 from understudy.core.upstream.endpoint_rules import NO_RULES, EndpointRules
 from understudy.errors import BackendUnavailable, BadAnswer
 from understudy.ports.upstream.model_description import ModelAt
@@ -81,7 +81,13 @@ async def describe(
 
 
 def _question(at: ModelAt) -> _Question | None:
-    """Return the metadata call of a protocol; ``None``: it has none."""
+    """Return the metadata call of a protocol; ``None``: it has none.
+
+    Raises:
+        BackendUnavailable: There is no such protocol.
+    """
+    if at.protocol not in PROTOCOLS:
+        raise BackendUnavailable(f"there is no protocol {at.protocol!r} to model servers: {listed(sorted(PROTOCOLS))}")
     if at.protocol == "oip":
         service = str(at.backend.get("service_path", OIP_SERVICE))
         request = ModelMetadataRequest(name=at.server_model_name, version=at.server_version or "")
@@ -167,5 +173,6 @@ def _bounded(tensors: Iterable[DescribedTensor]) -> tuple[DescribedTensor, ...]:
             raise BadAnswer(f"the model server tells of more than {MAX_DESCRIBED:,} inputs or outputs")
         if len(tensor.name) > MAX_NAME or len(tensor.shape or ()) > MAX_DIMENSIONS or len(tensor.datatype) > MAX_NAME:
             raise BadAnswer("the model server tells of a tensor with a name or a shape that no schema has")
-        found.append(tensor)
+        shape = tensor.shape and tuple(size if size > 0 else FREE for size in tensor.shape)
+        found.append(tensor._replace(shape=shape))
     return tuple(found)

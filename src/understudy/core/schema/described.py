@@ -11,7 +11,8 @@ FREE: Final = -1
 """A dimension whose size each call chooses, such as the batch."""
 MAX_DESCRIBED: Final = 4_096
 """Inputs, and outputs, that a description may have; a schema has the same bound."""
-_SHOWN: Final = 8
+SHOWN: Final = 8
+"""Names, problems or tensors that one message has, of many."""
 
 
 class DescribedTensor(NamedTuple):
@@ -111,5 +112,14 @@ def sizes(shape: Sequence[int]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return names in a sentence, of many the first ones."""
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return (", ".join(names[:_SHOWN]) or "none") + more
+    return _first(names, ", ") or "none"
+
+
+def all_problems(found: Sequence[str]) -> str:
+    """Return problems in a sentence, of many the first ones: a model may have thousands of tensors."""
+    return _first(found, "; ")
+
+
+def _first(words: Sequence[str], separator: str) -> str:
+    more = f" and {len(words) - SHOWN:,} more" if len(words) > SHOWN else ""
+    return separator.join(words[:SHOWN]) + more

@@ -4,11 +4,13 @@ Names, datatypes and shapes come from the model. What no model says comes from :
 choose is an error that names the option, and what a person may choose is a note that does.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-from understudy.core.schema.described import FREE, DescribedModel, DescribedTensor, listed, sizes
+from understudy.core.schema.compile import MAX_NAME
+from understudy.core.schema.described import FREE, SHOWN, DescribedModel, DescribedTensor, all_problems, listed, sizes
 from understudy.core.schema.tensors import DATATYPES, Datatype
 from understudy.errors import SchemaNotTold
 
@@ -52,8 +54,8 @@ def propose(model: DescribedModel, choices: Choices = Choices()) -> Proposal:  #
             message has all of it, with the options that say it.
     """
     problems = _Problems()
-    if not model.inputs or not model.outputs:
-        problems.add("it says nothing of its inputs and outputs: describe them with --from FILE")
+    for what, described in (("input", model.inputs), ("output", model.outputs)):
+        problems.add(*_unusable_names(what, [tensor.name for tensor in described]))
     batch = _has_batch(model.inputs)
     _check_names(model, choices, problems)
     features, tensors = _inputs(model, choices, problems, batch=batch)
@@ -62,7 +64,7 @@ def propose(model: DescribedModel, choices: Choices = Choices()) -> Proposal:  #
     for option, chosen in (("--bounds", choices.bounds), ("--stored", choices.stored)):
         problems.add(*(f"{option}: there is no feature {name!r}" for name in chosen if name not in names))
     if problems.found:
-        raise SchemaNotTold(f"{model.source}: {'; '.join(problems.found)}")
+        raise SchemaNotTold(f"{model.source}: {all_problems(problems.found)}")
     for feature in features:
         _choose(feature, choices)
     schema: dict[str, Any] = {"features": features, **({"tensors": tensors} if tensors else {})}
@@ -77,6 +79,18 @@ class _Problems:
 
     def add(self, *problems: str) -> None:
         self.found += problems
+
+
+def _unusable_names(what: str, names: Sequence[str]) -> list[str]:
+    """Return what is wrong with the names of a model's inputs, or of its outputs, of which the only one needs none."""
+    if not names:
+        return [f"it says nothing of its {what}s: describe them with --from FILE"]
+    long = [name for name in names if len(name) > MAX_NAME]
+    found = [f"the name of an {what} has {len(name):,} characters, of at most {MAX_NAME}" for name in long]
+    if "" in names and (what == "input" or len(names) > 1):
+        found.append(f"it gives an {what} no name: describe them with --from FILE")
+    twice = [name for name, times in Counter(names).items() if name and times > 1]
+    return found + ([f"it has several {what}s called {listed(twice)}"] if twice else [])
 
 
 def _has_batch(inputs: Sequence[DescribedTensor]) -> bool:
@@ -200,12 +214,13 @@ def _bounds(bounds: Bounds) -> dict[str, float]:
 
 
 def _notes_on_inputs(features: Sequence[Mapping[str, Any]], model: DescribedModel, choices: Choices) -> list[str]:
-    notes = []
-    for feature in features:
-        size = prod(feature.get("shape", []))
-        if "shape" in feature:
-            name = feature["name"]
-            notes.append(f"{name} is one input of {size} values; to send them by names: --columns {name}=NAME,…")
+    wide = [(feature["name"], prod(feature["shape"])) for feature in features if "shape" in feature]
+    notes = [
+        f"{name} is one input of {size} values; to send them by names: --columns {name}=NAME,…"
+        for name, size in wide[:SHOWN]
+    ]
+    if len(wide) > SHOWN:
+        notes.append(f"so are {len(wide) - SHOWN:,} more")
     numbers = [one["name"] for one in features if one["dtype"] not in ("string", "bool")]
     unbound = [name for name in numbers if name not in choices.bounds]
     if unbound:
@@ -228,7 +243,7 @@ def _notes_on_output(
     if choices.score is None and (row is None or prod(row) > 1):
         many = "several values" if row is None else f"{prod(row)} values"
         notes.append(f"the answer has {many} and is the greatest of them; if one is the score: --score INDEX")
-    if choices.activation is None:
+    if choices.activation is None and (datatype is None or datatype.is_float):
         notes.append("the answer is taken as it is: --activation sigmoid or softmax if it is a logit")
     if choices.answer_bounds == (None, None):
         notes.append(f"{tensor.name or 'the answer'} may have any value: --answer-bounds LOW:HIGH")

@@ -10,7 +10,7 @@ class Validation(Protocol):
     async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:
         """Ask it the cases that lie in the folder of its artifact, and return how many; without cases 0.
 
-        Further steps (hard calls, load) may follow; ``has_callers`` says that proxies call the version meanwhile.
+        Further steps (hard calls, load) may follow, but not where proxies call the version meanwhile (``has_callers``).
 
         Raises:
             NotValidated: An answer differs, the cases cannot be read, or a further step failed; the message names it.

@@ -1,5 +1,7 @@
 """The signature of an MLflow model, as ``mlflow.log_model`` writes it, and what is none."""
 
+import os
+
 import pytest
 
 from understudy.adapters.files.mlflow_model import MAX_BYTES, read_mlflow
@@ -88,3 +90,13 @@ def test_what_is_no_signature_is_refused_in_words(tmp_path, content, words):
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(FileRefused, match="MLmodel cannot be read: No such file"):
         read_mlflow(tmp_path)
+
+
+def test_a_signature_that_is_a_device_or_a_pipe_is_refused_and_not_read_to_its_end(tmp_path):
+    (tmp_path / "MLmodel").symlink_to("/dev/zero")
+    (tmp_path / "pipe").mkdir()
+    os.mkfifo(tmp_path / "pipe" / "MLmodel")
+
+    for folder in (tmp_path, tmp_path / "pipe"):
+        with pytest.raises(FileRefused, match="it is a pipe or a device"):
+            read_mlflow(folder)

@@ -1,5 +1,6 @@
 """Inputs and outputs of ONNX files that converters wrote, and of bytes that are none."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,18 @@ def test_what_is_no_model_is_refused_in_words(tmp_path, content, words):
 def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(FileRefused, match="cannot be read: No such file"):
         read_onnx(tmp_path / "model.onnx")
+
+
+def test_a_pipe_a_folder_and_a_device_are_refused_and_not_waited_for(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(FileRefused, match="pipe cannot be read: it is a pipe or a device"):
+        read_onnx(pipe)
+    with pytest.raises(FileRefused, match="cannot be read: it is a folder"):
+        read_onnx(tmp_path)
+    with pytest.raises(FileRefused, match="cannot be read: it is a pipe or a device"):
+        read_onnx(Path("/dev/zero"))
 
 
 @pytest.mark.deep

@@ -71,6 +71,12 @@ def test_what_no_model_says_is_named_with_its_option():
     assert "entity_id" in notes
 
 
+def test_a_whole_number_is_no_logit():
+    notes = propose(a_model(outputs=(LABEL,))).notes
+
+    assert not any("--activation" in note for note in notes)
+
+
 @pytest.mark.parametrize(
     ("model", "choices", "words"),
     [
@@ -85,10 +91,17 @@ def test_what_no_model_says_is_named_with_its_option():
         (a_model(), Choices(shapes={"Y": (1,)}), "--shape: no input or output 'Y'"),
         (a_model(), Choices(bounds={"age": (0, 1)}), "--bounds: there is no feature 'age'"),
         (DescribedModel("the model server at a:1", (), ()), Choices(), "the model server at a:1: it says nothing"),
+        (DescribedModel("a:1", (X,), ()), Choices(), "a:1: it says nothing of its outputs"),
+        (a_model(X, X._replace(datatype="INT64")), Choices(), "it has several inputs called X"),
+        (a_model(outputs=(P, P._replace(datatype="INT64"))), Choices(output=P.name), "several outputs called prob"),
+        (a_model(X._replace(name="")), Choices(), "it gives an input no name: describe them with --from FILE"),
+        (a_model(outputs=(P._replace(name=""), LABEL)), Choices(), "it gives an output no name"),
+        (a_model(X._replace(name="x" * 300)), Choices(), "the name of an input has 300 characters, of at most 255"),
     ],
     ids=[
         "outputs", "no such output", "free size", "no shape", "datatype", "map", "columns", "no such input",
-        "no such tensor", "no such feature", "says nothing",
+        "no such tensor", "no such feature", "says nothing", "says half", "inputs of one name", "outputs of one name",
+        "no name", "no name of one", "long name",
     ],
 )  # fmt: skip
 def test_what_a_person_has_to_choose_is_refused_with_its_option(model, choices, words):
@@ -100,6 +113,17 @@ def test_all_that_is_missing_is_named_at_once():
 
     assert "--shape X=SIZES" in said
     assert "--output NAME" in said
+
+
+def test_a_model_of_thousands_of_tensors_gets_no_message_of_thousands_of_lines():
+    many = [X._replace(name=f"input_{number}", datatype="BF16") for number in range(4_000)]
+
+    said = refusal(a_model(*many))
+    notes = propose(a_model(*(one._replace(datatype="FP32") for one in many))).notes
+
+    assert said.endswith("'input_7' is BF16, which no proxy sends or reads and 3,992 more")
+    assert "so are 3,992 more" in notes
+    assert len(notes) < 20
 
 
 def test_a_size_that_a_person_gives_stands_where_the_model_leaves_it_open():

@@ -16,11 +16,13 @@ _SET = ", ".join(f"{name} = ${place}" for place, name in enumerate(_COLUMNS, 3))
 _UPDATE = f"UPDATE modelversion SET {_SET} WHERE model_name = $1 AND version = $2"  # noqa: S608 - constants
 # The monitor's placement needs the row of VersionLoading: while it is locked, no agent begins with what is replaced.
 _LOCK_LOADING = "SELECT FROM versionloading WHERE model_version_id = $1 FOR UPDATE"
+# Calls that the log has archived may still be counted in a window.
 _IN_USE = """
     SELECT CASE
         WHEN status <> 'staging' THEN 'is ' || status
         WHEN deployed_at IS NOT NULL THEN 'had a role'
-        WHEN EXISTS (SELECT FROM predictionlog WHERE model_version_id = version.id) THEN 'was called'
+        WHEN EXISTS (SELECT FROM predictionlog WHERE model_version_id = version.id)
+            OR EXISTS (SELECT FROM predictionwindow WHERE model_version_id = version.id) THEN 'was called'
         WHEN EXISTS (SELECT FROM rollout WHERE version.id IN (champion_version, challenger_version))
             THEN 'had a part in a rollout'
         WHEN EXISTS (SELECT FROM versionloading WHERE model_version_id = version.id AND pinned_digest IS NOT NULL)

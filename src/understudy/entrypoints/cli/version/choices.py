@@ -1,49 +1,14 @@
-"""Options of ``version register`` that say what a model does not tell of itself, and how they are read."""
+"""Reads what options of ``version register`` say of a model that does not say all of itself."""
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from understudy.core.schema.proposed import Bounds, Choices
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
 MAX_DIGITS = 9
 """Of a size that a person names."""
-
-Like = Annotated[
-    str | None, typer.Option("--like", metavar="VERSION", help="Take its schemas, if the model has the same tensors.")
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option("--columns", metavar="[INPUT=]NAME,…", help="The names of an input's elements: each is a feature."),
-]
-Shapes = Annotated[
-    list[str] | None,
-    typer.Option("--shape", metavar="NAME=SIZE,…", help="Of an input or output for one row, where it is open."),
-]
-FeatureBounds = Annotated[
-    list[str] | None, typer.Option("--bounds", metavar="FEATURE=LOW:HIGH", help="What its values may be.")
-]
-Stored = Annotated[
-    list[str] | None, typer.Option("--stored", metavar="FEATURE", help="It comes from the feature store.")
-]
-Output = Annotated[str | None, typer.Option("--output", metavar="NAME", help="The output that has the answer.")]
-Score = Annotated[int | None, typer.Option("--score", metavar="INDEX", min=0, help="The element that is the score.")]
-Activation = Annotated[
-    str | None, typer.Option("--activation", metavar="NAME", help="What makes scores of logits: sigmoid or softmax.")
-]
-AnswerBounds = Annotated[
-    str | None, typer.Option("--answer-bounds", metavar="LOW:HIGH", help="What the answer's values may be.")
-]
-Labels = Annotated[
-    str | None, typer.Option("--labels", metavar="NAME,…", help="What the answer's elements are called.")
-]
-BackendSettings = Annotated[
-    list[str] | None,
-    typer.Option("--backend", metavar="KEY=VALUE", help="A backend setting, such as model_name or version."),
-]
 
 
 def choices_of(
@@ -114,13 +79,13 @@ def _sizes(text: str) -> tuple[int, ...]:
 def _bounds(option: str, text: str) -> Bounds:
     low, separator, high = text.partition(":")
     try:
-        found = tuple(_number(one) for one in (low, high))
+        least, greatest = _number(low), _number(high)
     except ValueError:
-        separator = ""
-    if not separator:
-        what = f"{option} {text}: expected two numbers with a colon between them"
+        separator, least, greatest = "", None, None
+    if not separator or (least is not None and greatest is not None and least > greatest):
+        what = f"{option} {text}: expected two numbers with a colon between them, the lower one first"
         raise CommandRefused(ExitCode.USAGE, what, f"For example: {_EXAMPLES[option]}.")
-    return found[0], found[1]
+    return least, greatest
 
 
 def _number(text: str) -> float | None:

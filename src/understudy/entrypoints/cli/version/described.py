@@ -17,7 +17,7 @@ from understudy.core.schema.proposed import Choices, Proposal, propose
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.session import with_session
-from understudy.errors import SchemaNotTold
+from understudy.errors import BackendUnavailable, BadAnswer, SchemaNotTold
 from understudy.lifecycle.described_version import ServerAnswer, ask_servers, schemas_of
 from understudy.lifecycle.version_description import problems_of
 from understudy.ports.registry.registry import NewVersion
@@ -25,7 +25,18 @@ from understudy.ports.upstream.model_description import ModelAt
 from understudy.settings import Settings
 
 _EXAMPLE = '{"artifact_path": "s3://…", "framework": "sklearn", "input_schema": {"features": […]}}'
+_NOT_TOLD = (
+    "Start the server, or correct --endpoint, --protocol, or --backend model_name=… and version=…; --from-onnx, "
+    "--from-mlflow and --from need no server."
+)
 _SOURCES = "--from FILE, --from-server, --from-onnx FILE or --from-mlflow FOLDER"
+
+
+_NEEDED = {
+    "artifact_path": "it does not say where its file lies: --artifact URI",
+    "framework": "it does not say what made it: --framework NAME",
+}
+"""Fields that not every source says, and the options that do."""
 
 
 class Source(NamedTuple):
@@ -75,15 +86,17 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
         return Description(read | given)
     settings = settings_with_demo() if source.from_server or source.like is not None else None
     said = _told_by_server(given, model, settings) if settings and source.from_server else _told_by(source)
-    proposal = _like(source.like, said, choices, model, settings) if source.like else propose(said, choices)
-    fields = {
-        "framework": said.framework,
-        "artifact_path": None if source.from_server else f"file:{source.onnx or source.mlflow}",
-        **given,
-        "input_schema": proposal.input_schema,
-        "output_schema": proposal.output_schema,
-    }
-    _require(fields, said)
+    path = None if source.from_server else f"file:{source.onnx or source.mlflow}"
+    fields = {"framework": said.framework, "artifact_path": path, **given}
+    missing = [words for name, words in _NEEDED.items() if not fields[name]]
+    try:
+        proposal = _like(source.like, said, choices, model, settings) if source.like else propose(said, choices)
+    except SchemaNotTold as problem:
+        raise SchemaNotTold("; ".join([problem.detail, *missing])) from None
+    if missing:
+        raise SchemaNotTold(f"{said.source}: {'; '.join(missing)}")
+    fields |= {"input_schema": proposal.input_schema, "output_schema": proposal.output_schema}
+    _require_valid(fields)
     return Description(fields, proposal.notes, is_proposed=True, settings=settings)
 
 
@@ -101,7 +114,11 @@ def _told_by_server(given: Mapping[str, Any], model: str, settings: Settings) ->
     from understudy.bootstrap.backends import describer_of  # noqa: PLC0415 - gRPC, which few commands need
 
     at = ModelAt(model, given.get("protocol", "oip"), endpoints[0], given.get("backend", {}))
-    return asyncio.run(describer_of(settings)(at))
+    try:
+        return asyncio.run(describer_of(settings)(at))
+    except (BackendUnavailable, BadAnswer) as problem:
+        problem.next_step = _NOT_TOLD
+        raise
 
 
 def _told_by(source: Source) -> DescribedModel:
@@ -115,12 +132,8 @@ def _told_by(source: Source) -> DescribedModel:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
 
 
-def _require(fields: Mapping[str, Any], said: DescribedModel) -> None:
-    """Refuse a version of which something is missing that the options can say."""
-    needed = {"artifact_path": "--artifact URI", "framework": "--framework NAME"}
-    missing = [option for name, option in needed.items() if not fields[name]]
-    if missing:
-        raise SchemaNotTold(f"{said.source} does not say where its file lies or what made it: {', '.join(missing)}")
+def _require_valid(fields: Mapping[str, Any]) -> None:
+    """Refuse options that no description may have, such as an artifact with a login in it."""
     problems = problems_of(dict(fields) | {"endpoints": list(fields.get("endpoints", ()))})
     if problems:
         raise CommandRefused(ExitCode.USAGE, "; ".join(problems), "Correct the options.")

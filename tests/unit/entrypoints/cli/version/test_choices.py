@@ -43,6 +43,7 @@ def test_each_option_is_read():
         ("bounds", ["age"], "--bounds age: expected NAME=…"),
         ("bounds", ["age=1"], "expected two numbers with a colon"),
         ("answer_bounds", "0:nan", "expected two numbers with a colon"),
+        ("answer_bounds", "5:1", "the lower one first"),
     ],
 )
 def test_what_cannot_be_read_is_refused(option, value, words):
