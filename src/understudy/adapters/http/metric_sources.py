@@ -130,7 +130,9 @@ def _values_of(series: Sequence[Mapping[str, Any]], asked: range) -> MetricAnswe
     pairs = [(int(at), float(text)) for at, text in series[0].get("values", ())]
     own = [(at, value) for at, value in pairs if at in asked]
     if pairs and not own:
-        return MetricAnswer(problem=ReadProblem.UNREADABLE, detail="none of its values is of a minute that was asked for")
+        return MetricAnswer(
+            problem=ReadProblem.UNREADABLE, detail="its values are of other minutes than were asked for"
+        )
     found = {at: _rounded(value) for at, value in own if isfinite(value) and abs(value) <= MAX_VALUE}
     return MetricAnswer(found, ReadProblem.NONE if found else ReadProblem.NO_NUMBER)
 
