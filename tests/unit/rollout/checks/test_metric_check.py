@@ -16,7 +16,7 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
-from understudy.rollout.checks.metric_check import MetricCheck, metrics_stored
+from understudy.rollout.checks.metric_check import MAX_UNDER_WAY, MetricCheck, metrics_stored
 
 BASKET = {"name": "basket", "source": "shop", "promql": 'a{v="$version"}'}
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"metrics": [BASKET]})
@@ -184,6 +184,32 @@ async def test_a_source_that_hangs_holds_up_no_tick_and_no_other_rollout():
     assert len(world.sources.asked) == 4
     await world.check.stop()
     assert world.check.latest(1) == ()
+
+
+async def test_a_source_that_hangs_takes_no_other_ones_questions_however_many_rollouts_ask_it():
+    hangs = [{**BASKET, "name": name, "promql": f'slow{{v="$version",n="{name}"}}'} for name in "abcd"]
+    other = replace(PLAN, canary_limits={"metrics": [{**BASKET, "source": "office"}]})
+    world = World(*[replace(PLAN, canary_limits={"metrics": hangs})] * 6, other)
+    slow = {f'slow{{v="{version}",n="{name}"}}': None for version in "67" for name in "abcd"}
+    world.sources.values |= {"shop": slow, "office": {CHAMPION: 3.0, CHALLENGER: 2.0}}
+
+    for _ in range(10):
+        await world.tick()
+        await asyncio.sleep(0)
+
+    assert world.check.latest(7)[0].times == (600_060, 600_120)
+    assert len([source for source, *_ in world.sources.asked if source == "shop"]) == 2 * MAX_UNDER_WAY
+    await world.check.stop()
+
+
+async def test_questions_that_were_cancelled_before_they_began_leave_their_places_to_others():
+    world = World(*[PLAN] * MAX_UNDER_WAY)
+    await world.tick()
+    await world.check.stop()
+
+    await world.go_on()
+
+    assert world.check.latest(1)[0].times == (600_060, 600_120)
 
 
 async def test_a_rollout_without_metrics_costs_one_look_and_one_that_is_over_is_forgotten():
