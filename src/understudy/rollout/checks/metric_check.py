@@ -92,6 +92,10 @@ class MetricCheck:
             LeadershipLost: Another monitor leads, which asks itself.
             Exception: The last failure, once all rollouts were looked at.
         """
+        async with self._store.shared_session():
+            await self._tick(epoch)
+
+    async def _tick(self, epoch: Epoch) -> None:
         failure: Exception | None = None
         open_ids = await self._store.open_ids()
         self._forget_others(open_ids)

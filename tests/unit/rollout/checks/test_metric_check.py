@@ -1,7 +1,8 @@
 """Metrics of open rollouts: asked each minute beside the ticks, kept before they are judged by, and asked for again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -33,12 +34,22 @@ class Rollouts:
         self.is_away = False
         self.points: list[MetricPoint] = []
         self.looked: list[int] = []
+        self.connections = 0
+        self.is_shared = False
+
+    @asynccontextmanager
+    async def shared_session(self) -> AsyncIterator[None]:
+        self.connections, self.is_shared = self.connections + 1, True
+        yield
+        self.is_shared = False
 
     async def open_ids(self) -> Sequence[int]:
+        self.connections += not self.is_shared
         return range(1, len(self.plans) + 1)
 
     async def record(self, rollout_id: int) -> RecordSeen:
         self.looked.append(rollout_id)
+        self.connections += not self.is_shared
         plan = self.plans[rollout_id - 1]
         if plan is None:
             raise NotRegistered("there is no such rollout")
@@ -101,6 +112,15 @@ async def test_both_versions_are_asked_for_each_minute_and_the_champion_for_its_
     assert samples.past == (3.0,) * 1_440
     assert (samples.problem, samples.asked_at) == (ReadProblem.NONE, 600_180)
     assert world.telemetry.counts["metric_reads_total", "shop", "ok"] == 2
+
+
+async def test_a_tick_takes_one_connection_however_many_rollouts_there_are():
+    world = World(*[PLAN] * 5)
+
+    await world.tick()
+
+    assert world.rollouts.connections == 1
+    await world.check.stop()
 
 
 async def test_what_is_judged_by_is_stored_and_the_next_leader_and_the_command_line_have_the_same():
