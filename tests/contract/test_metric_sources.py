@@ -84,6 +84,12 @@ async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
     assert server.requests[0][0]["authorization"] == "Bearer s3cr3t-token"
 
 
+async def test_no_answer_of_a_part_of_the_stores_is_asked_for(sources: HttpMetricSources, server: PrometheusServer):
+    await sources.read("shop", "fine", START, END)
+
+    assert server.requests[0][1].endswith(b"&timeout=0.5&partial_response=false&deny_partial_response=1")
+
+
 @pytest.mark.parametrize(
     ("instead", "problem"),
     [

@@ -28,6 +28,9 @@ MIN_VALUE = 1e-60
 """A value nearer to 0 is 0: what is divided by it, and its powers, would leave the floats."""
 _DETAIL_CHARACTERS = 300
 _PATH = "/api/v1/query_range"
+_WHOLE = {"partial_response": "false", "deny_partial_response": "1"}
+"""Thanos' and VictoriaMetrics' words for an error where some of their stores do not answer; others ignore them. Of a
+part of its pods a version would look like another one."""
 _FETCH_PROBLEMS = {
     FetchProblem.LATE: ReadProblem.SLOW,
     FetchProblem.HUGE: ReadProblem.HUGE,
@@ -82,6 +85,7 @@ class HttpMetricSources:
             return MetricAnswer(problem=ReadProblem.UNKNOWN_SOURCE, detail=f"there is no metric source {source}")
         token = self._tokens.get(source)
         form = {"query": query, "start": start, "end": end, "step": SAMPLE_SECONDS, "timeout": self._timeout_seconds}
+        form |= _WHOLE
         fetched = await endpoint.fetch(
             urlencode(form).encode(),
             {
