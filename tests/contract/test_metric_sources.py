@@ -84,6 +84,16 @@ async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
     assert server.requests[0][0]["authorization"] == "Bearer s3cr3t-token"
 
 
+async def test_a_token_that_has_a_part_of_the_address_in_it_is_redacted_whole(server: PrometheusServer):
+    sources = HttpMetricSources({"shop": f"{server.url}/s3cr3t"}, {"shop": "s3cr3t-token"}, timeout_seconds=5)
+    server.instead = (401, "", b"no s3cr3t-token")
+
+    answer = await sources.read("shop", "fine", START, END)
+    await sources.close()
+
+    assert answer.detail == "401 no ***"
+
+
 async def test_no_answer_of_a_part_of_the_stores_is_asked_for(sources: HttpMetricSources, server: PrometheusServer):
     await sources.read("shop", "fine", START, END)
 

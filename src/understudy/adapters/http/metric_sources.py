@@ -96,7 +96,7 @@ class HttpMetricSources:
             MAX_ANSWER_BYTES,
         )
         answer = _answer_of(fetched, range(start, end + 1, SAMPLE_SECONDS))
-        secrets = (*endpoint.secrets, *filter(None, [token]))
+        secrets = sorted((*endpoint.secrets, *filter(None, [token])), key=len, reverse=True)
         return answer._replace(detail=without_secrets(answer.detail, secrets)[:_DETAIL_CHARACTERS])
 
     async def close(self) -> None:
