@@ -210,8 +210,10 @@ async def test_a_source_that_hangs_takes_no_other_ones_questions_however_many_ro
     hangs = [{**BASKET, "name": name, "promql": f'slow{{v="$version",n="{name}"}}'} for name in "abcd"]
     other = replace(PLAN, canary_limits={"metrics": [{**BASKET, "source": "office"}]})
     world = World(*[replace(PLAN, canary_limits={"metrics": hangs})] * 6, other)
-    slow = {f'slow{{v="{version}",n="{name}"}}': None for version in "67" for name in "abcd"}
-    world.sources.values |= {"shop": slow, "office": {CHAMPION: 3.0, CHALLENGER: 2.0}}
+    world.sources.values |= {
+        "shop": {f'slow{{v="{version}",n="{name}"}}': None for version in "67" for name in "abcd"},
+        "office": {CHAMPION: 3.0, CHALLENGER: 2.0},
+    }
 
     for _ in range(10):
         await world.tick()

@@ -133,9 +133,8 @@ def test_values_that_cannot_be_compared_hold_the_step(value, policy, words):
 
 
 def still(champion: float, challenger: float, past: float | None) -> MetricSamples:
-    found = samples(1.0, 130)
-    values = {"champion": (champion,) * 130, "challenger": (challenger,) * 130}
-    return found._replace(**values, past=() if past is None else (past,) * 1_440)
+    known = () if past is None else (past,) * 1_440
+    return samples(1.0, 130)._replace(champion=(champion,) * 130, challenger=(challenger,) * 130, past=known)
 
 
 @pytest.mark.parametrize("has_past", [False, True])
