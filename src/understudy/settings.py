@@ -265,8 +265,8 @@ class Settings(BaseModel):
     window_days: int = Field(default=35, ge=1)
     """How long windows are kept; those of an open rollout stay longer, and drift keeps sums by the hour."""
     metric_days: int = Field(default=90, ge=1)
-    """How long the rows of PredictionMetric are kept (some ten a minute for each active version), and the events of
-    finished rollouts."""
+    """How long the rows of PredictionMetric are kept (some ten a minute for each active version, and three for each
+    metric that the plan of an open rollout names), and the events of finished rollouts."""
     outcome_days: int = Field(default=400, ge=1)
     """How long outcome events are kept, and so their idempotency: one that is sent again after that is stored again."""
     input_sample_days: int = Field(default=30, ge=1)

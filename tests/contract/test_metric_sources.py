@@ -66,6 +66,14 @@ async def test_values_that_are_no_numbers_are_left_out(sources: HttpMetricSource
     assert await sources.read("shop", "some_nan", START, END) == MetricAnswer({START + 60: 7.0})
 
 
+async def test_a_value_is_0_where_what_is_divided_by_it_would_leave_the_floats(
+    sources: HttpMetricSources, server: PrometheusServer
+):
+    server.series["tiny"] = [lambda at: {START: "1e-300", END: "-5e-324"}.get(at, "1e-59")]
+
+    assert (await sources.read("shop", "tiny", START, END)).values == {START: 0.0, START + 60: 1e-59, END: 0.0}
+
+
 async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
     sources: HttpMetricSources, server: PrometheusServer
 ):
@@ -76,11 +84,28 @@ async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
     assert server.requests[0][0]["authorization"] == "Bearer s3cr3t-token"
 
 
+async def test_a_token_that_has_a_part_of_the_address_in_it_is_redacted_whole(server: PrometheusServer):
+    sources = HttpMetricSources({"shop": f"{server.url}/s3cr3t"}, {"shop": "s3cr3t-token"}, timeout_seconds=5)
+    server.instead = (401, "", b"no s3cr3t-token")
+
+    answer = await sources.read("shop", "fine", START, END)
+    await sources.close()
+
+    assert answer.detail == "401 no ***"
+
+
+async def test_no_answer_of_a_part_of_the_stores_is_asked_for(sources: HttpMetricSources, server: PrometheusServer):
+    await sources.read("shop", "fine", START, END)
+
+    assert server.requests[0][1].endswith(b"&timeout=0.5&partial_response=false&deny_partial_response=1")
+
+
 @pytest.mark.parametrize(
     ("instead", "problem"),
     [
         ((307, "location: http://127.0.0.1:1/\r\n", b""), ReadProblem.REDIRECTS),
         ((401, "", b"no s3cr3t-token"), ReadProblem.DENIED),
+        ((401, "", b"no" * 145 + b"s3cr3t-token"), ReadProblem.DENIED),
         ((403, "", b""), ReadProblem.DENIED),
         ((404, "", b"404 page not found"), ReadProblem.UNREADABLE),
         ((422, "", b'{"status":"error","error":"query timed out"}'), ReadProblem.WRONG_QUERY),
@@ -92,7 +117,9 @@ async def test_a_source_gets_its_token_and_a_query_that_is_wrong_says_why(
         ((200, "", MATRIX % b'{"metric":{},"values":[[1e400,"1"]]}'), ReadProblem.UNREADABLE),
         ((200, "", MATRIX % b'{"metric":{},"histograms":[]}'), ReadProblem.NO_NUMBER),
         ((200, "", MATRIX % b'{"metric":{},"values":[[60060,"1"]]}{}'), ReadProblem.UNREADABLE),
-        ((200, "", MATRIX % b'{"metric":{},"values":[[60,"1e300"]]}'), ReadProblem.NO_NUMBER),
+        ((200, "", MATRIX % b'{"metric":{},"values":[[60060,"1e300"]]}'), ReadProblem.NO_NUMBER),
+        ((200, "", MATRIX % b'{"metric":{},"values":[[60060,"1e999"]]}'), ReadProblem.NO_NUMBER),
+        ((200, "", MATRIX % b'{"metric":{},"values":[[59940,"1"],[60180,"1"]]}'), ReadProblem.UNREADABLE),
         ((200, "", b" " * (MAX_ANSWER_BYTES + 1)), ReadProblem.HUGE),
         (HANG, ReadProblem.SLOW),
     ],

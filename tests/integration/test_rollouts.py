@@ -12,6 +12,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.canary.metric_samples import MetricPoint
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import (
     Command,
@@ -229,6 +230,22 @@ async def test_a_monitor_whose_lease_is_over_writes_nothing(world, database_url)
 
     assert (await policy_of(world))["challenger_weight"] == 0
     assert await world.store.apply(view, transition, EVENT, epoch=epoch)
+    await lease.close()
+
+
+async def test_a_minute_of_a_metric_is_stored_once_by_the_monitor_that_leads_alone(world, database_url):
+    lease = PostgresLease(database_url)
+    epoch = await lease.take_or_renew("here")
+    record = (await started(world)).record
+    champion, challenger = MetricPoint(0, 600, 1.0), MetricPoint(0, 600, 2.0, is_challenger=True)
+
+    with pytest.raises(LeadershipLost):
+        await world.store.add_metric_points(record, [champion], epoch=(epoch or 0) - 1)
+    await world.store.add_metric_points(record, [champion._replace(value=9.0)], epoch=epoch)
+    await world.store.add_metric_points(record, [champion._replace(value=5.0), champion, challenger], epoch=epoch)
+
+    assert sorted(await world.store.metric_points(record, 0)) == [champion, challenger]
+    assert await world.store.metric_points(record, 601) == []
     await lease.close()
 
 

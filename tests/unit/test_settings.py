@@ -110,6 +110,8 @@ def test_gates_are_not_asked_without_a_signature_and_an_error_holds_no_address_a
         ({"metric_sources": "shop=https://shop.example", "metric_source_tokens": "shop"}, "entry 1 is not name=token"),
         ({"metric_sources": "shop=https://shop.example", "metric_source_tokens": "bar=Xy7z"}, "does not have"),
         ({"metric_source_tokens": "shop=Xy7z"}, "does not have"),
+        ({"metric_sources": "shop=https://h", "metric_source_tokens": "shop=a shop=Xy7z"}, "a second token"),
+        ({"metric_sources": "shop=https://a:Xy7z@h", "metric_source_tokens": "shop=Xy7z"}, "has a user already"),
     ],
 )
 def test_an_error_of_the_metric_sources_holds_no_address_and_no_token(given, why):

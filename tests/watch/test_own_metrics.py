@@ -21,6 +21,8 @@ MINUTES = 220
 JUDGED_MINUTES = 40
 WORSE = '7 "new"'
 """A label with quotes, as the version of a model may have them."""
+TRICKY = "1.0|6 ß\\"
+"""One that is a regular expression for another one as well."""
 BASKET = MetricLimit("basket", 'avg(basket{version="$version"})', "shop", 0.1)
 
 
@@ -31,6 +33,7 @@ def series(end: int) -> str:
         at = end - 60 * (MINUTES - 1 - minute)
         values = {'6",pod="a': 30 + minute % 7, '6",pod="b': 33, "equal": 31 + minute % 5, "nan": "NaN"}
         values[WORSE.replace('"', '\\"')] = 20 + minute % 3
+        values |= {TRICKY.replace("\\", "\\\\"): 50, "1x0": 60}
         lines += [f'basket{{version="{version}"}} {value} {at}' for version, value in values.items()]
     return "\n".join([*lines, "# EOF", ""])
 
@@ -77,6 +80,19 @@ async def test_an_equal_version_passes_a_worse_one_fails_and_one_without_series_
     inputs = CheckInput(stratify([], 1), CanaryPolicy(metrics=(BASKET,)), stage, (0,), 0, metrics=(samples,), now=end)
     assert judge_metric(0, inputs, 6.0).state is state
     assert len(samples.times) == (0 if version == "8" else JUDGED_MINUTES)
+
+
+@pytest.mark.parametrize(
+    "promql", ['basket{version="$version"}', 'basket{version=~"$version"}', "basket{version=~'(x|$version)'}"]
+)
+async def test_a_name_is_itself_alone_in_strings_and_in_regular_expressions(url, end, promql):
+    sources = HttpMetricSources({"shop": url}, {}, timeout_seconds=20)
+    query = query_of(MetricLimit("basket", promql, "shop"), model="churn", version=TRICKY, role="challenger")
+
+    answer = await sources.read("shop", query, end, end)
+    await sources.close()
+
+    assert answer.values == {end: 50.0}
 
 
 @pytest.mark.parametrize(

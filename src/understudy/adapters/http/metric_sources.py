@@ -24,8 +24,13 @@ MAX_ANSWER_BYTES = 1_048_576
 """Two days of one series, a value a minute, take some 80 KB."""
 MAX_VALUE = 1e60
 """A value beyond it is no number: its powers overflow a float."""
+MIN_VALUE = 1e-60
+"""A value nearer to 0 is 0: what is divided by it, and its powers, would leave the floats."""
 _DETAIL_CHARACTERS = 300
 _PATH = "/api/v1/query_range"
+_WHOLE = {"partial_response": "false", "deny_partial_response": "1"}
+"""Thanos' and VictoriaMetrics' words for an error where some of their stores do not answer; others ignore them. Of a
+part of its pods a version would look like another one."""
 _FETCH_PROBLEMS = {
     FetchProblem.LATE: ReadProblem.SLOW,
     FetchProblem.HUGE: ReadProblem.HUGE,
@@ -80,6 +85,7 @@ class HttpMetricSources:
             return MetricAnswer(problem=ReadProblem.UNKNOWN_SOURCE, detail=f"there is no metric source {source}")
         token = self._tokens.get(source)
         form = {"query": query, "start": start, "end": end, "step": SAMPLE_SECONDS, "timeout": self._timeout_seconds}
+        form |= _WHOLE
         fetched = await endpoint.fetch(
             urlencode(form).encode(),
             {
@@ -89,10 +95,8 @@ class HttpMetricSources:
             },
             MAX_ANSWER_BYTES,
         )
-        answer = _answer_of(fetched)
-        asked = range(start, end + 1, SAMPLE_SECONDS)
-        answer = answer._replace(values={at: value for at, value in answer.values.items() if at in asked})
-        secrets = (*endpoint.secrets, *filter(None, [token]))
+        answer = _answer_of(fetched, range(start, end + 1, SAMPLE_SECONDS))
+        secrets = sorted((*endpoint.secrets, *filter(None, [token])), key=len, reverse=True)
         return answer._replace(detail=without_secrets(answer.detail, secrets)[:_DETAIL_CHARACTERS])
 
     async def close(self) -> None:
@@ -101,7 +105,7 @@ class HttpMetricSources:
             await endpoint.close()
 
 
-def _answer_of(fetched: Fetched) -> MetricAnswer:
+def _answer_of(fetched: Fetched, asked: range) -> MetricAnswer:
     if fetched.problem is not None:
         return MetricAnswer(problem=_FETCH_PROBLEMS[fetched.problem], detail=fetched.detail)
     status = fetched.status
@@ -113,12 +117,12 @@ def _answer_of(fetched: Fetched) -> MetricAnswer:
         document = orjson.loads(fetched.body)
         if document["status"] != "success" or document["data"]["resultType"] != "matrix":
             return MetricAnswer(problem=ReadProblem.UNREADABLE, detail="its answer is no matrix")
-        return _values_of(document["data"]["result"])
+        return _values_of(document["data"]["result"], asked)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as problem:
         return MetricAnswer(problem=ReadProblem.UNREADABLE, detail=f"its answer cannot be read: {problem}")
 
 
-def _values_of(series: Sequence[Mapping[str, Any]]) -> MetricAnswer:
+def _values_of(series: Sequence[Mapping[str, Any]], asked: range) -> MetricAnswer:
     if len(series) > 1:
         labels = [", ".join(f"{key}={value}" for key, value in one["metric"].items()) for one in series[:2]]
         return MetricAnswer(
@@ -128,14 +132,23 @@ def _values_of(series: Sequence[Mapping[str, Any]]) -> MetricAnswer:
         return MetricAnswer(problem=ReadProblem.NO_SERIES)
     # A series of native histograms has no values.
     pairs = [(int(at), float(text)) for at, text in series[0].get("values", ())]
-    found = {at: float(f"{value:.6g}") for at, value in pairs if isfinite(value) and abs(value) <= MAX_VALUE}
+    own = [(at, value) for at, value in pairs if at in asked]
+    if pairs and not own:
+        return MetricAnswer(
+            problem=ReadProblem.UNREADABLE, detail="its values are of other minutes than were asked for"
+        )
+    found = {at: _rounded(value) for at, value in own if isfinite(value) and abs(value) <= MAX_VALUE}
     return MetricAnswer(found, ReadProblem.NONE if found else ReadProblem.NO_NUMBER)
 
 
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}") if abs(value) >= MIN_VALUE else 0.0
+
+
 def _error_of(fetched: Fetched) -> str:
-    """Return what the API says of its error, or the beginning of whatever came."""
+    """Return what the API says of its error, or whatever came; uncut, or half a secret would be left at the end."""
     try:
         document = orjson.loads(fetched.body)
         return str(document["error"])
     except (LookupError, TypeError, ValueError):
-        return fetched.body[:_DETAIL_CHARACTERS].decode(errors="replace")
+        return fetched.body.decode(errors="replace")

@@ -15,6 +15,8 @@ MAX_LIMIT_RATIO = 0.99
 DEFAULT_LIMIT_RATIO = 0.05
 PLACEHOLDERS = ("model", "version", "role")
 _PLACEHOLDER = re.compile(r"\$([A-Za-z_]+)|\$\{([^}]*)\}")
+_STRING = re.compile(r"""(?P<regex>[=!]~\s*)?(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|#[^\n]*""", re.DOTALL)
+"""A string of PromQL, with the operator before it that has it read as a regular expression; or a comment."""
 _OF_A_SIDE = {"version", "role"}
 _SOURCE = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _EXAMPLE = (
@@ -51,14 +53,19 @@ def query_of(limit: MetricLimit, *, model: str, version: str, role: str) -> str:
     """Return the query about one version.
 
     What is put in cannot end the string that it stands in, of either kind of quotes: all but plain characters become
-    escapes of PromQL's strings.
+    escapes of PromQL's strings. In a regular expression it stands for itself alone: ``1.0`` does not match ``110``.
     """
     values = {"model": model, "version": version, "role": role}
 
-    def put(found: re.Match[str]) -> str:
-        return "".join(map(_escaped, values[found[1] or found[2]]))
+    def in_string(string: re.Match[str]) -> str:
+        escaped = _escaped if string["regex"] is None else _escaped_in_regex
 
-    return _PLACEHOLDER.sub(put, limit.promql)
+        def put(found: re.Match[str]) -> str:
+            return "".join(map(escaped, values[found[1] or found[2]]))
+
+        return string[0] if string["text"] is None else _PLACEHOLDER.sub(put, string[0])
+
+    return _STRING.sub(in_string, limit.promql)
 
 
 def read_metrics(value: Any) -> tuple[tuple[MetricLimit, ...], list[Violation]]:
@@ -110,14 +117,26 @@ class _Reader(LimitReader):
             return ""
         if "`" in value:
             self.refuse(pointer, "expected quotes in the place of backticks, in which nothing can be put safely")
-        used = {first or second for first, second in _PLACEHOLDER.findall(value)}
+            return value
+        used = _placeholders(value)
         unknown = sorted(used - set(PLACEHOLDERS))
         if unknown:
             known = ", ".join(f"${name}" for name in PLACEHOLDERS)
             self.refuse(pointer, f"${unknown[0][:40]} is not known; there are {known}")
         if not used & _OF_A_SIDE:
             self.refuse(pointer, "expected $version or $role in it: without one it asks the same of both versions")
+        elif not unknown and _placeholders(_STRING.sub(_without_text, value)):
+            self.refuse(pointer, 'expected quotes around what stands for a name, as in {version="$version"}')
         return value
+
+
+def _placeholders(text: str) -> set[str]:
+    return {first or second for first, second in _PLACEHOLDER.findall(text)}
+
+
+def _without_text(string: re.Match[str]) -> str:
+    """Return what is left of a query's string, nothing; a comment stays, in which a name would say nothing."""
+    return string[0] if string["text"] is None else ""
 
 
 def _escaped(character: str) -> str:
@@ -125,3 +144,10 @@ def _escaped(character: str) -> str:
     if character.isascii() and (character.isalnum() or character in " _.:/-+@"):
         return character
     return "".join(f"\\x{byte:02x}" for byte in character.encode())
+
+
+def _escaped_in_regex(character: str) -> str:
+    """Return a character as PromQL reads it in a string that is a regular expression, in which it is itself."""
+    if character.isascii() and not character.isalnum():
+        return f"\\\\x{ord(character):02x}"
+    return _escaped(character)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.limits import CanaryPolicy
-from understudy.core.canary.metrics.paired_minutes import MIN_MINUTES
+from understudy.core.canary.metrics.paired_minutes import MIN_MINUTES, MIN_MINUTES_ALONE
 from understudy.core.canary.power.power import (
     minimum_detectable_error_ratio,
     minimum_detectable_latency_ratio,
@@ -123,10 +123,10 @@ def _unknown_outcomes_words(traffic: Traffic, needs: Needs) -> list[str]:
 def _metrics_words(plan: RolloutPlan, needs: Needs) -> list[str]:
     """Say which metrics of an operator's own hold each step, of a plan whose steps wait for the analysis."""
     metrics = () if needs.policy is None or plan.strategy is not Strategy.CANARY else needs.policy.metrics
-    least = duration_words(60.0 * MIN_MINUTES)
+    least, alone = (duration_words(60.0 * minutes) for minutes in (MIN_MINUTES, MIN_MINUTES_ALONE))
     return [
         f"metric {limit.name} of {limit.source} is not known before the start: each step waits until it was compared, "
-        f"for {least} of the rollout at least"
+        f"for {least} of the rollout at least, and {alone} where {limit.source} lacks the champion's last two hours"
         for limit in metrics
     ]
 
@@ -233,6 +233,9 @@ class _Ladder:
             )
             waits.append((seconds, f"enough requests to see {ratio:.3g}x the errors"))
         waits += [self._outcome_wait(outcome, share) for outcome in self._needs.outcomes]
+        if policy is not None and policy.metrics:
+            passed = sum(seconds for _, seconds in self._past)
+            waits.append((60.0 * MIN_MINUTES - passed, f"{MIN_MINUTES} minutes of each metric"))
         seconds, words = max(waits, key=lambda wait: wait[0])
         # What is visible after a step that does not end is what its usual time shows.
         self._past.append((share, seconds if isfinite(seconds) else step.dwell_seconds))

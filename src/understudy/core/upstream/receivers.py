@@ -89,6 +89,10 @@ def parse_tokens(text: str, sources: str) -> Mapping[str, str]:
             raise ValueError(f"entry {number} is not name=token")
         if name not in known:
             raise ValueError(f"entry {number} is for a metric source that UNDERSTUDY_METRIC_SOURCES does not have")
+        if name in found:
+            raise ValueError(f"entry {number} is a second token for the metric source {name}")
+        if "@" in known[name].partition("://")[2].partition("/")[0]:
+            raise ValueError(f"entry {number} is for the metric source {name}, whose address has a user already")
         found[name] = token
     return found
 

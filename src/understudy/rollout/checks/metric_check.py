@@ -6,6 +6,7 @@ not be read the next question asks for it again.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +37,8 @@ from understudy.rollout.analysis import policy_in
 _log = structlog.get_logger(__name__)
 
 MAX_UNDER_WAY = 20
-"""Questions at the same time, of two queries each; each has its deadline, and the next tick begins others."""
+"""Questions to one source at the same time, of two queries each, so that one that hangs takes none of another's. Each
+has its deadline, and the next tick begins others."""
 _COUNTED = "metric_reads_total"
 _OK, _EMPTY, _FAILED = "ok", "no_values", "unreadable"
 _UNKNOWN = "unknown"
@@ -69,6 +71,8 @@ class MetricCheck:
         self._sources = sources
         self._telemetry = telemetry
         self._known: dict[int, _Known] = {}
+        self._under_way: Counter[str] = Counter()
+        """Questions by source."""
         self._without: set[int] = set()
         """Open rollouts whose plans name no metric, which no plan does later."""
         for name in (*sources.names, _UNKNOWN) if sources.names else ():
@@ -88,6 +92,10 @@ class MetricCheck:
             LeadershipLost: Another monitor leads, which asks itself.
             Exception: The last failure, once all rollouts were looked at.
         """
+        async with self._store.shared_session():
+            await self._tick(epoch)
+
+    async def _tick(self, epoch: Epoch) -> None:
         failure: Exception | None = None
         open_ids = await self._store.open_ids()
         self._forget_others(open_ids)
@@ -157,7 +165,7 @@ class MetricCheck:
         asked = [one for one in (*known.points, *known.fresh) if one.number == number and one.is_problem]
         if number in known.tasks or any(one.at >= end for one in asked):
             return
-        if sum(len(one.tasks) for one in self._known.values()) >= MAX_UNDER_WAY:
+        if self._under_way[limit.source] >= MAX_UNDER_WAY:
             return
         read_until = max((one.at for one in asked if not problem_of(one).is_unreadable), default=0)
         past = int((since - PAST_SECONDS) // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS
@@ -165,6 +173,13 @@ class MetricCheck:
         begun = max(start, int(since // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS)
         task = asyncio.create_task(self._ask(seen.record, number, limit, known, (start, min(begun, end), end)))
         known.tasks[number] = task
+        self._under_way[limit.source] += 1
+
+        def has_ended(_: asyncio.Task[None]) -> None:
+            known.tasks.pop(number, None)
+            self._under_way[limit.source] -= 1
+
+        task.add_done_callback(has_ended)  # one that is cancelled before it begins runs no line of its own
 
     async def _ask(
         self, record: RolloutRecord, number: int, limit: MetricLimit, known: _Known, times: tuple[int, int, int]
@@ -173,25 +188,22 @@ class MetricCheck:
         start, begun, end = times
         state = record.state
         asked = ((Role.CHAMPION, state.champion, start), (Role.CHALLENGER, state.challenger, begun))
-        try:
-            queries = [
-                (query_of(limit, model=state.model_name, version=version, role=role.value), since)
-                for role, version, since in asked
+        queries = [
+            (query_of(limit, model=state.model_name, version=version, role=role.value), since)
+            for role, version, since in asked
+        ]
+        answers = await asyncio.gather(
+            *(self._sources.read(limit.source, query, since, end) for query, since in queries)
+        )
+        problem = _together(answers)
+        if not problem.is_unreadable:
+            known.fresh += [
+                MetricPoint(number, at, value, is_challenger=is_challenger)
+                for is_challenger, answer in zip((False, True), answers, strict=True)
+                for at, value in answer.values.items()
             ]
-            answers = await asyncio.gather(
-                *(self._sources.read(limit.source, query, since, end) for query, since in queries)
-            )
-            problem = _together(answers)
-            if not problem.is_unreadable:
-                known.fresh += [
-                    MetricPoint(number, at, value, is_challenger=is_challenger)
-                    for is_challenger, answer in zip((False, True), answers, strict=True)
-                    for at, value in answer.values.items()
-                ]
-            known.fresh.append(MetricPoint(number, end, float(problem), is_challenger=True, is_problem=True))
-            self._tell(record, limit, problem, answers)
-        finally:
-            known.tasks.pop(number, None)
+        known.fresh.append(MetricPoint(number, end, float(problem), is_challenger=True, is_problem=True))
+        self._tell(record, limit, problem, answers)
 
     def _tell(
         self, record: RolloutRecord, limit: MetricLimit, problem: ReadProblem, answers: Sequence[MetricAnswer]

@@ -31,6 +31,9 @@ def test_a_metric_has_its_own_limits_and_usual_ones_where_it_names_none():
         ([{**BASKET, "promql": "up"}], "/0/promql", "expected $version or $role in it"),
         ([{**BASKET, "promql": 'up{v="$version"}[$window]'}], "/0/promql", "$window is not known; there are $model,"),
         ([{**BASKET, "promql": "up{v=`$version`}"}], "/0/promql", "in the place of backticks"),
+        ([{**BASKET, "promql": "a{v=$version}"}], "/0/promql", "expected quotes around"),
+        ([{**BASKET, "promql": 'a_${model}{v="$version"}'}], "/0/promql", "expected quotes around"),
+        ([{**BASKET, "promql": 'a{m="it\\"s"} # "$version"'}], "/0/promql", "expected quotes around"),
         ([{**BASKET, "promql": "$version" * 1_000}], "/0/promql", "a query of 1 to 4,000 characters"),
         ([{**BASKET, "limit_ratio": 1.2}], "/0/limit_ratio", "0.2 tolerates 1.2 or 0.8 times as much"),
         ([{**BASKET, "limit_ratio": -0.1}], "/0/limit_ratio", "a number from 0 to 0.99"),
@@ -54,9 +57,12 @@ def test_what_is_wrong_is_named_at_its_place(value, pointer, words):
         ("a{v='$version'}", "3'\\", r"a{v='3\x27\x5c'}"),
         ('a{v="$version"}', "ß$role", r'a{v="\xc3\x9f\x24role"}'),
         ('a{v=~"^$version$"}', "3", 'a{v=~"^3$"}'),
+        ('a{v=~"$version-.*",w="#$version"}', "1.0", r'a{v=~"1\\x2e0-.*",w="#1.0"}'),
+        ("a{v!~ 'it\\'s|$version'}", '7|"ß\n', r"a{v!~ 'it\'s|7\\x7c\\x22\xc3\x9f\\x0a'}"),
+        ('a{v="$version"} # of $version', "7", 'a{v="7"} # of $version'),
     ],
 )
-def test_what_is_put_into_a_query_cannot_end_the_string_that_it_stands_in(promql, version, query):
+def test_what_is_put_into_a_query_is_itself_and_cannot_end_the_string_that_it_stands_in(promql, version, query):
     assert query_of(MetricLimit("a", promql, "shop"), model="churn", version=version, role="challenger") == query
 
 

@@ -1,10 +1,14 @@
 """Plans: how risky a change is, what people may write, and how long it takes."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.canary.metric_limits import MetricLimit
 from understudy.core.durations import duration_words
 from understudy.core.rollout.expected_traffic import EntityCalls, Traffic
 from understudy.core.rollout.forecast import Needs, forecast
@@ -264,6 +268,22 @@ def test_at_little_traffic_a_step_takes_until_its_requests_came_and_says_so():
     first = expected.steps[0]
     assert first.seconds == 1_000 / (1 * 0.02)
     assert first.words == "waits 13 h 53 m for 1,000 requests"
+
+
+def test_the_first_step_waits_for_what_metrics_take_and_a_plan_that_has_no_time_for_it_is_told():
+    metric = MetricLimit("basket", 'a{v="$version"}', "shop")
+    policy = CanaryPolicy(min_entities=1, detectable_ratio=50.0, metrics=(metric,))
+    plan = replace(NAMED_PLANS["default"], steps=(Step(10, 600, 0), Step(50, 600, 0), Step(100, 0, 0)))
+
+    expected = forecast(plan, Traffic(5_000), Needs(policy=policy))
+    short = forecast(replace(plan, maximum_seconds=1_200), Traffic(5_000), Needs(policy=policy))
+
+    assert [step.seconds for step in expected.steps] == [1_800, 600]
+    assert expected.steps[0].words == "waits 30 m for 30 minutes of each metric"
+    assert "at least, and 2 h where shop lacks the champion's last two hours" in " ".join(expected.warnings)
+    assert (
+        "this ladder cannot end at today's traffic: 10 % waits 30 m for 30 minutes of each metric" in short.warnings[0]
+    )
 
 
 def test_a_step_over_the_plans_maximum_is_named_before_the_rollout_starts():

@@ -1,7 +1,8 @@
 """Metrics of open rollouts: asked each minute beside the ticks, kept before they are judged by, and asked for again."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import cast
 
@@ -16,7 +17,7 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
-from understudy.rollout.checks.metric_check import MetricCheck, metrics_stored
+from understudy.rollout.checks.metric_check import MAX_UNDER_WAY, MetricCheck, metrics_stored
 
 BASKET = {"name": "basket", "source": "shop", "promql": 'a{v="$version"}'}
 PLAN = replace(NAMED_PLANS["default"], canary_limits={"metrics": [BASKET]})
@@ -33,12 +34,22 @@ class Rollouts:
         self.is_away = False
         self.points: list[MetricPoint] = []
         self.looked: list[int] = []
+        self.connections = 0
+        self.is_shared = False
+
+    @asynccontextmanager
+    async def shared_session(self) -> AsyncIterator[None]:
+        self.connections, self.is_shared = self.connections + 1, True
+        yield
+        self.is_shared = False
 
     async def open_ids(self) -> Sequence[int]:
+        self.connections += not self.is_shared
         return range(1, len(self.plans) + 1)
 
     async def record(self, rollout_id: int) -> RecordSeen:
         self.looked.append(rollout_id)
+        self.connections += not self.is_shared
         plan = self.plans[rollout_id - 1]
         if plan is None:
             raise NotRegistered("there is no such rollout")
@@ -101,6 +112,15 @@ async def test_both_versions_are_asked_for_each_minute_and_the_champion_for_its_
     assert samples.past == (3.0,) * 1_440
     assert (samples.problem, samples.asked_at) == (ReadProblem.NONE, 600_180)
     assert world.telemetry.counts["metric_reads_total", "shop", "ok"] == 2
+
+
+async def test_a_tick_takes_one_connection_however_many_rollouts_there_are():
+    world = World(*[PLAN] * 5)
+
+    await world.tick()
+
+    assert world.rollouts.connections == 1
+    await world.check.stop()
 
 
 async def test_what_is_judged_by_is_stored_and_the_next_leader_and_the_command_line_have_the_same():
@@ -184,6 +204,34 @@ async def test_a_source_that_hangs_holds_up_no_tick_and_no_other_rollout():
     assert len(world.sources.asked) == 4
     await world.check.stop()
     assert world.check.latest(1) == ()
+
+
+async def test_a_source_that_hangs_takes_no_other_ones_questions_however_many_rollouts_ask_it():
+    hangs = [{**BASKET, "name": name, "promql": f'slow{{v="$version",n="{name}"}}'} for name in "abcd"]
+    other = replace(PLAN, canary_limits={"metrics": [{**BASKET, "source": "office"}]})
+    world = World(*[replace(PLAN, canary_limits={"metrics": hangs})] * 6, other)
+    world.sources.values |= {
+        "shop": {f'slow{{v="{version}",n="{name}"}}': None for version in "67" for name in "abcd"},
+        "office": {CHAMPION: 3.0, CHALLENGER: 2.0},
+    }
+
+    for _ in range(10):
+        await world.tick()
+        await asyncio.sleep(0)
+
+    assert world.check.latest(7)[0].times == (600_060, 600_120)
+    assert len([source for source, *_ in world.sources.asked if source == "shop"]) == 2 * MAX_UNDER_WAY
+    await world.check.stop()
+
+
+async def test_questions_that_were_cancelled_before_they_began_leave_their_places_to_others():
+    world = World(*[PLAN] * MAX_UNDER_WAY)
+    await world.tick()
+    await world.check.stop()
+
+    await world.go_on()
+
+    assert world.check.latest(1)[0].times == (600_060, 600_120)
 
 
 async def test_a_rollout_without_metrics_costs_one_look_and_one_that_is_over_is_forgotten():

@@ -21,6 +21,7 @@ from understudy.core.canary.metric_samples import SAMPLE_SECONDS, MetricSamples,
 from understudy.core.canary.metrics.paired_minutes import (
     Minutes,
     Wander,
+    is_beyond_without_chance,
     minutes_asked,
     ratio_error,
     wander_of,
@@ -99,6 +100,10 @@ def tolerated_of(limit: MetricLimit) -> float:
     return 1 + tolerated if limit.lower_is_better else 1 - tolerated
 
 
+def _sign_of(limit: MetricLimit) -> int:
+    return 1 if limit.lower_is_better else -1
+
+
 def is_metric(row: Evidence) -> bool:
     """Whether a row is of a metric of an operator's own."""
     return row.check in METRICS
@@ -131,15 +136,17 @@ def _seen(inputs: CheckInput, number: int) -> _Seen:
     lacking = _lacking(samples, problem, minutes_asked(wander), inputs.now)
     if samples.problem.is_unreadable:
         return _Seen(minutes, wander, problem, lacking)
-    return _Seen(minutes, wander, "" if lacking else _unusable(minutes, limit), lacking)
+    return _Seen(minutes, wander, "" if lacking else _unusable(minutes, limit, wander), lacking)
 
 
-def _unusable(minutes: Minutes, limit: MetricLimit) -> str:
+def _unusable(minutes: Minutes, limit: MetricLimit, wander: tuple[Wander, ...]) -> str:
     """Say why values that were read say nothing."""
     if min(minutes.champion.min(), minutes.challenger.min()) < 0:
         return "it has values below 0, of which a ratio says nothing"
     if not limit.lower_is_better and not minutes.champion.any():
         return "the champion has 0 in every minute, and nothing is worse than that"
+    if is_beyond_without_chance(minutes, tolerated_of(limit), _sign_of(limit), wander):
+        return "it is worse and has the same value in every minute, which does not say what chance does"
     return ""
 
 
@@ -168,12 +175,11 @@ def _log_segment_price(stage: Stage, now: float) -> float:
 def _keys(inputs: CheckInput, number: int, seen: _Seen, log_needed: float) -> Keys:
     """Return both keys, made of one z-score of each process; a metric knows no entities."""
     limit = inputs.policy.metrics[number]
-    sign = 1 if limit.lower_is_better else -1
     times = inputs.metrics[number].times if number < len(inputs.metrics) else ()
     firsts = [int(np.searchsorted(times, start + SAMPLE_SECONDS)) for start in inputs.stage.starts]
     processes = processes_of(firsts, inputs.stage.planned)
     since = [seen.minutes.cut(first) for first in processes.firsts.tolist()]
-    scores = np.array([z_beyond(one, tolerated_of(limit), sign, seen.wander) for one in since])
+    scores = np.array([z_beyond(one, tolerated_of(limit), _sign_of(limit), seen.wander) for one in since])
     counts = np.array([max(len(one.champion), 1) for one in since], np.float64)
     found = [
         processes.together(half_normal_log_evidence(scores, counts, alpha))

@@ -25,6 +25,8 @@ GROWING_BLOCKS = 12
 PAST_LENGTHS = (5, 15, 30, 60)
 """Minutes of the blocks in which the champion's past is looked at."""
 MIN_PAST_BLOCKS = 4
+_ROUNDING = 1e-12
+"""As a share of the values, which have six digits: a standard error below it is of sums that were rounded."""
 
 
 class Wander(NamedTuple):
@@ -80,10 +82,29 @@ def z_beyond(minutes: Minutes, limit: float, sign: int, wander: tuple[Wander, ..
     """
     if len(minutes.champion) < minutes_asked(wander):
         return 0.0
-    beyond = sign * (minutes.challenger - limit * minutes.champion)
-    errors = _standard_errors(beyond, float(minutes.champion.mean()), wander)
-    mean = float(beyond.mean())
+    mean, errors = _beyond(minutes, limit, sign, wander)
     return min((t_to_z(mean / error, degrees) for error, degrees in errors if error > 0), default=0.0)
+
+
+def is_beyond_without_chance(minutes: Minutes, limit: float, sign: int, wander: tuple[Wander, ...]) -> bool:
+    """Whether the challenger is beyond ``limit`` and no value ever changed, so that nothing says what chance does.
+
+    Args:
+        minutes: The values, at least :func:`minutes_asked`.
+        limit: As for :func:`z_beyond`, like ``sign`` and ``wander``.
+        sign: 1 where higher is worse, -1 where lower is.
+        wander: Of the champion's past.
+    """
+    mean, errors = _beyond(minutes, limit, sign, wander)
+    return mean > 0 and not any(error > 0 for error, _ in errors)
+
+
+def _beyond(
+    minutes: Minutes, limit: float, sign: int, wander: tuple[Wander, ...]
+) -> tuple[float, list[tuple[float, float]]]:
+    """Return how far the challenger's mean is beyond the limit, with its standard errors."""
+    beyond = sign * (minutes.challenger - limit * minutes.champion)
+    return float(beyond.mean()), _standard_errors(beyond, float(minutes.champion.mean()), wander)
 
 
 def ratio_error(minutes: Minutes, ratio: float, wander: tuple[Wander, ...]) -> float | None:
@@ -99,13 +120,15 @@ def _standard_errors(differences: FloatArray, champion: float, wander: tuple[Wan
     """Return standard errors of the mean difference, each with its degrees of freedom; of ``MIN_MINUTES`` or more."""
     count = len(differences)
     noise = _noise(wander, count, champion)
+    least = _ROUNDING * max(champion, float(np.abs(differences).max()))
     found = []
     for length in {BLOCK_MINUTES, max(BLOCK_MINUTES, count // GROWING_BLOCKS)}:
         blocks = count // length
         if blocks < MIN_BLOCKS:
             continue
         means = differences[count - blocks * length :].reshape(blocks, length).mean(axis=1)
-        found.append(noise.added_to(float(means.std(ddof=1)) / sqrt(blocks), blocks - 1, 1))
+        error = float(means.std(ddof=1)) / sqrt(blocks)
+        found.append(noise.added_to(error if error > least else 0.0, blocks - 1, 1))
     return found
 
 

@@ -132,6 +132,30 @@ def test_values_that_cannot_be_compared_hold_the_step(value, policy, words):
     assert row_of(decision).state is CheckState.INVALID
 
 
+def still(champion: float, challenger: float, past: float | None) -> MetricSamples:
+    known = () if past is None else (past,) * 1_440
+    return samples(1.0, 130)._replace(champion=(champion,) * 130, challenger=(challenger,) * 130, past=known)
+
+
+@pytest.mark.parametrize("has_past", [False, True])
+@pytest.mark.parametrize(("champion", "challenger"), [(30.1, 38.1), (1 / 3, 0.5), (7.77, 9.6), (0.0, 2.0)])
+def test_a_worse_value_that_never_changes_holds_the_step_and_takes_nothing_back(champion, challenger, has_past):
+    known = still(champion, challenger, champion if has_past else None)
+
+    decision = decision_on(known, policy=replace(POLICY, metrics=(REFUNDS,)))
+
+    assert decision.verdict is Verdict.HOLD
+    assert "it is worse and has the same value in every minute" in decision.reason
+    assert row_of(decision).state is CheckState.INVALID
+
+
+@pytest.mark.parametrize("challenger", [30.1, 33.3])
+def test_a_value_that_never_changes_and_is_tolerated_passes(challenger):
+    decision = decision_on(still(30.1, challenger, 30.1), policy=replace(POLICY, metrics=(REFUNDS,)))
+
+    assert decision.verdict is Verdict.ADVANCE
+
+
 def test_a_metric_that_neither_version_has_any_of_passes_where_less_of_it_is_better():
     decision = decision_on(samples(1.0, value=0.0), policy=replace(POLICY, metrics=(REFUNDS,)))
 
