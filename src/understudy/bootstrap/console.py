@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
+from understudy.errors import Overloaded
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -52,16 +53,27 @@ class Reporter:
 
     Args:
         open_session: Opens the stores of one report.
-        threads: Where they run; one that is over its time keeps its thread until Postgres or its own bound ends it.
+        threads: Where they run, :data:`REPORTS` of them; a thread that computes cannot be ended, so that a report whose
+            caller waits no longer keeps its own.
     """
 
     def __init__(self, open_session: Callable[[], Session], threads: Executor) -> None:
         self._open_session = open_session
         self._threads = threads
+        self._running: set[Future[Any]] = set()
 
     async def __call__(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Return what a report comes to."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: asyncio.run(self._bounded(work)))
+        """Return what a report comes to.
+
+        Raises:
+            Overloaded: Reports that are waited for no longer are computed still.
+        """
+        self._running = {one for one in self._running if not one.done()}
+        if len(self._running) >= REPORTS:
+            raise Overloaded("reports that took too long are computed still")
+        running = self._threads.submit(lambda: asyncio.run(self._bounded(work)))
+        self._running.add(running)
+        return await asyncio.wrap_future(running)
 
     async def _bounded(self, work: Callable[[Session], Awaitable[T]]) -> T:
         async with asyncio.timeout(REPORT_SECONDS), self._open_session() as session:
