@@ -37,7 +37,7 @@ _OF_ENTITY = f"""
     FROM modelversion AS v CROSS JOIN LATERAL (
         SELECT * FROM predictionlog
         WHERE model_version_id = v.id AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
-          AND entity_id = $2
+          AND entity_id = $2 AND role IS DISTINCT FROM 'shadow'
         ORDER BY predicted_at DESC, id DESC LIMIT $5
     ) AS p
     WHERE v.model_name = $1
