@@ -10,6 +10,7 @@ from console_world import RunningConsole, is_sound, running_console, texts_of
 from rollout_world import two_versions
 
 from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.lifecycle import receipts
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}/u"
 SCHEMA = '{"features": [{"name": "age", "dtype": "float32"}]}'
@@ -112,3 +113,18 @@ async def test_an_entity_is_found_whose_id_is_like_a_predictions_or_that_browser
     assert "churn" not in hidden.text
     assert dots.url.path == "/models/churn/entities"
     assert any(text.startswith(".. gets 6 (champion) now") for text in texts_of(dots.text))
+
+
+async def test_who_answers_an_entity_is_told_while_the_log_is_too_slow(console, database, monkeypatch):
+    monkeypatch.setattr(receipts, "SEARCH_SECONDS", 0.5)
+    async with console.visit("read") as visit:
+        async with database.transaction():
+            await database.execute("LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+            page = await visit.get("/models/churn/entities/customer-42")
+        after = await visit.get("/models/churn/entities/customer-42")
+
+    assert (page.status_code, after.status_code) == (200, 200)
+    shown = texts_of(page.text)
+    assert any(text.startswith("customer-42 gets 6 (champion) now") for text in shown)
+    assert any(text.startswith("The log was not searched") for text in shown)
+    assert any(text.startswith("0 calls found, looked back 7 d") for text in texts_of(after.text))

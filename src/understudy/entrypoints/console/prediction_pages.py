@@ -21,8 +21,8 @@ from understudy.entrypoints.console.views.prediction import (
     prediction_page,
 )
 from understudy.entrypoints.console.visitors import Visitor
-from understudy.errors import NotRegistered, ScopeMissing
-from understudy.lifecycle.receipts import calls_of_entity, explain_prediction, unknown_prediction
+from understudy.errors import LoginNotAllowed, NotRegistered, RegistryUnavailable, ScopeMissing
+from understudy.lifecycle.receipts import EntityCalls, calls_of_entity, explain_prediction, unknown_prediction
 
 
 async def show_prediction(console: Console, request: Request) -> Response:
@@ -96,5 +96,11 @@ async def _call(console: Console, prediction_id: str) -> PredictionSeen:
 
 async def _entity(console: Console, model: str, entity: str) -> EntitySeen:
     policy = await console.opened.parts.policy_of(model)
-    calls = await calls_of_entity(console.opened.reads.session.receipts, model, entity, time.time())
+    log, now = console.opened.reads.session.receipts, time.time()
+    try:
+        calls = await calls_of_entity(log, model, entity, now)
+    except LoginNotAllowed:
+        raise
+    except RegistryUnavailable:  # too slow: Postgres has just answered. Who answers the entity is known all the same.
+        calls = EntityCalls((), now, now, is_out_of_time=True)
     return EntitySeen(policy, entity, calls)

@@ -80,6 +80,8 @@ def status_words(found: Receipt) -> str:
 
 def searched_words(found: EntityCalls) -> str:
     """Return how far back calls of an entity were looked for."""
+    if found.is_out_of_time and found.since >= found.until:
+        return "The log was not searched: Postgres was too slow for even the newest calls."
     looked = duration_words(max(1.0, round(found.until - found.since)))
     many = f"{len(found.calls)} call{'s' * (len(found.calls) != 1)}"
     if found.is_out_of_time:

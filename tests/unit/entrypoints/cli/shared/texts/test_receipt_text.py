@@ -37,7 +37,7 @@ def a_receipt(**changes: Any) -> Receipt:
         ({"score": None}, "u-1 got an answer without a score from 6"),
         (
             {"role": "shadow", "version": "8"},
-            "What u-1 got is not in the log; 8, the shadow, was asked beside a call of u-1 at 20 Nov 13:00:07.112 UTC: ",
+            "What u-1 got is not in the log; 8, the shadow, was asked beside a call of u-1 at 20 Nov 13:00:07.112 UTC",
         ),
     ],
 )
