@@ -63,8 +63,8 @@ NEXT_STEPS = {
     "E507": "Try again in a second: too many ask the console at once.",
 }
 """What to do next, where an error's own hint is for callers of a proxy."""
-HEADINGS = {"E206": "Not found"}
-"""What a page is headed with, where an error's title names what was not looked for."""
+HEADINGS = {"E203": "Nothing was changed", NotRegistered.code: "Not found"}
+"""What a page is headed with, where an error's title says more than is known of what was asked for."""
 
 
 class Live(NamedTuple):
@@ -237,6 +237,7 @@ class Console:
         values = {
             "code": problem.code,
             "title": problem.title,
+            "is_missing": isinstance(problem, NotRegistered),
             "heading": HEADINGS.get(problem.code, problem.title),
             "detail": _detail_of(problem),
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),

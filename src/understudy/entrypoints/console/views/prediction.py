@@ -141,7 +141,8 @@ def find_page(asked: str, names: list[str], *, is_no_call: bool = False) -> Find
     commands = (f"understudy explain MODEL {quote(asked)}",)
     if is_no_call:
         missing = "The log in Postgres has no prediction with this id: it may come in a moment, or be archived."
-        return FindPage(asked, f"{missing} {sentence}", choices, (f"understudy log show {quote(asked)}", *commands))
+        sentence = f"{missing} If it is an entity, of which model?" if choices else missing
+        return FindPage(asked, sentence, choices, (f"understudy log show {quote(asked)}", *commands))
     return FindPage(asked, sentence, choices, commands)
 
 
