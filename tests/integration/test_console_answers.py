@@ -117,14 +117,11 @@ async def test_an_entity_is_found_whose_id_is_like_a_predictions_or_that_browser
 
 async def test_who_answers_an_entity_is_told_while_the_log_is_too_slow(console, database, monkeypatch):
     monkeypatch.setattr(receipts, "SEARCH_SECONDS", 0.5)
-    async with console.visit("read") as visit:
-        async with database.transaction():
-            await database.execute("LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
-            page = await visit.get("/models/churn/entities/customer-42")
-        after = await visit.get("/models/churn/entities/customer-42")
+    async with console.visit("read") as visit, database.transaction():
+        await database.execute("LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+        page = await visit.get("/models/churn/entities/customer-42")
 
-    assert (page.status_code, after.status_code) == (200, 200)
+    assert page.status_code == 200
     shown = texts_of(page.text)
     assert any(text.startswith("customer-42 gets 6 (champion) now") for text in shown)
     assert any(text.startswith("The log was not searched") for text in shown)
-    assert any(text.startswith("0 calls found, looked back 7 d") for text in texts_of(after.text))
