@@ -9,7 +9,9 @@ import pytest
 from console_world import RunningConsole, is_sound, running_console, texts_of
 from rollout_world import two_versions
 
+from understudy.adapters.postgres.prediction_log.receipts import PostgresReceiptLog
 from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.errors import RegistryUnavailable
 from understudy.lifecycle import receipts
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}/u"
@@ -125,3 +127,13 @@ async def test_who_answers_an_entity_is_told_while_the_log_is_too_slow(console, 
     shown = texts_of(page.text)
     assert any(text.startswith("customer-42 gets 6 (champion) now") for text in shown)
     assert any(text.startswith("The log was not searched") for text in shown)
+
+
+async def test_a_search_that_is_too_slow_names_no_option_that_its_command_has_not(database, database_url):
+    log = PostgresReceiptLog(database_url, timeout_seconds=0.5)
+    async with database.transaction():
+        await database.execute("LOCK TABLE PredictionLog IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(RegistryUnavailable) as refused:
+            await log.of_prediction(prediction_id(1_795_000_000_000, 5), 1_795_000_000.0)
+
+    assert "--" not in refused.value.next_step

@@ -49,6 +49,8 @@ _WHAT, _NAME = "logged calls", "understudy-receipts"
 class PostgresReceiptLog(LongReads):
     """Implements ``ports.ReceiptLog``; the role may select in ``PredictionLog`` and ``ModelVersion``."""
 
+    _WHEN_LATE = "Try again in a moment; understudy log query asks the archive, too."
+
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:
         async with self._read(_WHAT, _NAME) as connection:
             rows = await connection.fetch(_OF_PREDICTION, prediction_id, at - EARLY_SECONDS, at + LATE_SECONDS)
