@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import SecretStr
@@ -61,6 +61,7 @@ class Reporter:
         self._open_session = open_session
         self._threads = threads
         self._running: set[Future[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], asyncio.AbstractEventLoop] = {}
 
     async def __call__(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Return what a report comes to.
@@ -75,18 +76,36 @@ class Reporter:
         self._running.add(running)
         return await asyncio.wrap_future(running)
 
+    def end(self) -> None:
+        """Begin no further report, and end those that wait for Postgres: a process ends after its threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for task, loop in tuple(self._tasks.items()):
+            with suppress(RuntimeError):  # its loop has closed meanwhile
+                loop.call_soon_threadsafe(task.cancel)
+
     async def _bounded(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        async with asyncio.timeout(REPORT_SECONDS), self._open_session() as session:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._work(work))
+        self._tasks[task] = loop
+        try:
+            async with asyncio.timeout(REPORT_SECONDS):
+                return await task
+        finally:
+            del self._tasks[task]
+
+    async def _work(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        async with self._open_session() as session:
             return await work(session)
 
 
 @asynccontextmanager
-async def _ended(threads: Executor) -> AsyncIterator[None]:
-    """Begin no further report once the context is left."""
+async def _reporting(open_session: Callable[[], Session]) -> AsyncIterator[Reporter]:
+    """Open what computes reports; none goes on after the context is left."""
+    reporter = Reporter(open_session, ThreadPoolExecutor(REPORTS, "report"))
     try:
-        yield
+        yield reporter
     finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+        reporter.end()
 
 
 def _load_servers() -> None:
@@ -112,11 +131,10 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     def reading() -> Session:
         return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS)
 
-    threads = ThreadPoolExecutor(REPORTS, "report")
     async with (
         reading() as session,
         Session(settings.control_url, timeout_seconds=seconds) as acts,
-        _ended(threads),
+        _reporting(reading) as report,
     ):
 
         async def ready(model_name: str, version: str) -> None:
@@ -139,4 +157,4 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
             return await policy_of_proxies(session, model_name)
 
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, Reporter(reading, threads))
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report)

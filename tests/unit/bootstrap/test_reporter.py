@@ -45,3 +45,20 @@ async def test_a_report_that_ended_gives_its_place_to_the_next():
             return "done"
 
         assert [await report(answers) for _ in range(REPORTS + 1)] == ["done"] * (REPORTS + 1)
+
+
+async def test_the_end_of_a_process_waits_for_no_report_that_waits_for_postgres():
+    threads = ThreadPoolExecutor(REPORTS)
+    report, has_begun = Reporter(no_database, threads), Event()
+
+    async def waits(_session: Any) -> None:
+        has_begun.set()
+        await asyncio.Event().wait()
+
+    late = asyncio.create_task(report(waits))
+    await asyncio.to_thread(has_begun.wait)
+    report.end()
+    threads.shutdown()
+
+    with pytest.raises(asyncio.CancelledError):
+        await late
