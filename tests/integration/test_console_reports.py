@@ -41,6 +41,7 @@ async def test_every_page_is_html_with_its_sentence_and_its_age_and_the_same_as_
         pages = [await visit.get(path) for path in paths]
         documents = [await visit.get(one.url.path, **json_alone) for one in pages]
         missing, unknown = await visit.get("/models/none/drift", **json_alone), await stranger.get(CHURN, **json_alone)
+        nowhere = await visit.get("/nothing", **json_alone)
 
     for page, document in zip(pages, documents, strict=True):
         assert (page.status_code, document.status_code) == (200, 200), page.url
@@ -51,6 +52,7 @@ async def test_every_page_is_html_with_its_sentence_and_its_age_and_the_same_as_
         assert found["view"]["sentence"] in texts_of(page.text), page.url
         assert "understudy " in page.text
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "E206")
+    assert (nowhere.status_code, nowhere.json()["error"]["code"]) == (404, "E404")
     assert (unknown.status_code, unknown.headers.get("location"), unknown.json()["error"]["code"]) == (
         401,
         None,
@@ -79,7 +81,8 @@ async def test_a_version_says_where_it_is_loaded_what_checked_it_and_its_share(c
 
     assert is_sound(page.text)
     shown = texts_of(page.text)
-    assert "Of 3 versions 6 (champion, 50 %) and 7 (challenger, 50 %) answer calls; a server failed to load 8." in shown
+    split = "Of 3 versions 6 (champion, 50 %) and 7 (challenger, 50 %) answer calls"
+    assert f"{split}; no model server is registered for 6, 7, 8; a server failed to load 8." in shown
     assert {"challenger 50 %", "champion 50 %", "shadow 100 %", "AVAILABLE", "ERROR"} <= set(shown)
     assert "E301 no such file (attempt 1)" in shown
     assert any(text.startswith("its agents: the digest") for text in shown)
@@ -152,6 +155,26 @@ async def test_looking_at_a_test_takes_no_look_and_who_takes_it_sees_what_the_co
     assert "<svg" in after.text
 
 
+async def test_a_form_of_a_test_that_is_over_takes_no_look_of_the_next_one(console, database):
+    query = f"{CHURN}/acts/declare?metric=converted&effect=60%25&looks=2&within=1h"
+    async with console.visit("read", "operate") as visit:
+        made = await visit.post(f"{CHURN}/acts/declare", await visit.form(query))
+        first = made.headers["location"].partition("?")[0].rpartition("/")[2]
+        stop, take = (f"{CHURN}/acts/{act}?test={first}" for act in ("stop", "take"))
+        tabs = [await visit.form(stop) for _ in range(2)]
+        kept = await visit.form(take)
+        ended = [await visit.post(stop, fields) for fields in tabs]
+        await visit.post(f"{CHURN}/acts/declare", await visit.form(query))
+        await database.execute("UPDATE Experiment SET started_at = now() - INTERVAL '26 hours'")
+        taken, over = await visit.post(take, kept), await visit.get(stop)
+        page = await visit.get(f"{CHURN}/experiments/{first}")
+
+    assert [one.status_code for one in (*ended, taken, over)] == [303, 409, 409, 409]
+    assert "is over" in taken.text
+    assert await database.fetchval("SELECT count(*) FROM Experiment WHERE result ->> 'looks' <> '[]'") == 0
+    assert any(text.startswith("ended ") and text.endswith("without a decision") for text in texts_of(page.text))
+
+
 async def test_a_console_that_only_shows_has_no_act_and_needs_a_reader_alone(world, database, database_url):
     name = f"only_reads_{database.get_server_pid()}"
     await database.execute(f"CREATE ROLE {name} LOGIN IN ROLE understudy_reader")
@@ -162,12 +185,13 @@ async def test_a_console_that_only_shows_has_no_act_and_needs_a_reader_alone(wor
             rollout = (await visit.get(CHURN)).headers["location"]
             pages = [await visit.get(path) for path in ["/", rollout, *(f"{CHURN}{path}" for path in PAGES)]]
             acts = [await visit.get(f"{CHURN}/acts/{act}") for act in ("rollback", "set", "declare")]
+            acts += [await visit.get(f"{CHURN}/experiments/new")]
             acts += [await visit.post(f"{CHURN}/acts/rollback", {"nonce": "n"}), await visit.get(f"{CHURN}/start")]
     finally:
         await database.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
     assert [one.status_code for one in pages] == [200] * (len(PAGES) + 2)
-    assert [one.status_code for one in acts] == [404] * 5
+    assert [one.status_code for one in acts] == [404] * 6
     assert not any(
         'method="post"' in one.text.replace('action="/logout"', "") and "/acts/" in one.text for one in pages
     )

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import NamedTuple, TypeVar
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
+from understudy.errors import Overloaded
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -52,29 +53,59 @@ class Reporter:
 
     Args:
         open_session: Opens the stores of one report.
-        threads: Where they run; one that is over its time keeps its thread until Postgres or its own bound ends it.
+        threads: Where they run, :data:`REPORTS` of them; a thread that computes cannot be ended, so that a report whose
+            caller waits no longer keeps its own.
     """
 
     def __init__(self, open_session: Callable[[], Session], threads: Executor) -> None:
         self._open_session = open_session
         self._threads = threads
+        self._running: set[Future[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], asyncio.AbstractEventLoop] = {}
 
     async def __call__(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        """Return what a report comes to."""
-        return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: asyncio.run(self._bounded(work)))
+        """Return what a report comes to.
+
+        Raises:
+            Overloaded: Reports that are waited for no longer are computed still.
+        """
+        self._running = {one for one in self._running if not one.done()}
+        if len(self._running) >= REPORTS:
+            raise Overloaded("reports that took too long are computed still")
+        running = self._threads.submit(lambda: asyncio.run(self._bounded(work)))
+        self._running.add(running)
+        return await asyncio.wrap_future(running)
+
+    def end(self) -> None:
+        """Begin no further report, and end those that wait for Postgres: a process ends after its threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for task, loop in tuple(self._tasks.items()):
+            with suppress(RuntimeError):  # its loop has closed meanwhile
+                loop.call_soon_threadsafe(task.cancel)
 
     async def _bounded(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        async with asyncio.timeout(REPORT_SECONDS), self._open_session() as session:
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(self._work(work))
+        self._tasks[task] = loop
+        try:
+            async with asyncio.timeout(REPORT_SECONDS):
+                return await task
+        finally:
+            del self._tasks[task]
+
+    async def _work(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        async with self._open_session() as session:
             return await work(session)
 
 
 @asynccontextmanager
-async def _ended(threads: Executor) -> AsyncIterator[None]:
-    """Begin no further report once the context is left."""
+async def _reporting(open_session: Callable[[], Session]) -> AsyncIterator[Reporter]:
+    """Open what computes reports; none goes on after the context is left."""
+    reporter = Reporter(open_session, ThreadPoolExecutor(REPORTS, "report"))
     try:
-        yield
+        yield reporter
     finally:
-        threads.shutdown(wait=False, cancel_futures=True)
+        reporter.end()
 
 
 def _load_servers() -> None:
@@ -100,11 +131,10 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     def reading() -> Session:
         return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS)
 
-    threads = ThreadPoolExecutor(REPORTS, "report")
     async with (
         reading() as session,
         Session(settings.control_url, timeout_seconds=seconds) as acts,
-        _ended(threads),
+        _reporting(reading) as report,
     ):
 
         async def ready(model_name: str, version: str) -> None:
@@ -127,4 +157,4 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
             return await policy_of_proxies(session, model_name)
 
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, Reporter(reading, threads))
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report)

@@ -75,6 +75,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/take", carry_out_about_test),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
+    ("GET", "/models/{model}/entities", show_entity),
     ("GET", "/models/{model}/entities/{entity}", show_entity),
     ("GET", "/models/{model}/versions", show_versions),
     ("GET", "/models/{model}/experiments", show_experiments),
@@ -116,7 +117,7 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
 
 def is_act(path: str) -> bool:
     """Whether a page asks before an act, carries one out, or has nothing but the form of one."""
-    return "/acts/" in path or path.endswith("/start")
+    return "/acts/" in path or path.endswith(("/start", "/experiments/new"))
 
 
 def host_rules(settings: Settings) -> HeadRules:
@@ -135,17 +136,24 @@ async def _handled(console: Console, handler: Handler, request: Request) -> Resp
         response = await handler(console, request)
     except UnderstudyError as problem:
         response = console.problem(request, problem.as_value())
+    return _as_asked(request, response)
+
+
+def _as_asked(request: Request, response: Response) -> Response:
+    """Return a page as it is, or its document where JSON is asked for."""
     return as_json(response) if isinstance(response, PageResponse) and wants_json(request) else response
 
 
 async def _unknown(console: Console, request: Request, problem: Exception) -> Response:
     is_method = isinstance(problem, HTTPException) and problem.status_code == _NOT_ALLOWED
-    return console.problem(request, MethodNotAllowed() if is_method else UnknownRoute("there is no such page"))
+    found = MethodNotAllowed() if is_method else UnknownRoute("there is no such page")
+    return _as_asked(request, console.problem(request, found))
 
 
 async def _fault(console: Console, request: Request, _problem: Exception) -> Response:
     """Return the page of a defect; uvicorn logs the traceback."""
-    return console.problem(request, InternalFault("a defect of the console; its log has the cause"))
+    found = InternalFault("a defect of the console; its log has the cause")
+    return _as_asked(request, console.problem(request, found))
 
 
 async def _livez(_request: Request) -> Response:

@@ -59,9 +59,12 @@ NEXT_STEPS = {
     "E421": "Call the console by a name of its own; UNDERSTUDY_CONSOLE_HOST_NAMES permits further ones.",
     "E500": "Try again. This is a defect of the console: report it with what its log has.",
     "E504": "Try again; look first at the page whether an act was carried out. Postgres answers slowly.",
+    "E510": "Try again in a moment. Health says what is wrong with Postgres; a search or a report may only be slow.",
     "E507": "Try again in a second: too many ask the console at once.",
 }
 """What to do next, where an error's own hint is for callers of a proxy."""
+HEADINGS = {"E203": "Nothing was changed", NotRegistered.code: "Not found"}
+"""What a page is headed with, where an error's title says more than is known of what was asked for."""
 
 
 class Live(NamedTuple):
@@ -234,6 +237,8 @@ class Console:
         values = {
             "code": problem.code,
             "title": problem.title,
+            "is_missing": isinstance(problem, NotRegistered),
+            "heading": HEADINGS.get(problem.code, problem.title),
             "detail": _detail_of(problem),
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),

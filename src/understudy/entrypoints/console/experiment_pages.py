@@ -124,12 +124,15 @@ async def ask_about_test(console: Console, request: Request) -> Response:
     Raises:
         ScopeMissing: The key lacks ``operate``.
         NotRegistered: The model has no such test.
+        PolicyRefused: It is over.
     """
     visitor, model = await console.visitor_of(request), model_of(request)
     require_operate(visitor, model)
     number = _number(request.query_params.get("test", ""))
     work = partial(test_of, console.opened.reads.session.experiments, model, number)
     found = await console.opened.questions.look(work)
+    if found.test is not None and not found.test.is_open:
+        raise PolicyRefused(f"test {number} of {model} is over", hint="Nothing has to be done.")
     is_stop = request.scope["path"].endswith(f"/{STOP}")
     return _asked(console, request, visitor, (stop_page if is_stop else take_page)(found))
 
@@ -159,16 +162,10 @@ async def _labels(session: Session, model: str) -> dict[int, str]:
 async def _experiment(model: str, number: int, session: Session) -> ExperimentSeen:
     listed, labels = await test_of(session.experiments, model, number), await _labels(session, model)
     seen = ExperimentSeen(listed, None, lambda version_id: version_label(version_id, labels))
-    record, test = listed.record, listed.test
-    versions = (record.champion_id, record.challenger_id)
-    newest = await session.experiments.latest(model, record.metric, versions)
-    if test is None or newest is None or newest.id != number:
-        return seen
-    question = _question(listed, model)
-    if await _champion(session, model) != record.champion_id:  # then a report would be about other versions
+    if not await _is_reported(session, listed):
         return seen
     store, log = session.experiments, session.experiment_log
-    report = await report_ab(log, store, question, with_timeline=True, takes_looks=False)
+    report = await report_ab(log, store, _question(listed, model), with_timeline=True, takes_looks=False)
     return seen._replace(report=report, is_look_due=report.is_look_due)
 
 
@@ -179,9 +176,15 @@ def _question(listed: ListedTest, model: str) -> AbQuestion:
     return AbQuestion(model, record.metric, time.time(), None, plan.wanted, plan.choice, record.challenger_id)
 
 
-async def _champion(session: Session, model: str) -> int | None:
-    allocations = await session.experiment_log.allocations(model)
-    return allocations[-1].champion_id if allocations else None
+async def _is_reported(session: Session, listed: ListedTest) -> bool:
+    """Whether a report of its metric is about this test: the newest of its versions, of which A is the champion now."""
+    record = listed.record
+    versions = record.champion_id, record.challenger_id
+    newest = await session.experiments.latest(record.model_name, record.metric, versions)
+    if listed.test is None or newest is None or newest.id != record.id:
+        return False
+    allocations = await session.experiment_log.allocations(record.model_name)
+    return bool(allocations) and allocations[-1].champion_id == record.champion_id
 
 
 async def _sizes(model: str, asked: AskedTest, session: Session) -> tuple[AbSizes, PlanQuestion]:
@@ -240,9 +243,10 @@ async def _version_id(session: Session, model: str, asked: AskedTest) -> int | N
 
 async def _take(model: str, number: int, session: Session) -> Done:
     listed = await test_of(session.experiments, model, number)
-    before = 0 if listed.test is None else len(listed.test.looks)
-    if listed.test is None or await _champion(session, model) != listed.record.champion_id:
-        raise PolicyRefused(f"test {number} is not of the versions that share the calls now", hint="Nothing was taken.")
+    if listed.test is None or not listed.test.is_open or not await _is_reported(session, listed):
+        why = f"test {number} is over, or not of the versions that share the calls now"
+        raise PolicyRefused(why, hint="Nothing was taken.")
+    before = len(listed.test.looks)
     report = await report_ab(session.experiment_log, session.experiments, _question(listed, model))
     test = report.found.test
     if test is None or test.record.id != number or len(test.looks) == before:

@@ -20,8 +20,9 @@ from understudy.entrypoints.console.views.prediction import (
     find_page,
     prediction_page,
 )
-from understudy.errors import NotRegistered, ScopeMissing
-from understudy.lifecycle.receipts import calls_of_entity, explain_prediction, unknown_prediction
+from understudy.entrypoints.console.visitors import Visitor
+from understudy.errors import LoginNotAllowed, NotRegistered, RegistryUnavailable, ScopeMissing
+from understudy.lifecycle.receipts import EntityCalls, calls_of_entity, explain_prediction, unknown_prediction
 
 
 async def show_prediction(console: Console, request: Request) -> Response:
@@ -47,7 +48,8 @@ async def show_entity(console: Console, request: Request) -> Response:
         SchemaInvalid: No proxy can use the model's policy.
     """
     visitor, model = await reader_of(console, request)
-    entity = unquote(request.path_params["entity"])
+    sent = request.path_params.get("entity")
+    entity = request.query_params.get("id", "") if sent is None else unquote(sent)
     if not 0 < len(entity) <= MAX_ENTITY_ID or "\0" in entity:
         raise NotRegistered("there is no such entity", hint=f"An entity id has 1 to {MAX_ENTITY_ID} characters.")
     seen = await console.opened.questions.search(partial(_entity, console, model, entity))
@@ -56,20 +58,33 @@ async def show_entity(console: Console, request: Request) -> Response:
 
 
 async def find(console: Console, request: Request) -> Response:
-    """Lead from the search to the page of a call, or of an entity; where several models may be meant, ask."""
+    """Lead from the search to the page of a call, or of an entity; where several things may be meant, ask."""
     visitor = await console.visitor_of(request)
     asked, model = request.query_params.get("q", "").strip()[: MAX_ENTITY_ID + 1], request.query_params.get("model", "")
-    if id_seconds(asked) is not None:
-        return RedirectResponse(prediction_path(asked), SEE_OTHER)
     if not asked:
         return RedirectResponse("/", SEE_OTHER)
-    if model:
-        return RedirectResponse(entity_path(model, asked), SEE_OTHER)
-    answer = await console.opened.questions.shared("models", console.opened.reads.models, MODELS_SECONDS)
-    names = [one.model_name for one in answer.value.models if visitor.may_read(one.model_name)]
-    if len(names) == 1:
+    is_id = id_seconds(asked) is not None  # those of entities may be of the same kind
+    if is_id and await _is_call(console, visitor, asked):
+        return RedirectResponse(prediction_path(asked), SEE_OTHER)
+    names = [model] if model else await _models_of(console, visitor)
+    if len(names) == 1 and not is_id:
         return RedirectResponse(entity_path(names[0], asked), SEE_OTHER)
-    return console.page("find.html", visitor, view=find_page(asked, names))
+    return console.page("find.html", visitor, view=find_page(asked, names, is_no_call=is_id))
+
+
+async def _is_call(console: Console, visitor: Visitor, asked: str) -> bool:
+    """Whether the log has a prediction with this id, of a model that the visitor may see."""
+    try:
+        seen = await console.opened.questions.search(partial(_call, console, asked))
+    except NotRegistered:
+        return False
+    return visitor.may_read(seen.found.answer.model_name)
+
+
+async def _models_of(console: Console, visitor: Visitor) -> list[str]:
+    """Return the models that a visitor may see."""
+    answer = await console.opened.questions.shared("models", console.opened.reads.models, MODELS_SECONDS)
+    return [one.model_name for one in answer.value.models if visitor.may_read(one.model_name)]
 
 
 async def _call(console: Console, prediction_id: str) -> PredictionSeen:
@@ -81,5 +96,11 @@ async def _call(console: Console, prediction_id: str) -> PredictionSeen:
 
 async def _entity(console: Console, model: str, entity: str) -> EntitySeen:
     policy = await console.opened.parts.policy_of(model)
-    calls = await calls_of_entity(console.opened.reads.session.receipts, model, entity, time.time())
+    log, now = console.opened.reads.session.receipts, time.time()
+    try:
+        calls = await calls_of_entity(log, model, entity, now)
+    except LoginNotAllowed:
+        raise
+    except RegistryUnavailable:  # too slow: Postgres has just answered. Who answers the entity is known all the same.
+        calls = EntityCalls((), now, now, is_out_of_time=True)
     return EntitySeen(policy, entity, calls)

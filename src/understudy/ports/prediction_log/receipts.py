@@ -55,4 +55,4 @@ class ReceiptLog(Protocol):
         """Return what was logged of a prediction that was made at a time: the caller's answer first, then shadows."""
 
     async def of_entity(self, asked: EntityAsked, timeout_seconds: float) -> Sequence[Receipt]:
-        """Return the newest calls of an entity, newest first, shadows among them."""
+        """Return the newest calls of an entity, newest first, without what shadows made of them."""

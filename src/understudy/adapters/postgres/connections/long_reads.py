@@ -14,6 +14,8 @@ _MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 class LongReads(SessionPerCall):
     """Opens a read-only transaction for each question; Postgres' own time-out is a tenth before ``timeout_seconds``."""
 
+    _WHEN_LATE = "Ask for less, with a later --since."
+
     @asynccontextmanager
     async def _read(self, what: str, application_name: str) -> AsyncIterator[asyncpg.Connection]:
         async with self._session(what, application_name) as connection:
@@ -25,7 +27,7 @@ class LongReads(SessionPerCall):
                     yield connection
             except asyncpg.QueryCanceledError as problem:
                 took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
-                raise RegistryUnavailable(took, hint="Ask for less, with a later --since.") from problem
+                raise RegistryUnavailable(took, hint=self._WHEN_LATE) from problem
 
 
 def largest_hash(ratio: float) -> int:

@@ -37,7 +37,7 @@ _OF_ENTITY = f"""
     FROM modelversion AS v CROSS JOIN LATERAL (
         SELECT * FROM predictionlog
         WHERE model_version_id = v.id AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
-          AND entity_id = $2
+          AND entity_id = $2 AND role IS DISTINCT FROM 'shadow'
         ORDER BY predicted_at DESC, id DESC LIMIT $5
     ) AS p
     WHERE v.model_name = $1
@@ -48,6 +48,8 @@ _WHAT, _NAME = "logged calls", "understudy-receipts"
 
 class PostgresReceiptLog(LongReads):
     """Implements ``ports.ReceiptLog``; the role may select in ``PredictionLog`` and ``ModelVersion``."""
+
+    _WHEN_LATE = "Try again in a moment; understudy log query asks the archive, too."
 
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:
         async with self._read(_WHAT, _NAME) as connection:

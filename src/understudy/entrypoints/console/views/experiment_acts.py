@@ -61,6 +61,8 @@ class ActForm(NamedTuple):
     """Sent with the form."""
     button: str
     is_ending: bool
+    remark: str
+    """What the act leaves behind."""
     back: str
     command: str
 
@@ -122,6 +124,7 @@ def declare_page(sizes: AbSizes, question: PlanQuestion, values: Mapping[str, st
         tuple((name, values.get(name, "")) for name in FIELDS),
         "Declare it",
         is_ending=False,
+        remark="What it is to see does not change any more. It names your key as who declared it.",
         back=f"{experiments_path(question.model_name)}/new",
         command=command,
     )
@@ -138,6 +141,7 @@ def stop_page(found: ListedTest) -> ActForm:
         (("test", str(record.id)),),
         "End it",
         is_ending=True,
+        remark="Its figures stay; who ended it is not kept.",
         back=experiment_path(record.model_name, record.id),
         command=f"understudy ab stop {quote(record.model_name)} {record.id}",
     )
@@ -155,6 +159,7 @@ def take_page(found: ListedTest) -> ActForm:
         (("test", str(record.id)),),
         "Take it",
         is_ending=False,
+        remark="It cannot be taken back.",
         back=experiment_path(record.model_name, record.id),
         command=f"understudy ab report {quote(record.model_name)} --metric {quote(record.metric)}",
     )

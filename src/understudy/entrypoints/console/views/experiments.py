@@ -138,8 +138,15 @@ def _reported(page: ExperimentPage, report: AbReport, metric: str, label: Label)
         rows=tuple((name.strip(), *cells) for name, *cells in evidence_rows(report, metric)),
         arm_columns=tuple(arm_titles(report)),
         arm_rows=tuple(arm_rows(report, label)),
-        next_words=" ".join(next_step(report, page.model, metric, label).split()),
+        next_words=_next_words(report, page.model, metric, label),
     )
+
+
+def _next_words(report: AbReport, model: str, metric: str, label: Label) -> str:
+    """Return the next command; the report on the command line takes a look that is due, which a page does not."""
+    if report.is_look_due:
+        return "take the look. The report on the command line takes it, too: it cannot be asked without."
+    return " ".join(next_step(report, model, metric, label).split())
 
 
 def _row(found: ListedTest, labels: Mapping[int, str]) -> TestRow:

@@ -7,6 +7,8 @@ DECLARE, STOP, TAKE = OF_EXPERIMENTS = ("declare", "stop", "take")
 """Acts on declared tests: one begins, one ends, an interim analysis that is due is taken."""
 _BEGINNINGS = {"set": "policy", "restore": "audit", "start": "start", **dict.fromkeys(OF_EXPERIMENTS, "experiments")}
 
+_DOTS = (".", "..")
+
 
 def model_path(model_name: str) -> str:
     """Return the address of a model's page."""
@@ -46,7 +48,9 @@ def prediction_path(prediction_id: str) -> str:
 
 def entity_path(model_name: str, entity_id: str) -> str:
     """Return the address of the page of one entity of a model."""
-    return f"{model_path(model_name)}/entities/{quote(entity_id, safe='')}"
+    path = f"{model_path(model_name)}/entities"
+    # Browsers take these out of a path, in whatever way they are quoted.
+    return f"{path}?id={entity_id}" if entity_id in _DOTS else f"{path}/{quote(entity_id, safe='')}"
 
 
 def experiments_path(model_name: str) -> str:

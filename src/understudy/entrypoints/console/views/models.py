@@ -60,6 +60,9 @@ class ModelRow(NamedTuple):
     changed: str
 
 
+NONE_TO_SEE = "There is no model that this key may see."
+
+
 class ModelsPage(NamedTuple):
     """All models, those in trouble first."""
 
@@ -79,6 +82,8 @@ def models_page(seen: ModelsSeen, may_read: Collection[str] | None) -> ModelsPag
     )
     troubled = [row for row in rows if row.tone in (Tone.BAD, Tone.WAIT)]
     sentence, tone = _sentence(len(rows), troubled)
+    if not rows and may_read is not None:
+        sentence = NONE_TO_SEE
     return ModelsPage(sentence, tone, tuple(rows[:MAX_ROWS]), max(0, len(rows) - MAX_ROWS))
 
 

@@ -17,6 +17,7 @@ from understudy.entrypoints.cli.shared.texts.receipt_text import (
     status_words,
 )
 from understudy.entrypoints.console.views.links import entity_path, model_path, prediction_path
+from understudy.entrypoints.console.views.models import NONE_TO_SEE
 from understudy.entrypoints.console.views.tone import NOTHING, Tone
 from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
@@ -134,11 +135,16 @@ def entity_page(seen: EntitySeen) -> EntityPage:
     )
 
 
-def find_page(asked: str, names: list[str]) -> FindPage:
-    """Return what is asked where an entity may be of several models."""
+def find_page(asked: str, names: list[str], *, is_no_call: bool = False) -> FindPage:
+    """Return what is asked where an entity may be of several models, or the log has no prediction with this id."""
     choices = tuple(ModelChoice(name, entity_path(name, asked)) for name in names)
-    sentence = f"Of which model is {asked} an entity?" if choices else "There is no model that this key may see."
-    return FindPage(asked, sentence, choices, (f"understudy explain MODEL {quote(asked)}",))
+    sentence = f"Of which model is {asked} an entity?" if choices else NONE_TO_SEE
+    commands = (f"understudy explain MODEL {quote(asked)}",)
+    if is_no_call:
+        missing = "The log in Postgres has no prediction with this id: it may come in a moment, or be archived."
+        sentence = f"{missing} If it is an entity, of which model?" if choices else missing
+        return FindPage(asked, sentence, choices, (f"understudy log show {quote(asked)}", *commands))
+    return FindPage(asked, sentence, choices, commands)
 
 
 def _assigned(found: Assignment) -> str:

@@ -110,12 +110,13 @@ def _sentence(seen: VersionsSeen, rows: Sequence[VersionRow]) -> tuple[str, Tone
     says = f"Of {of} {' and '.join(answers)} answer{'s' * (len(answers) == 1)} calls"
     says = says if answers else "No version answers calls"
     failed = [row.version for row in rows if any(server.tone is Tone.BAD for server in row.servers)]
-    unreached = [row.version for row in rows if row.role and not row.endpoints]
-    if failed:
-        return f"{says}; a server failed to load {', '.join(failed)}.", Tone.BAD
-    if unreached:
-        return f"{says}; no model server is registered for {', '.join(unreached)}.", Tone.WAIT
-    return f"{says}.", Tone.CALM
+    unreached = [row for row in rows if row.role and not row.endpoints]
+    troubles = [f"a server failed to load {', '.join(failed)}"] if failed else []
+    if unreached:  # first: its calls fail, or another version answers them
+        troubles.insert(0, f"no model server is registered for {', '.join(row.version for row in unreached)}")
+    is_bad = bool(failed) or any(row.has_calls for row in unreached)
+    tone = Tone.BAD if is_bad else Tone.WAIT if unreached else Tone.CALM
+    return f"{'; '.join([says, *troubles])}.", tone
 
 
 def _row(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.entrypoints.console.views.links import beginning_of
+from understudy.entrypoints.console.views.links import beginning_of, entity_path
 
 
 @pytest.mark.parametrize(
@@ -16,3 +16,16 @@ from understudy.entrypoints.console.views.links import beginning_of
 )
 def test_an_act_begins_anew_at_a_page_that_needs_no_form(act, page):
     assert beginning_of(act) == page
+
+
+@pytest.mark.parametrize(
+    ("entity", "path"),
+    [
+        ("a/b", "/models/m%2Fn/entities/a%2Fb"),
+        ("..", "/models/m%2Fn/entities?id=.."),
+        (".", "/models/m%2Fn/entities?id=."),
+        ("...", "/models/m%2Fn/entities/..."),
+    ],
+)
+def test_a_browser_takes_no_part_of_an_entity_out_of_its_path(entity, path):
+    assert entity_path("m/n", entity) == path

@@ -152,6 +152,13 @@ def test_a_visitor_sees_the_models_of_the_key_alone_and_the_sentence_counts_thos
     assert page.sentence == "None of 1 model needs a person."
 
 
+def test_who_may_see_no_model_is_not_told_that_there_is_none():
+    seen = ModelsSeen([a_model("churn")], {}, {}, {}, NOW)
+
+    assert models_page(seen, {"none"}).sentence == "There is no model that this key may see."
+    assert models_page(seen._replace(models=[]), None).sentence.startswith("There is no model yet")
+
+
 def test_a_rollback_that_a_newer_rollout_hides_is_told_beside_that_rollout():
     [row] = a_page(a_model("churn", 10), rollouts={"churn": a_record("churn")}, hidden={"churn": "Taken back."}).rows
 

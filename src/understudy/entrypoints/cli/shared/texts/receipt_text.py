@@ -10,20 +10,23 @@ from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry
 
-_OK, _FALLBACK = "ok", "fallback"
+_OK, _FALLBACK, _SHADOW = "ok", "fallback", "shadow"
 _HEAD = 120
 """Characters of a change of the policy that are told."""
 
 
 def receipt_sentence(found: Receipt) -> str:
     """Return who answered a call, and what."""
-    role, who, when = found.role or "a version", found.entity_id, exact_moment(found.predicted_at)
+    role, who, when = found.role or "a version", found.entity_id, f"at {exact_moment(found.predicted_at)}"
+    if found.role == _SHADOW:
+        asked = f"{found.version}, the shadow, was asked beside a call of {who} {when} UTC"
+        return f"What {who} got is not in the log; {asked}: {answer_of(found)}{_code(found)}."
     if found.status == _FALLBACK:
         failed = f"{found.assigned or 'another version'} ({role}), which failed{_code(found)}"
         return f"{found.version} answered {who} {when} UTC in the place of {failed}: {answer_of(found)}."
     if found.status != _OK:
         return f"{found.version} ({role}) failed {who} {when} UTC{_code(found)}: no version answered."
-    by = "from the cache of" if found.is_cache_hit else "by"
+    by = "from the cache of" if found.is_cache_hit else "from"
     return f"{who} got {answer_of(found)} {by} {found.version} ({role}) {when} UTC."
 
 
@@ -77,6 +80,8 @@ def status_words(found: Receipt) -> str:
 
 def searched_words(found: EntityCalls) -> str:
     """Return how far back calls of an entity were looked for."""
+    if found.is_out_of_time and found.since >= found.until:
+        return "The log was not searched: Postgres was too slow for even the newest calls."
     looked = duration_words(max(1.0, round(found.until - found.since)))
     many = f"{len(found.calls)} call{'s' * (len(found.calls) != 1)}"
     if found.is_out_of_time:
@@ -104,7 +109,7 @@ def _policy_words(found: Receipt, entry: AuditEntry | None, labels: Mapping[int,
         return "its generation is not logged"
     if entry is None:
         return f"generation {found.generation}; the audit has that change no more"
-    why = entry.reason or "no reason was given"
+    why = f"“{entry.reason}”" if entry.reason else "(no reason was given)"
     when = f"{entry.changed_at.astimezone(UTC):%d %b %H:%M:%S}"
     change = change_text(entry, labels)[:_HEAD] or "nothing that is shown"
-    return f"generation {found.generation}, made by {entry.actor} ({entry.via}) {when} UTC: {change} “{why}”"
+    return f"generation {found.generation}, made by {entry.actor} ({entry.via}) {when} UTC: {change} {why}"

@@ -24,17 +24,21 @@ def a_receipt(**changes: Any) -> Receipt:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "u-1 got score 0.8312 by 6 (champion) 20 Nov 13:00:07.112 UTC."),
+        ({}, "u-1 got score 0.8312 from 6 (champion) at 20 Nov 13:00:07.112 UTC."),
         ({"is_cache_hit": True, "label": '"stay"'}, 'u-1 got "stay", score 0.8312 from the cache of 6 (champion)'),
         (
             {"status": "fallback", "assigned": "7", "role": "challenger", "error_code": "E504"},
-            "6 answered u-1 20 Nov 13:00:07.112 UTC in the place of 7 (challenger), which failed (E504): score 0.8312.",
+            "6 answered u-1 at 20 Nov 13:00:07.112 UTC in the place of 7 (challenger), which failed (E504): score",
         ),
         (
             {"status": "timeout", "error_code": "E504", "score": None},
-            "6 (champion) failed u-1 20 Nov 13:00:07.112 UTC (E504): no version answered.",
+            "6 (champion) failed u-1 at 20 Nov 13:00:07.112 UTC (E504): no version answered.",
         ),
-        ({"score": None}, "u-1 got an answer without a score by 6"),
+        ({"score": None}, "u-1 got an answer without a score from 6"),
+        (
+            {"role": "shadow", "version": "8"},
+            "What u-1 got is not in the log; 8, the shadow, was asked beside a call of u-1 at 20 Nov 13:00:07.112 UTC",
+        ),
     ],
 )
 def test_the_sentence_says_who_answered_and_what(changes, sentence):
@@ -56,6 +60,8 @@ def test_the_facts_say_by_which_decision():
     assert told["decided by"] == "bucket 37 of 100, which is 6's as champion"
     made = "generation 4, made by oncall (cli) 20 Nov 13:00:07 UTC: challenger_weight 5 → 10 “all passed”"
     assert told["policy then"] == made
+    unsaid = dict(receipt_facts(plain._replace(policy=entry._replace(reason=None)), {}))["policy then"]
+    assert unsaid.endswith("challenger_weight 5 → 10 (no reason was given)")
     assert told["defaults used"] == "plan, age"
     assert told["shadow beside it"] == "8 gave score 0.79, 9.0 ms in the proxy"
     assert named["decided by"] == "its caller, who named version 6 (its bucket is not logged)"
