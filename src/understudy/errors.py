@@ -58,7 +58,7 @@ UnderstudyError
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
-    │   └── ControlPlaneAway E515 the proxy that a context names does not answer
+    │   └── ControlPlaneAway E516 the proxy that a context names does not answer
     ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
@@ -539,7 +539,7 @@ class LoginNotAllowed(RegistryUnavailable):
 
 
 class ControlPlaneAway(RegistryUnavailable):
-    code = "E515"
+    code = "E516"
     title = "The proxy of this context does not answer"
     hint = (
         "Start a proxy, or name another one: understudy context list shows yours, UNDERSTUDY_PROXY_URL precedes them."
