@@ -19,7 +19,7 @@ from understudy.client import Client, Entity
 @pytest.fixture
 def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
     digest = sha256(b"secret").hexdigest()
-    scopes = ["read", "operate", "outcomes", "predict"]
+    scopes = ["read", "operate", "register", "outcomes", "predict"]
     asyncio.run(sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('robot', $1, $2)", digest, scopes))
     with a_stack(tmp_path, database_url) as started:
         started.start_proxy(auth=True)

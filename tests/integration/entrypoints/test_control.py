@@ -27,8 +27,13 @@ from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.settings import Settings
 
-KEYS = {"ops": ["read", "operate", "outcomes", "keys"], "eye": ["read"], "shop": ["predict"]}
-OPS, EYE, SHOP = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
+KEYS = {
+    "ops": ["read", "operate", "register", "outcomes", "keys"],
+    "eye": ["read"],
+    "shop": ["predict"],
+    "mover": ["read", "operate"],
+}
+OPS, EYE, SHOP, MOVER = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
 VISITS = "/v1/models/visits"
 START = {"version": "2", "plan": "5,50,100", "reason": "retrain"}
 NO_TIME, BAD_DEADLINE = {"grpc-timeout": "1n"}, {"x-request-timeout-ms": "soon"}
@@ -525,7 +530,8 @@ async def test_a_model_without_policy_gets_its_first_one_with_generation_0(proxy
 
 # -- who may do it -----------------------------------------------------------------------------------------------------
 
-MOVES = sorted(path for (_, path), scope in ACCESS.items() if scope is Scope.OPERATE and "predict" not in path)
+MOVING = (Scope.OPERATE, Scope.REGISTER)
+MOVES = sorted(path for (_, path), scope in ACCESS.items() if scope in MOVING and "predict" not in path)
 
 
 async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
@@ -534,7 +540,10 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
 
     for path in MOVES:
         method = next(method for method, listed in ACCESS if listed == path and method != "GET")
-        for name, headers in {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
+        may_not = {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}
+        if ACCESS[method, path] is Scope.REGISTER:
+            may_not["mover"] = MOVER
+        for name, headers in may_not.items():
             request = proxy.build_request(
                 method, path.format(model="visits", rollout_id=1, version="2", target="127.0.0.1:1"), headers=headers
             )
@@ -543,7 +552,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
             told[name].add((await proxy.send(request)).status_code)
 
     assert len(MOVES) == 16
-    assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
+    assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}, "mover": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
