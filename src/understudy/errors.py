@@ -55,6 +55,8 @@ UnderstudyError
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── DatabaseNeeded     E225 the command has no way over HTTP: it works on the database
+    ├── DeclaredOtherwise  E226 the open test was declared with something else than what is asked
+    ├── NotDeclarable      E227 no test can be declared yet: nothing is known to plan it with
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -514,6 +516,18 @@ class DatabaseNeeded(RegistryError):
     code = "E225"
     title = "This needs the database"
     hint = "Run it where DATABASE_URL names the database; docs/how-to/drive-from-ci.md lists what a key is enough for."
+
+
+class DeclaredOtherwise(RegistryError):
+    code = "E226"
+    title = "The open test was declared with something else"
+    hint = "Leave these options out: what a test is to see is fixed before it begins."
+
+
+class NotDeclarable(RegistryError):
+    code = "E227"
+    title = "No test can be declared yet"
+    hint = "A plan needs the champion's own figures: let outcomes come in first."
 
 
 class GenerationMoved(RegistryError):

@@ -124,7 +124,7 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     while (declared := ci(*declare)).code != 0 and time.monotonic() < give_up:
         time.sleep(0.5)
     assert declared.code == 0, declared
-    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=7)
+    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=5)
     needed = run("db", "check", code=2)
 
     assert "200 new outcome events of 200 rows" in imported.said

@@ -907,6 +907,7 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
     await ask(by_name["removeEndpoint"]._replace(path=f"{REGISTERED}/versions/1/endpoints/127.0.0.1:1"))
     for call in (by_name["declareTest"], by_name["askReportAb"]):
         await ask(call._replace(body={**call.body, "effect": "much"}))
+        await ask(call._replace(body={**call.body, "within_seconds": 60.0, "given": ["--within"]}))
     await ask(sizes._replace(path=f"{sizes.path}&effect=much"))
 
 

@@ -194,7 +194,7 @@ _TESTS: dict[str, dict[str, Any]] = {
         "listTests", "A model's newest declared tests", _document(experiments=[{"metric": "converted"}]), (*_READ, 404)
     ),
     "plan_test": _call(
-        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404, 409)
+        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404)
     ),
 }
 _KEYS["create_key"]["status_code"] = 201
