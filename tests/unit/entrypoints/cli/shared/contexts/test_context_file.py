@@ -1,5 +1,6 @@
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -84,10 +85,14 @@ def test_what_no_header_holds_is_no_key_and_is_not_repeated(tmp_path: Path, monk
         assert "canary" not in refused.value.detail + refused.value.next_step
 
 
+def no_such_user(number: int) -> NoReturn:
+    raise KeyError(number)
+
+
 def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch):
     for name in ("HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", lambda _: {}["no such user"])
+    monkeypatch.setattr("pwd.getpwuid", no_such_user)
 
     assert default_path() is None
     assert read_contexts(default_path()) == Contexts()
