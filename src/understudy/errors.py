@@ -58,10 +58,12 @@ UnderstudyError
     ├── PolicyFileInvalid  E223 files of policies cannot be applied (all problems with line and column)
     │   └── PolicyContradicted E224 others changed what a file says, since it was last applied
     ├── DatabaseNeeded     E225 the command has no way over HTTP: it works on the database
+    ├── DeclaredOtherwise  E226 the open test was declared with something else than what is asked
+    ├── NotDeclarable      E227 no test can be declared yet: nothing is known to plan it with
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
-    │   └── ControlPlaneAway E515 the proxy that a context names does not answer
+    │   └── ControlPlaneAway E516 the proxy that a context names does not answer
     ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
     ├── LakeUnavailable    E515 the lake's table, its files or its catalogue cannot be used
@@ -541,6 +543,18 @@ class DatabaseNeeded(RegistryError):
     hint = "Run it where DATABASE_URL names the database; docs/how-to/drive-from-ci.md lists what a key is enough for."
 
 
+class DeclaredOtherwise(RegistryError):
+    code = "E226"
+    title = "The open test was declared with something else"
+    hint = "Leave these options out: what a test is to see is fixed before it begins."
+
+
+class NotDeclarable(RegistryError):
+    code = "E227"
+    title = "No test can be declared yet"
+    hint = "A plan needs the champion's own figures: let outcomes come in first."
+
+
 class GenerationMoved(RegistryError):
     code = "E409"
     title = "The policy changed since you read it"
@@ -564,7 +578,7 @@ class LoginNotAllowed(RegistryUnavailable):
 
 
 class ControlPlaneAway(RegistryUnavailable):
-    code = "E515"
+    code = "E516"
     title = "The proxy of this context does not answer"
     hint = (
         "Start a proxy, or name another one: understudy context list shows yours, UNDERSTUDY_PROXY_URL precedes them."

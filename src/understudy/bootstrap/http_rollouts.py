@@ -13,7 +13,15 @@ from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, Kind, state_from_json
 from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
 from understudy.core.schema.input_diff import InputDifferences
-from understudy.errors import MigrationNeeded, NotRegistered
+from understudy.errors import (
+    ControlPlaneAway,
+    DeadlineExceeded,
+    MigrationNeeded,
+    NotRegistered,
+    Overloaded,
+    PolicyNotLoaded,
+    QuotaExceeded,
+)
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult
@@ -23,6 +31,8 @@ from understudy.rollout.start.start import Prepared
 Document = Mapping[str, Any]
 _MAX_LISTED = 100
 """As the route has it."""
+_PASSING = (PolicyNotLoaded, Overloaded, DeadlineExceeded, QuotaExceeded)
+"""Refusals that another question a moment later does not get: who waits goes on."""
 _WATCHED = 20
 """Newest rollouts of a model, among which one is that a command waits for."""
 
@@ -75,9 +85,12 @@ class HttpRollouts:
         return _view(_readable(found.records[0]), found.policies.get(model_name))
 
     async def again(self, seen: RolloutView) -> RolloutView:
-        """Return a rollout as it is now."""
+        """Return a rollout as it is now; a proxy that has just started, or has too much to do, counts as away."""
         model_name, number = seen.record.state.model_name, seen.record.id
-        found = await self.found(model_name, _WATCHED)
+        try:
+            found = await self.found(model_name, _WATCHED)
+        except _PASSING as problem:
+            raise ControlPlaneAway(problem.detail, hint=problem.next_step) from problem
         record = next((one for one in found.records if one.id == number), None)
         if record is None:
             raise NotRegistered(f"rollout {number} of {model_name} is not among its newest {_WATCHED} any more")

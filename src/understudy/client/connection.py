@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from understudy import __version__
 from understudy.client.problems import MAX_ANSWER_BYTES, ProxyAway
@@ -30,15 +30,19 @@ class Connection(NamedTuple):
         """Return the connection to ``url`` with ``key``; what is ``None`` is taken from the environment.
 
         Raises:
-            ValueError: There is no URL, or it is none of HTTP.
+            ValueError: There is no URL, or it is none of HTTP, or the key cannot be one; neither is repeated.
         """
         found = (url or os.environ.get(_URL, "")).rstrip("/")
         if not found:
             raise ValueError(f"expected the proxy's URL, as an argument or in {_URL}")
         parts = urlsplit(found)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+        has_more = "@" in parts.netloc or parts.query or parts.fragment
+        if parts.scheme not in ("http", "https") or not parts.hostname or has_more or not _is_port_of(parts):
             raise ValueError("expected a URL such as http://127.0.0.1:8080, without a login and parameters")
-        return cls(found, key or os.environ.get(_KEY) or None)
+        shown = key or os.environ.get(_KEY) or None
+        if shown is not None and not is_key(shown):
+            raise ValueError("the key has characters that no header holds: expected <id>.<secret>")
+        return cls(found, shown)
 
     def options(self) -> dict[str, Any]:
         """Return what the library's client is made with."""
@@ -49,6 +53,24 @@ class Connection(NamedTuple):
             headers["authorization"] = f"Bearer {self.key}"
         # A call to this machine never uses the HTTP proxy of HTTP_PROXY.
         return {"headers": headers, "trust_env": urlsplit(self.url).hostname not in _LOOPBACK}
+
+
+def is_key(text: str) -> bool:
+    """Whether a header holds this text as it is: else the library's own error would repeat it."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def is_plain(url: str) -> bool:
+    """Whether others on the way can read what is sent to this URL."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK
+
+
+def _is_port_of(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 def request_headers(remaining_seconds: float, *, has_body: bool) -> dict[str, str]:

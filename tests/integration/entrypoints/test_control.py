@@ -27,8 +27,13 @@ from understudy.entrypoints.proxy.api.app import create_app
 from understudy.entrypoints.proxy.api.authorization import ACCESS
 from understudy.settings import Settings
 
-KEYS = {"ops": ["read", "operate", "outcomes", "keys"], "eye": ["read"], "shop": ["predict"]}
-OPS, EYE, SHOP = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
+KEYS = {
+    "ops": ["read", "operate", "register", "outcomes", "keys"],
+    "eye": ["read"],
+    "shop": ["predict"],
+    "mover": ["read", "operate"],
+}
+OPS, EYE, SHOP, MOVER = ({"authorization": f"Bearer {name}.secret"} for name in KEYS)
 VISITS = "/v1/models/visits"
 START = {"version": "2", "plan": "5,50,100", "reason": "retrain"}
 NO_TIME, BAD_DEADLINE = {"grpc-timeout": "1n"}, {"x-request-timeout-ms": "soon"}
@@ -525,7 +530,8 @@ async def test_a_model_without_policy_gets_its_first_one_with_generation_0(proxy
 
 # -- who may do it -----------------------------------------------------------------------------------------------------
 
-MOVES = sorted(path for (_, path), scope in ACCESS.items() if scope is Scope.OPERATE and "predict" not in path)
+MOVING = (Scope.OPERATE, Scope.REGISTER)
+MOVES = sorted(path for (_, path), scope in ACCESS.items() if scope in MOVING and "predict" not in path)
 
 
 async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
@@ -534,7 +540,10 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
 
     for path in MOVES:
         method = next(method for method, listed in ACCESS if listed == path and method != "GET")
-        for name, headers in {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}.items():
+        may_not = {"anonymous": {"authorization": ""}, "eye": EYE, "shop": SHOP}
+        if ACCESS[method, path] is Scope.REGISTER:
+            may_not["mover"] = MOVER
+        for name, headers in may_not.items():
             request = proxy.build_request(
                 method, path.format(model="visits", rollout_id=1, version="2", target="127.0.0.1:1"), headers=headers
             )
@@ -543,7 +552,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
             told[name].add((await proxy.send(request)).status_code)
 
     assert len(MOVES) == 16
-    assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}}
+    assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}, "mover": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
 
@@ -579,12 +588,16 @@ async def test_a_key_that_may_makes_others_that_have_no_more_than_it_has_and_end
     await until(is_admitted)
     await sql(database_url, "UPDATE ApiKey SET expires_at = now() WHERE id = $1", made["key"]["id"])
     await until(lambda: _is_refused(proxy, child))
+    ended = [await proxy.post(f"/v1/keys/{key}:revoke", headers=maker) for key in ("ops", made["key"]["id"], "maker")]
 
     assert {why: answer.status_code for why, answer in told.items()} == {
         "good": 201, "more": 403, "longer": 403, "for good": 403,
     }  # fmt: skip
-    [entry] = await sql(database_url, "SELECT actor, via FROM RegistryAudit WHERE subject = 'key' AND via = 'http'")
-    assert tuple(entry) == ("maker", "http")
+    assert [answer.status_code for answer in ended] == [403, 200, 200]
+    signed = await sql(
+        database_url, "SELECT DISTINCT actor, via FROM RegistryAudit WHERE subject = 'key' AND via = 'http'"
+    )
+    assert [tuple(entry) for entry in signed] == [("maker", "http")]
 
 
 async def _is_refused(proxy: httpx2.AsyncClient, headers: Mapping[str, str]) -> bool:
@@ -898,6 +911,7 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
     await ask(by_name["removeEndpoint"]._replace(path=f"{REGISTERED}/versions/1/endpoints/127.0.0.1:1"))
     for call in (by_name["declareTest"], by_name["askReportAb"]):
         await ask(call._replace(body={**call.body, "effect": "much"}))
+        await ask(call._replace(body={**call.body, "within_seconds": 60.0, "given": ["--within"]}))
     await ask(sizes._replace(path=f"{sizes.path}&effect=much"))
 
 

@@ -40,3 +40,11 @@ def test_the_proxy_has_the_time_that_is_left_less_the_way_back(seconds, millisec
 
 def test_a_body_is_json():
     assert request_headers(1.0, has_body=True)["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("key", ["id.canary\n", "id.canaryé", "id canary"])
+def test_a_key_that_no_header_holds_is_refused_and_not_repeated(key):
+    with pytest.raises(ValueError, match="the key has characters") as refused:
+        Connection.of("http://proxy", key)
+
+    assert "canary" not in str(refused.value)

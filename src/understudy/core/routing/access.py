@@ -22,6 +22,8 @@ class Scope(StrEnum):
     OUTCOMES = "outcomes"
     READ = "read"
     OPERATE = "operate"
+    REGISTER = "register"
+    """Register versions and name their model servers: addresses that proxies call, and tokens that these get."""
     KEYS = "keys"
     """Make, list and revoke keys; no key gives another one a scope that it has not itself."""
 

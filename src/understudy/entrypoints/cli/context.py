@@ -7,19 +7,21 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from understudy.client.connection import is_plain
 from understudy.entrypoints.cli.shared.contexts.chosen_proxy import chosen_proxy
 from understudy.entrypoints.cli.shared.contexts.context_file import (
     Context,
     Contexts,
     checked_url,
     default_path,
+    is_for_others,
     read_contexts,
     write_contexts,
 )
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, facts, show
 
 app = typer.Typer(no_args_is_help=True, help="Name proxies that commands go to with a key.", add_completion=False)
 ContextName = Annotated[str, typer.Argument(metavar="NAME", help="The context's name.")]
@@ -48,6 +50,10 @@ def set_context(
     path = _path()
     contexts = read_contexts(path).with_context(name, context)
     write_contexts(path, contexts)
+    if key_file is not None and is_for_others(key_file):
+        advise(f"! {key_file} can be read by other users of this machine: chmod 600 {quote(str(key_file))}")
+    if is_plain(context.url):
+        advise("! http:// is not encrypted: the network on the way to the proxy can read the key")
     used = "and in use" if contexts.current == name else f"→ understudy context use {quote(name)}"
     show(
         {"context": _document(name, contexts)},
@@ -117,7 +123,11 @@ def remove(*, name: ContextName, as_json: AsJson = False) -> None:
 
 
 def _path() -> Path:
-    return read_settings().contexts or default_path()
+    found = read_settings().contexts or default_path()
+    if found is None:
+        next_step = "Name a file in UNDERSTUDY_CONTEXTS."
+        raise CommandRefused(ExitCode.USAGE, "this user has no home to keep contexts in", next_step)
+    return found
 
 
 def _document(name: str, contexts: Contexts) -> dict[str, Any]:

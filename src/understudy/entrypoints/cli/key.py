@@ -26,7 +26,7 @@ def create(
         list[str],
         typer.Option(
             "--scope",
-            help="predict, outcomes, read, operate (:MODEL behind it: for one model), or keys. Repeatable.",
+            help="predict, outcomes, read, operate, register (:MODEL behind it: for one model), or keys. Repeatable.",
         ),
     ],
     note: Annotated[str | None, typer.Option(help="Whose key it is, and what for.")] = None,

@@ -16,6 +16,7 @@ from understudy.adapters.http.proxy_client import HttpProxy
 from understudy.client.problems import ProxyAway
 from understudy.entrypoints.cli.predict_text import Told, answer_texts, told_document
 from understudy.entrypoints.cli.shared.contexts.chosen_proxy import Place, chosen_proxy, own_credential
+from understudy.entrypoints.cli.shared.contexts.context_file import checked_url
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
@@ -88,7 +89,7 @@ def proxy_to_call(settings: Settings) -> Place:
     """Return the proxy that ``understudy predict`` calls: the settings', else a demo's, else this machine's."""
     own = own_credential(settings)
     if settings.proxy_url is not None and settings.context is None:
-        return Place(settings.proxy_url, own)
+        return Place(checked_url(settings.proxy_url, "UNDERSTUDY_PROXY_URL"), own)
     chosen = chosen_proxy(settings)
     if chosen is not None:
         return chosen.place

@@ -11,6 +11,7 @@ from understudy.entrypoints.cli.shared.session import Experiments, experiments_o
 from understudy.entrypoints.cli.shared.times import day_of
 from understudy.entrypoints.documents.experiments import ab_document
 from understudy.entrypoints.documents.json_text import document_of
+from understudy.errors import DeclaredOtherwise, NotDeclarable
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest
@@ -52,7 +53,8 @@ async def report_of(experiments: Experiments, asked: ReportAsked, *, with_timeli
     """Return a report, after the test is declared that is asked for.
 
     Raises:
-        CommandRefused: The open test was declared with something else, no plan can be made yet, or B is not clear.
+        DeclaredOtherwise, NotDeclarable: As :func:`_declare`.
+        CommandRefused: B is not clear.
         NotRegistered: There is nothing to compare.
     """
     model_name = asked.question.model_name
@@ -65,7 +67,8 @@ async def _declare(experiments: Experiments, question: AbQuestion, asked: Report
     """Declare the test when looks are asked for and none is open or decided.
 
     Raises:
-        CommandRefused: The open test was declared with something else, or no plan can be made yet.
+        DeclaredOtherwise: The open test was declared with something else.
+        NotDeclarable: No plan can be made yet.
     """
     log, store, looks = experiments.log, experiments.store, asked.looks
     found = await find_test(log, store, question.model_name, question.metric, question.version_id)
@@ -75,11 +78,7 @@ async def _declare(experiments: Experiments, question: AbQuestion, asked: Report
         try:
             await declare_test(log, store, found, question, looks=looks, created_by=asked.declared_by)
         except ValueError as problem:
-            raise CommandRefused(
-                ExitCode.PROBLEM,
-                f"no test can be declared yet: {problem}",
-                "A plan needs the champion's own figures: let outcomes come in first.",
-            ) from None
+            raise NotDeclarable(str(problem)) from None
 
 
 async def _sizes(experiments: Experiments, question: PlanQuestion, version: str | None) -> AbSizes:
@@ -123,7 +122,7 @@ def _refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | No
     """Go on only when nothing is asked for that a declared test has fixed otherwise.
 
     Raises:
-        CommandRefused: Naming what differs.
+        DeclaredOtherwise: Naming what differs.
     """
     plan, asked = test.plan, question.choice
     same = {
@@ -136,9 +135,7 @@ def _refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | No
     }
     other = [name for name in same if name in given and not same[name]]
     if other:
-        raise CommandRefused(
-            ExitCode.CONFLICT,
+        raise DeclaredOtherwise(
             f"a test of {question.metric} is open since {day_of(test.record.started_at)}, and was declared with other "
-            f"{', '.join(other)}",
-            "Leave these options out: what a test is to see is fixed before it begins.",
+            f"{', '.join(other)}"
         )

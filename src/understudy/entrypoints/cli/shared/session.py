@@ -56,7 +56,7 @@ def with_session_or_proxy(
         return with_session(stored, settings_with_demo().model_copy(update=hurried))
 
     if seconds is None:
-        advise(f"{chosen.chosen_by}: {chosen.place.url}")
+        advise(chosen.words())
 
     async def opened() -> H:
         from understudy.bootstrap.http_control_plane import HttpControlPlane  # noqa: PLC0415 - httpx2, over HTTP alone

@@ -23,4 +23,4 @@ def add_key_routes(api: FastAPI) -> None:
 
     @api.post("/v1/keys/{key_id}:revoke", **CONTROL["revoke_key"])
     async def revoke_key(key_id: Name, request: Request) -> Response:
-        return response_of(await keys.revoke_key(call_of(request, ""), key_id))
+        return response_of(await keys.revoke_key(call_of(request, ""), key_id, own_key(request.scope)))

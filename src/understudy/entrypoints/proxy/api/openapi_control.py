@@ -147,7 +147,7 @@ _REGISTRY: dict[str, dict[str, Any]] = {
     "get_version": _call("getVersion", "One version", _document(version=_VERSION), (*_READ, 404)),
     "register_version": _call(
         "registerVersion",
-        "Register a version as staging (scope operate)",
+        "Register a version as staging (scope register)",
         _REGISTERED,
         (400, 401, 403, 408, 409, 413, 422, 503, 504),
         VersionRegistration,
@@ -159,14 +159,14 @@ _REGISTRY: dict[str, dict[str, Any]] = {
         (*_READ, 404),
     ),
     "retire_version": _call(
-        "retireVersion", "Retire a version without a role (scope operate)", _RETIRED, (*_WRITE, 409), Remark
+        "retireVersion", "Retire a version without a role (scope register)", _RETIRED, (*_WRITE, 409), Remark
     ),
     "restore_version": _call(
-        "restoreVersion", "Make a retired version staging again (scope operate)", _RETIRED, _WRITE, Remark
+        "restoreVersion", "Make a retired version staging again (scope register)", _RETIRED, _WRITE, Remark
     ),
-    "add_endpoint": _call("addEndpoint", "Give a version a model server (scope operate)", _SERVED, (*_READ, 404, 409)),
+    "add_endpoint": _call("addEndpoint", "Give a version a model server (scope register)", _SERVED, (*_READ, 404, 409)),
     "remove_endpoint": _call(
-        "removeEndpoint", "Take a model server away from a version (scope operate)", _SERVED, (*_READ, 404, 409)
+        "removeEndpoint", "Take a model server away from a version (scope register)", _SERVED, (*_READ, 404, 409)
     ),
 }
 _KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}
@@ -194,7 +194,7 @@ _TESTS: dict[str, dict[str, Any]] = {
         "listTests", "A model's newest declared tests", _document(experiments=[{"metric": "converted"}]), (*_READ, 404)
     ),
     "plan_test": _call(
-        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404, 409)
+        "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404)
     ),
 }
 _KEYS["create_key"]["status_code"] = 201

@@ -20,6 +20,8 @@ MAX_BODY_BYTES = 32_768
 MAX_REASON = 1_000
 MAX_PATH = 4_096
 MAX_FREEZE, MAX_FREEZES = 200, 50
+MAX_ARMS = 100
+"""As many as there are buckets."""
 MAX_ASKED = 1_000
 """Names of a batch of outcomes, of which each event may have another."""
 _MAX_DIGITS = 18
@@ -230,7 +232,9 @@ class PolicyChange(Body):
     guard: Literal["rollback", "alert", "off"] = _ABSENT
     on_drift: Literal["alert", "rollback"] = _ABSENT
     category_holdout_percent: Annotated[int, Field(strict=True, ge=0, le=50)] = _ABSENT
-    arms: list[ArmRange] = Field(_ABSENT, description="The buckets of all further arms; an empty list ends them.")
+    arms: list[ArmRange] = Field(
+        _ABSENT, max_length=MAX_ARMS, description="The buckets of all further arms; an empty list ends them."
+    )
     file: AppliedFrom = Field(_ABSENT, description="The file that the change comes from; kept with the policy.")
     reason: Reason | None = Field(None, description="Kept in the audit.")
 

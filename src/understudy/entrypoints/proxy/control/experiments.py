@@ -22,7 +22,7 @@ from understudy.entrypoints.proxy.control.handler import (
     version_labeller,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.errors import PolicyRefused
+from understudy.errors import BodyInvalid, QueryInvalid
 from understudy.experiments.ab_plan import PlanQuestion
 from understudy.experiments.declared_rows import MAX_LOOKS
 from understudy.experiments.declared_tests import MetricChoice
@@ -86,7 +86,7 @@ async def ask_report(call: ControlCall, body: bytes, columns: int | None, *, dec
     Raises:
         MalformedBody, BodyInvalid: The body.
         NotRegistered: There is no such model or version, or nothing to compare.
-        PolicyRefused: The open test was declared otherwise, or none can be declared yet.
+        DeclaredOtherwise, NotDeclarable: The open test is another, or none can be declared yet.
     """
     asked: ReportBody = Declaration.read(body) if declares else ReportBody.read(body)
 
@@ -103,7 +103,7 @@ async def ask_report(call: ControlCall, body: bytes, columns: int | None, *, dec
         looks = asked.looks if isinstance(asked, Declaration) else None
         return await drawn_report(parts, ReportAsked(question, asked.version, looks, asked.given, call.key_id))
 
-    return await _shown(call, draw, columns, Bulkhead.WRITE if declares else Bulkhead.READ)
+    return await _shown(call, draw, columns, Bulkhead.WRITE if declares else Bulkhead.READ, BodyInvalid)
 
 
 async def plan_test(call: ControlCall, asked: SizesAsked, columns: int | None) -> Reply:
@@ -111,7 +111,7 @@ async def plan_test(call: ControlCall, asked: SizesAsked, columns: int | None) -
 
     Raises:
         NotRegistered: There is no such model or version.
-        PolicyRefused: No size can be computed of that.
+        QueryInvalid: No size can be computed of that.
     """
 
     async def draw(parts: Session) -> "Drawn":
@@ -123,7 +123,7 @@ async def plan_test(call: ControlCall, asked: SizesAsked, columns: int | None) -
         question = PlanQuestion(call.model_name, asked.metric, wanted, choice, asked.looks, time.time())
         return await drawn_sizes(parts, question, asked.version)
 
-    return await _shown(call, draw, columns, Bulkhead.READ)
+    return await _shown(call, draw, columns, Bulkhead.READ, QueryInvalid)
 
 
 async def list_tests(call: ControlCall, limit: int) -> Reply:
@@ -155,19 +155,26 @@ async def list_tests(call: ControlCall, limit: int) -> Reply:
 
 
 async def _shown(
-    call: ControlCall, draw: "Callable[[Session], Awaitable[Drawn]]", columns: int | None, bulkhead: Bulkhead
+    call: ControlCall,
+    draw: "Callable[[Session], Awaitable[Drawn]]",
+    columns: int | None,
+    bulkhead: Bulkhead,
+    unusable: type[QueryInvalid | BodyInvalid],
 ) -> Reply:
     """Return a screen's document; what the command line refuses in words of its own is refused with them."""
-    from understudy.entrypoints.cli.shared.errors import CommandRefused  # noqa: PLC0415 - rich, for few calls
-    from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
 
     async def look(parts: Session) -> Reply:
+        # Imported here, in a thread of the control plane: it takes 0.1 s once, which no prediction waits for.
+        from understudy.entrypoints.cli.shared.errors import CommandRefused  # noqa: PLC0415 - as above
+        from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
+
         try:
             if columns is None:
                 return answer((await draw(parts)).document)
             return answer(await drawn_document(lambda: draw(parts), columns))
         except CommandRefused as refused:
-            raise PolicyRefused(refused.detail, hint=refused.next_step) from None
+            # All of these end the command line with 2, as what is wrong with a request does.
+            raise unusable(refused.detail, hint=refused.next_step) from None
 
     return await call.run(bulkhead, look, REPORT_SECONDS)
 

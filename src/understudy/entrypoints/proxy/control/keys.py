@@ -3,15 +3,17 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, Self
 
-from pydantic import ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from understudy.bootstrap.session import Session
-from understudy.core.routing.access import scopes_beyond
+from understudy.core.routing.delegation import excess_of, may_revoke
 from understudy.core.routing.policy import ApiKey
+from understudy.core.routing.rate_limits import Allowance
 from understudy.entrypoints.proxy.control.bodies import Body, Label, documented, problem_of_field
 from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Bulkhead, ControlCall, answer
 from understudy.entrypoints.proxy.messages.reply import Reply
@@ -51,12 +53,11 @@ class KeyCreation(Body):
             raise problem_of_field("expected a moment with a zone, such as 2027-01-31T00:00:00Z")
         return text
 
-    @field_validator("sha256")
-    @classmethod
-    def _check_both(cls, digest: str | None, asked: Any) -> str | None:
-        if (digest is None) != (asked.data.get("id") is None):
+    @model_validator(mode="after")
+    def _check_both(self) -> Self:
+        if (self.id is None) != (self.sha256 is None):
             raise problem_of_field("id and sha256 are given together, or neither")
-        return digest
+        return self
 
     @property
     def limits(self) -> KeyLimits:
@@ -75,20 +76,19 @@ async def list_keys(call: ControlCall) -> Reply:
 
 
 async def make_key(call: ControlCall, body: bytes, own: ApiKey) -> Reply:
-    """Make a key with scopes that the caller's ``own`` key has, and that does not outlast it.
+    """Make a key that is no more than the caller's ``own``.
 
     Raises:
         MalformedBody, BodyInvalid: The body.
-        ScopeMissing: It asks for a scope that the caller has not, or outlasts the caller's key.
+        ScopeMissing: It would be more than the caller's key: in scopes, life, tenant or limits.
         PolicyRefused: There is no such scope, or a limit is none.
         LoginNotAllowed: The proxy's login may make no keys.
     """
     asked = KeyCreation.read(body)
-    if scopes_beyond(own.scopes, checked_scopes(asked.scopes)):
-        raise ScopeMissing("a key gives no scope that it has not itself")
-    until = asked.limits.expires_at
-    if own.expires_at < inf and (until is None or until.timestamp() > own.expires_at):
-        raise ScopeMissing("a key that expires makes none that outlasts it: expires_at is missing, or too late")
+    checked_scopes(asked.scopes)
+    excess = excess_of(own, _as_key("", asked.scopes, asked.limits))
+    if excess is not None:
+        raise ScopeMissing(excess)
     actor = call.actor(None)
 
     async def store(parts: Session) -> Reply:
@@ -103,23 +103,33 @@ async def make_key(call: ControlCall, body: bytes, own: ApiKey) -> Reply:
     return await call.run(Bulkhead.WRITE, store, WRITE_SECONDS)
 
 
-async def revoke_key(call: ControlCall, key_id: str) -> Reply:
-    """Revoke a key; one that is revoked stays so.
+async def revoke_key(call: ControlCall, key_id: str, own: ApiKey) -> Reply:
+    """Revoke a key that may do no more than the caller's ``own``; one that is revoked stays so.
 
     Raises:
         NotRegistered: There is no such key.
+        ScopeMissing: It has a scope that the caller has not, or is another tenant's.
         LoginNotAllowed: The proxy's login may revoke no keys.
     """
 
     async def end(parts: Session) -> Reply:
+        found = next((key for key in await parts.registry.list_keys() if key.id == key_id), None)
+        if found is not None and not may_revoke(own, _as_key(found.id, found.scopes, KeyLimits(found.tenant))):
+            raise ScopeMissing("a key revokes none that may do more than itself, and none of another tenant")
         return answer({"key": (await parts.registry.revoke_key(key_id, call.actor(None)))._asdict(), "dry_run": False})
 
     return await call.run(Bulkhead.WRITE, end, WRITE_SECONDS)
 
 
+def _as_key(key_id: str, scopes: Sequence[str], limits: KeyLimits) -> ApiKey:
+    until = inf if limits.expires_at is None else limits.expires_at.timestamp()
+    allowance = Allowance(limits.calls_per_second, limits.bytes_per_second)
+    return ApiKey(key_id, b"", frozenset(scopes), limits.tenant, allowance, until)
+
+
 def _moment_of(text: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        return None if found.tzinfo is None else found.astimezone(UTC)
+    except (ValueError, OverflowError):  # in UTC it may be before the year 1
         return None
-    return None if found.tzinfo is None else found.astimezone(UTC)

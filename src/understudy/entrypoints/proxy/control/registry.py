@@ -4,7 +4,7 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ModelVersion
@@ -25,6 +25,9 @@ from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.lifecycle.policy_files import explained_contradictions
 from understudy.lifecycle.registry import champion_of, register_version
 from understudy.ports.registry.registry import VersionRecord
+
+if TYPE_CHECKING:
+    from understudy.entrypoints.cli.version.check import Tried
 
 
 async def list_models(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
@@ -126,9 +129,10 @@ async def register(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
         VersionInUse: It was to be replaced, and was deployed or called, or agents have it loaded.
         PolicyRefused: The database refuses a value of it.
     """
-    asked = VersionRegistration.read(body)
 
     async def store(parts: Session) -> Reply:
+        # Here, in a thread of the control plane: schemas of 1 MiB take 30 ms to be read.
+        asked = VersionRegistration.read(body)
         new = asked.version_of(call.model_name)
         actor = call.actor(asked.reason)
         made = await register_version(parts.registry, new, actor, replace=asked.replace, dry_run=dry_run)
@@ -146,16 +150,17 @@ async def check(call: ControlCall, version: str, against: str | None, columns: i
     Raises:
         NotRegistered: There is no such version, or none to compare it with.
     """
-    from understudy.entrypoints.cli.shared.screens import Drawn, drawn_document  # noqa: PLC0415 - rich, for few calls
-    from understudy.entrypoints.cli.version.check import Tried, asked_of, checked, drawn  # noqa: PLC0415 - as above
-
     main = asyncio.get_running_loop()
 
-    async def try_it(found: ModelVersion) -> Tried:
+    async def try_it(found: ModelVersion) -> "Tried":
         # gRPC connections belong to one event loop: the one that predictions use.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_tried(call, found), main))
 
     async def look(parts: Session) -> Reply:
+        # Imported here, in a thread of the control plane: it takes 0.1 s once, which no prediction waits for.
+        from understudy.entrypoints.cli.shared.screens import Drawn, drawn_document  # noqa: PLC0415 - rich
+        from understudy.entrypoints.cli.version.check import asked_of, checked, drawn  # noqa: PLC0415 - as above
+
         async def draw() -> Drawn:
             asked = await asked_of(parts, call.model_name, version, against)
             return drawn(await checked(asked, try_it))

@@ -65,6 +65,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.PolicyFileInvalid: 422,
     errors.PolicyContradicted: 409,
     errors.DatabaseNeeded: 409,
+    errors.DeclaredOtherwise: 409,
+    errors.NotDeclarable: 409,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.LoginNotAllowed: 503,

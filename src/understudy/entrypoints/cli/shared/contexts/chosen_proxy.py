@@ -2,9 +2,17 @@
 
 from typing import NamedTuple
 
-from understudy.entrypoints.cli.shared.contexts.context_file import default_path, read_contexts
+from understudy.client.connection import is_plain
+from understudy.entrypoints.cli.shared.contexts.context_file import (
+    checked_key,
+    checked_url,
+    default_path,
+    read_contexts,
+)
 from understudy.entrypoints.demo.running import read_running
 from understudy.settings import Settings
+
+_URL, _CREDENTIAL = "UNDERSTUDY_PROXY_URL", "UNDERSTUDY_CREDENTIAL"
 
 
 class Place(NamedTuple):
@@ -15,10 +23,15 @@ class Place(NamedTuple):
 
 
 class ChosenProxy(NamedTuple):
-    """The proxy of a command, and by what it was chosen, in words; a context's key is read by :meth:`place`."""
+    """The proxy of a command, and by what it was chosen, in words."""
 
     place: Place
     chosen_by: str
+
+    def words(self) -> str:
+        """Return where a command goes, and whether others can read its key on the way."""
+        reads = "; http:// is not encrypted: the network can read the key" if self.place.credential else ""
+        return f"{self.chosen_by}: {self.place.url}{reads if is_plain(self.place.url) else ''}"
 
 
 def chosen_proxy(settings: Settings) -> ChosenProxy | None:
@@ -37,14 +50,19 @@ def chosen_proxy(settings: Settings) -> ChosenProxy | None:
     if read_running(settings.state_dir) is not None:
         return None
     if settings.proxy_url is not None:
-        return ChosenProxy(Place(settings.proxy_url.rstrip("/"), own_credential(settings)), "UNDERSTUDY_PROXY_URL")
+        url = checked_url(settings.proxy_url, _URL)
+        return ChosenProxy(Place(url, own_credential(settings)), _URL)
     current = read_contexts(settings.contexts or default_path()).current
     return None if current is None else _of_context(settings, current)
 
 
 def own_credential(settings: Settings) -> str | None:
-    """Return the key of ``UNDERSTUDY_CREDENTIAL``."""
-    return settings.credential.get_secret_value() if settings.credential else None
+    """Return the key of ``UNDERSTUDY_CREDENTIAL``.
+
+    Raises:
+        CommandRefused: It holds no key.
+    """
+    return checked_key(settings.credential.get_secret_value(), _CREDENTIAL) if settings.credential else None
 
 
 def _of_context(settings: Settings, name: str) -> ChosenProxy:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from understudy.client.connection import Connection
+from understudy.client.connection import Connection, is_key
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
 MAX_KEY_BYTES = 4_096
@@ -32,10 +32,7 @@ class Context(NamedTuple):
             CommandRefused: The file or the variable that is to have it has none.
         """
         if self.key_env is not None:
-            found = os.environ.get(self.key_env, "").strip()
-            if not found:
-                raise CommandRefused(ExitCode.USAGE, f"{self.key_env} holds no key", f"Set {self.key_env}.")
-            return found
+            return checked_key(os.environ.get(self.key_env, ""), self.key_env)
         return None if self.key_file is None else _read_key(Path(self.key_file))
 
     def where_the_key_is(self) -> str:
@@ -73,17 +70,23 @@ class Contexts(NamedTuple):
         return self._replace(by_name=left, current=None if self.current == name else self.current)
 
 
-def default_path() -> Path:
-    """Return where the file is unless a setting says it."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "understudy" / "contexts.json"
+def default_path() -> Path | None:
+    """Return where the file is unless a setting says it; ``None`` for a user without a home, as in some containers."""
+    try:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    except RuntimeError:
+        return None
+    return folder / "understudy" / "contexts.json"
 
 
-def read_contexts(path: Path) -> Contexts:
+def read_contexts(path: Path | None) -> Contexts:
     """Return what the file has; nothing where there is none.
 
     Raises:
         CommandRefused: It cannot be read, or is no such file.
     """
+    if path is None:
+        return Contexts()
     try:
         content = path.read_bytes() if path.stat().st_size <= MAX_FILE_BYTES else b""
         document = orjson.loads(content)
@@ -121,19 +124,39 @@ def write_contexts(path: Path, contexts: Contexts) -> None:
 _NEXT = f"Correct it, or name another file with {_SETTING}."
 
 
-def checked_url(url: str) -> str:
-    """Return the URL of a proxy.
+def checked_url(url: str, of: str = "--url") -> str:
+    """Return the URL of a proxy, which is ``of`` an option or a variable.
 
     Raises:
         CommandRefused: It is none, or has a login in it.
     """
     try:
-        return Connection.of(url, "none").url
+        return Connection.of(url or "none", "none").url
     except ValueError:
-        detail = "--url: expected a URL such as https://predict.internal, without a login and parameters"
+        detail = f"{of}: expected a URL such as https://predict.internal, without a login and parameters"
         raise CommandRefused(
             ExitCode.USAGE, detail, "Name the proxy's address; the key has options of its own."
         ) from None
+
+
+def checked_key(text: str, of: str) -> str:
+    """Return the key that a file or a variable has, without the white space around it.
+
+    Raises:
+        CommandRefused: It is none; it is not repeated.
+    """
+    found = text.strip()
+    if not found or len(found) > MAX_KEY_BYTES or not is_key(found):
+        raise CommandRefused(ExitCode.USAGE, f"{of} holds no key", _KEY_NEXT)
+    return found
+
+
+def is_for_others(path: Path) -> bool:
+    """Whether other users of the machine may read a file, if it is there."""
+    try:
+        return bool(path.stat().st_mode & 0o004)
+    except OSError:
+        return False
 
 
 def _context_of(document: Any) -> Context:
@@ -142,21 +165,18 @@ def _context_of(document: Any) -> Context:
         value is None or isinstance(value, str) for value in named.values()
     ):
         raise TypeError
-    Connection.of(named["url"], None)  # no login, which would be shown
+    Connection.of(named["url"] or "none", "none")  # no login, which would be shown
     return Context(**named)
 
 
 def _read_key(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            found = file.read(MAX_KEY_BYTES + 1).decode().strip()
+            return checked_key(file.read(MAX_KEY_BYTES + 1).decode(), str(path))
     except OSError as problem:
         raise CommandRefused(ExitCode.USAGE, f"{path} cannot be read: {problem.strerror}", _KEY_NEXT) from None
     except UnicodeDecodeError:
         raise CommandRefused(ExitCode.USAGE, f"{path} holds no key", _KEY_NEXT) from None
-    if not found or len(found) > MAX_KEY_BYTES or not found.isprintable():
-        raise CommandRefused(ExitCode.USAGE, f"{path} holds no key", _KEY_NEXT)
-    return found
 
 
-_KEY_NEXT = "Name a file that holds <id>.<secret>: understudy context set NAME --key-file FILE"
+_KEY_NEXT = "It holds <id>.<secret> and nothing else; understudy context set NAME names another file or variable."

@@ -51,3 +51,25 @@ def test_a_command_that_needs_the_database_says_so_where_a_context_is_in_use(fil
 
     with pytest.raises(DatabaseNeeded, match="works on the database, and context prod names a proxy"):
         settings_with_demo()
+
+
+@pytest.mark.parametrize(
+    ("url", "is_said"),
+    [("http://prod", True), ("https://prod", False), ("http://127.0.0.1:8080", False), ("http://[::1]:8080", False)],
+)
+def test_a_key_that_the_network_can_read_is_said(tmp_path, url, is_said):
+    found = chosen_proxy(Settings(state_dir=tmp_path, proxy_url=url, credential=SecretStr("id.secret")))
+
+    assert found is not None
+    assert ("not encrypted" in found.words()) == is_said
+    assert "secret" not in found.words()
+    without = chosen_proxy(Settings(state_dir=tmp_path, proxy_url=url))
+    assert without is not None
+    assert "not encrypted" not in without.words()
+
+
+def test_a_variable_that_holds_no_key_is_refused_and_not_repeated(tmp_path: Path):
+    with pytest.raises(CommandRefused, match="UNDERSTUDY_CREDENTIAL holds no key"):
+        chosen_proxy(Settings(state_dir=tmp_path, proxy_url="http://a", credential=SecretStr("id.a\nb")))
+    with pytest.raises(CommandRefused, match="UNDERSTUDY_PROXY_URL"):
+        chosen_proxy(Settings(state_dir=tmp_path, proxy_url="http://a:99999"))

@@ -1,5 +1,6 @@
 import stat
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -7,6 +8,8 @@ from understudy.entrypoints.cli.shared.contexts.context_file import (
     Context,
     Contexts,
     checked_url,
+    default_path,
+    is_for_others,
     read_contexts,
     write_contexts,
 )
@@ -69,7 +72,56 @@ def test_a_key_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.
         Context("http://a", key_file=str(tmp_path / "none")).credential()
 
 
-@pytest.mark.parametrize("url", ["", "predict.internal", "ftp://a", "http://dana:secret@a", "http://a?x=1"])
+@pytest.mark.parametrize(
+    "key", ["id.canary\nsecond", "id.canaryé", "id.canary canary", "id.canary\t.", "c" * 5_000, " "]
+)
+def test_what_no_header_holds_is_no_key_and_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str):
+    (tmp_path / "key").write_text(key)
+    monkeypatch.setenv("CI_KEY", key)
+
+    for context in (PROD, Context("http://a", key_file=str(tmp_path / "key"))):
+        with pytest.raises(CommandRefused, match="holds no key") as refused:
+            context.credential()
+        assert "canary" not in refused.value.detail + refused.value.next_step
+
+
+def no_such_user(number: int) -> NoReturn:
+    raise KeyError(number)
+
+
+def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch):
+    for name in ("HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", no_such_user)
+
+    assert default_path() is None
+    assert read_contexts(default_path()) == Contexts()
+
+
+def test_a_file_that_others_may_read_is_noticed(tmp_path: Path):
+    file = tmp_path / "key"
+    file.touch(mode=0o600)
+    assert not is_for_others(file)
+    assert not is_for_others(tmp_path / "none")
+
+    file.chmod(0o644)
+
+    assert is_for_others(file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "predict.internal",
+        "ftp://a",
+        "http://dana:secret@a",
+        "http://:secret@a",
+        "http://a?x=1",
+        "http://a#x",
+        "http://a:99999",
+    ],
+)
 def test_what_is_no_address_of_a_proxy_is_refused_and_not_repeated(url: str):
     with pytest.raises(CommandRefused) as refused:
         checked_url(url)

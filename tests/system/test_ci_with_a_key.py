@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +17,24 @@ from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.client import Client, Entity
 
+pytestmark = pytest.mark.timeout(300)
+WALL = """
+import os, sys
+
+def wall(event, arguments):
+    if event == "socket.connect" and arguments[1][:2] != ("127.0.0.1", int(os.environ["ONLY_PORT"])):
+        raise PermissionError(13, "walled off")
+    if event in ("subprocess.Popen", "os.exec", "os.fork", "os.posix_spawn"):
+        raise PermissionError(13, "walled off")
+
+sys.addaudithook(wall)
+"""
+
 
 @pytest.fixture
 def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
     digest = sha256(b"secret").hexdigest()
-    scopes = ["read", "operate", "outcomes", "predict"]
+    scopes = ["read", "operate", "register", "outcomes", "predict"]
     asyncio.run(sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('robot', $1, $2)", digest, scopes))
     with a_stack(tmp_path, database_url) as started:
         started.start_proxy(auth=True)
@@ -29,21 +44,58 @@ def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
         yield started
 
 
-@pytest.fixture
-def ci(stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Done]:
-    """The command line where CI runs it: it knows a context, and nothing leads to the database."""
-    for name in ("DATABASE_URL", "UNDERSTUDY_PROXY_URL", "PGHOST", "PGPORT", "PGUSER", "PGPASSWORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.chdir(tmp_path)
+class WalledCommandLine:
+    """The command line where CI runs it: its process can connect to one port and start no other process.
 
-    monkeypatch.setenv("UNDERSTUDY_CONTEXTS", str(tmp_path / "home" / "contexts.json"))
+    That does not rest on what the environment leaves out: an audit hook of the interpreter refuses all else.
+    """
+
+    def __init__(self, folder: Path, port: int) -> None:
+        walls = folder / "walls"
+        walls.mkdir()
+        (walls / "sitecustomize.py").write_text(WALL)
+        self._folder = folder
+        self._environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(folder / "home"),
+            "PYTHONPATH": str(walls),
+            "ONLY_PORT": str(port),
+            "COLUMNS": "80",
+            "NO_COLOR": "1",
+        }
+
+    def __call__(self, *arguments: str, **environment: str) -> Done:
+        program = [sys.executable, "-m", "understudy.entrypoints.cli", *arguments]
+        done = subprocess.run(
+            program,
+            check=False,
+            cwd=self._folder,
+            env={**self._environment, **environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def ci(stack: Stack, tmp_path: Path) -> WalledCommandLine:
     key = tmp_path / "key"
+    key.touch(mode=0o600)
     key.write_text("robot.secret\n")
-    understudy = CommandLine(None)
+    understudy = WalledCommandLine(tmp_path, stack.proxy_port)
     url = f"http://127.0.0.1:{stack.proxy_port}"
     done = understudy("context", "set", "prod", "--url", url, "--key-file", str(key))
-    assert done.code == 0, done
+    assert (done.code, done.err) == (0, ""), done
     return understudy
+
+
+def test_the_command_line_of_these_tests_reaches_no_database_even_with_a_login_of_it(tmp_path, database_url):
+    refused = WalledCommandLine(tmp_path, 1)("model", "list", DATABASE_URL=database_url)
+
+    assert refused.code == 69
+    assert "walled off" in refused.said
 
 
 def describe(folder: Path, label: int, port: int) -> Path:
@@ -124,7 +176,7 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     while (declared := ci(*declare)).code != 0 and time.monotonic() < give_up:
         time.sleep(0.5)
     assert declared.code == 0, declared
-    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=7)
+    other = run("ab", "report", "visits", "--metric", "converted", "--within", "3d", code=5)
     needed = run("db", "check", code=2)
 
     assert "200 new outcome events of 200 rows" in imported.said
