@@ -360,6 +360,9 @@ UNUSABLE: dict[str, tuple[str, dict[str, Any], str]] = {
     "a prefix with a space": ("mlflow", {"path_prefix": "/a b"}, "backend.path_prefix"),
     "members that are none": ("json", {"body": ["explain"]}, "backend.body"),
     "a form that is none": ("json", {"row": "table"}, "backend.row"),
+    "members that JSON cannot hold": ("json", {"body": {"n": 2**70}}, "backend.body cannot be written"),
+    "a name that leads elsewhere": ("oip-http", {"model_name": ".."}, "part of the path"),
+    "a version that leads elsewhere": ("tfserving-http", {"version": ".."}, "part of the path"),
     "another format": ("mlflow", {"format": "csv"}, "backend.format"),
     "another format of TensorFlow Serving": ("tfserving-http", {"format": "rows"}, "backend.format"),
 }
