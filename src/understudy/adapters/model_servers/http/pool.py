@@ -93,13 +93,14 @@ class ConnectionPool:
             HttpCallFailed: None does.
         """
         problem = "no address"
-        for _ in range(len(self._addresses)):
+        # Others dial meanwhile, and what they find out changes the order: each address is tried once all the same.
+        for address in tuple(self._addresses):
             try:
-                connection = await self._dial(self._addresses[0])
+                connection = await self._dial(address)
             except OSError as error:  # a time-out is one
                 problem = _why(error)
-                self._addresses.append(self._addresses.pop(0))
             else:
+                self._addresses.sort(key=lambda one: one != address)
                 self.was_reached = True
                 return connection
         self.was_reached = False
@@ -128,6 +129,8 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     if tls.authorities is None:
         return ssl.create_default_context()
     blocks = b"\n".join(_CERTIFICATE.findall(tls.authorities))
+    if not blocks:  # without any, ssl would trust the public authorities
+        raise BackendUnavailable("the authorities that backend.tls names cannot be read")
     try:
         return ssl.create_default_context(cadata=blocks.decode("ascii"))
     except (ssl.SSLError, ValueError):
