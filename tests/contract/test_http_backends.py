@@ -167,6 +167,11 @@ BAD = {
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", BadAnswer, "not JSON"),
     "a page": (reply(b"<html>login</html>", "content-type: text/html"), BadAnswer, "not JSON"),
     "NaN": (reply(OIP_ANSWER.replace(b"321", b"NaN")), BadAnswer, "not JSON, or holds NaN"),
+    "more than its datatype holds, which decodes to infinity": (
+        reply(OIP_ANSWER.replace(b"321", b"1e999")),
+        BadAnswer,
+        "not JSON",
+    ),
     "null": (reply(OIP_ANSWER.replace(b"321", b"null")), BadAnswer, "not of the output's datatype"),
     "text": (reply(OIP_ANSWER.replace(b"321", b'"321"')), BadAnswer, "not of the output's datatype"),
     "too many values": (

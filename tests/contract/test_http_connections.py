@@ -15,7 +15,7 @@ from understudy.adapters.model_servers.channels import Call
 from understudy.adapters.model_servers.http.channel import HttpChannel, open_http
 from understudy.adapters.model_servers.http.connection import HttpConnection
 from understudy.adapters.model_servers.http.oip import OipHttpBackend
-from understudy.adapters.model_servers.http.pool import MAX_CONNECTIONS, ConnectionPool
+from understudy.adapters.model_servers.http.pool import MAX_CONNECTIONS, MAX_IDLE_SECONDS, ConnectionPool
 from understudy.core.schema.tensors import Block
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.errors import BackendUnavailable
@@ -127,6 +127,33 @@ async def test_a_thousand_calls_that_are_cancelled_leave_no_place_taken():
 
         answers = await asyncio.gather(*(asked(channel) for _ in range(2 * MAX_CONNECTIONS)))
         assert set(answers) == {b"7"}
+
+
+async def test_a_probe_is_answered_while_all_connections_have_calls_that_hang():
+    async with running_http() as (server,), channel_to(server.port) as channel:
+        server.behaviour.delay_seconds = LOAD_SECONDS
+        calls = [asyncio.ensure_future(answer_to(asked(channel))) for _ in range(MAX_CONNECTIONS + 1)]
+
+        answer = await channel.method("GET /ready")(b"", timeout=LOAD_SECONDS / 2, metadata=())
+
+        assert answer.startswith(b"200")
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_a_connection_that_nothing_used_for_long_is_not_used_again():
+    clock = [0.0]
+    async with running_http() as (server,):
+        server.raw = reply(b"7")
+        pool = ConnectionPool(Target("localhost", server.port), (HERE,), None, lambda: clock[0])
+        channel = HttpChannel(server.endpoint, pool)
+        for seconds in (0, MAX_IDLE_SECONDS - 1, MAX_IDLE_SECONDS):
+            clock[0] += seconds
+            await asked(channel)
+        await channel.close()
+
+    assert server.connections == 2
 
 
 def test_authorities_without_a_whole_certificate_are_not_taken_for_the_public_ones():

@@ -221,7 +221,7 @@ class HttpCall:
         return None
 
     async def _place(self) -> HttpConnection | None:
-        place = self._pool.place()
+        place = self._pool.place(beyond=self._is_question)
         try:
             return await self._wait(place)
         except asyncio.CancelledError:
