@@ -167,6 +167,11 @@ BAD = {
     "no content": (b"HTTP/1.1 204 No Content\r\n\r\n", BadAnswer, "not JSON"),
     "a page": (reply(b"<html>login</html>", "content-type: text/html"), BadAnswer, "not JSON"),
     "NaN": (reply(OIP_ANSWER.replace(b"321", b"NaN")), BadAnswer, "not JSON, or holds NaN"),
+    "more than its datatype holds, which decodes to infinity": (
+        reply(OIP_ANSWER.replace(b"321", b"1e999")),
+        BadAnswer,
+        "not JSON",
+    ),
     "null": (reply(OIP_ANSWER.replace(b"321", b"null")), BadAnswer, "not of the output's datatype"),
     "text": (reply(OIP_ANSWER.replace(b"321", b'"321"')), BadAnswer, "not of the output's datatype"),
     "too many values": (
@@ -360,6 +365,9 @@ UNUSABLE: dict[str, tuple[str, dict[str, Any], str]] = {
     "a prefix with a space": ("mlflow", {"path_prefix": "/a b"}, "backend.path_prefix"),
     "members that are none": ("json", {"body": ["explain"]}, "backend.body"),
     "a form that is none": ("json", {"row": "table"}, "backend.row"),
+    "members that JSON cannot hold": ("json", {"body": {"n": 2**70}}, "backend.body cannot be written"),
+    "a name that leads elsewhere": ("oip-http", {"model_name": ".."}, "part of the path"),
+    "a version that leads elsewhere": ("tfserving-http", {"version": ".."}, "part of the path"),
     "another format": ("mlflow", {"format": "csv"}, "backend.format"),
     "another format of TensorFlow Serving": ("tfserving-http", {"format": "rows"}, "backend.format"),
 }

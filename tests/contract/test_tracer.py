@@ -125,6 +125,22 @@ async def test_a_call_goes_on_in_its_callers_trace_and_its_steps_in_it(subject: 
     assert headers == {"traceparent": f"00-{CALLER.trace_id}-{client.span_id}-01", "tracestate": "vendor=1"}
 
 
+async def test_an_attempt_over_http_is_named_by_its_path_without_the_query_which_may_hold_a_key(subject: Subject):
+    call = subject.tracer.receive("POST /x", CALLER, {})
+
+    call.attempt("POST /v7/risk?key=s3cret", "risk:80").end()
+    call.end()
+    client, _ = await subject.ended()
+
+    assert (client.name, client.kind) == ("POST /v7/risk", "client")
+    assert client.attributes == {
+        "http.request.method": "POST",
+        "url.path": "/v7/risk",
+        "server.address": "risk",
+        "server.port": 80,
+    }
+
+
 async def test_a_call_of_nobody_begins_a_trace(subject: Subject):
     one, other = (subject.tracer.receive("POST /x", None, {}) for _ in range(2))
     contexts = [one.context, other.context]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span, Value
+from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span, Value, called
 
 
 @dataclass(slots=True)
@@ -52,10 +52,10 @@ class MemorySpan:
 
     def attempt(self, method: str, endpoint: str) -> "MemorySpan":
         """See the port."""
-        service, _, name = method.removeprefix("/").partition("/")
-        begun = self._begin(f"{service}/{name}", "client")
+        name, described = called(method)
+        begun = self._begin(name, "client")
         host, _, port = endpoint.rpartition(":")
-        begun.tell({"rpc.system": "grpc", "rpc.service": service, "rpc.method": name})
+        begun.tell(described)
         begun.tell({"server.address": host.strip("[]"), "server.port": int(port)})
         begun.links += [mate.context for mate in self.mates]
         for mate in self.mates:

@@ -27,7 +27,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, S
 
 from understudy import __version__
 from understudy.core.upstream.trace_context import TraceContext
-from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span
+from understudy.ports.telemetry.tracing import NO_ATTRIBUTES, Attributes, Headers, Span, called
 
 _log = structlog.get_logger(__name__)
 
@@ -114,9 +114,9 @@ class OtelSpan:
         if not self.is_recorded:
             return self._unrecorded()
         host, _, port = endpoint.rpartition(":")
-        name, called = _attempt_attributes(method)
+        name, described = called(method)
         attributes: Attributes = {
-            **called,
+            **described,
             "server.address": host.strip("[]"),
             "server.port": int(port) if port.isdecimal() else 0,
         }
@@ -373,12 +373,3 @@ def exporter_of(collector: Collector | None) -> SpanExporter:
     if collector is None:
         return ConsoleSpanExporter(formatter=lambda span: f"{span.to_json(indent=None)}\n")
     return OTLPSpanExporter(endpoint=collector.url, headers=dict(collector.headers), timeout=collector.timeout_seconds)
-
-
-def _attempt_attributes(method: str) -> tuple[str, Attributes]:
-    """Return the span's name of an attempt and what it says of the method, as the semantic conventions name them."""
-    verb, _, path = method.partition(" ")
-    if path:
-        return method, {"http.request.method": verb, "url.path": path}
-    service, _, name = method.removeprefix("/").partition("/")
-    return f"{service}/{name}", {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}

@@ -105,7 +105,8 @@ def tensor_of_json(value: Any, wanted: Datatype | None, most: int | None = None,
         raise BadAnswer("the answer's JSON values are not of the output's datatype")
     if found is Datatype.BYTES:
         values = [element.encode() for element in values]
-    return tensor_of_values(wanted or found, shape, values, name)
+    with np.errstate(over="ignore"):  # more than a float32 holds is infinite, which outputs may not be
+        return tensor_of_values(wanted or found, shape, values, name)
 
 
 def _datatype_of(kinds: set[type]) -> Datatype | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from understudy.core.schema.json_codec import json_text
 from understudy.errors import BadAnswer
 
 MAX_STEPS = 16
@@ -97,6 +98,7 @@ def parse_mapping(backend: Mapping[str, Any], *, tensors: int, batch: bool) -> J
         raise ValueError("backend.inputs has an index: only names and [*] say where inputs go")
     if not isinstance(body, Mapping):
         raise ValueError("backend.body must be an object")  # noqa: TRY004 - what a registrar wrote
+    _require_written(body)
     if body and (inputs[:1] == (EACH,) or (not inputs and row is not RowForm.OBJECT)):
         raise ValueError(
             "backend.body needs an object around the inputs: begin backend.inputs with a name, as $.rows[*]"
@@ -145,6 +147,13 @@ def require_url_path(setting: str, path: Any) -> str:
 def takes_one_row(protocol: str, backend: Mapping[str, Any]) -> bool:
     """Whether a call to the version's server has one row, whatever its schema says."""
     return protocol == "torchserve" or (protocol == PROTOCOL and "[*]" not in str(backend.get("inputs", "[*]")))
+
+
+def _require_written(body: Mapping[str, Any]) -> None:
+    try:
+        json_text(body)
+    except TypeError as problem:
+        raise ValueError(f"backend.body cannot be written as JSON: {problem}") from None
 
 
 def _wrapped(steps: Sequence[Step], value: Any) -> Any:

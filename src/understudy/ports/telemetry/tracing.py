@@ -112,3 +112,16 @@ def step(name: str) -> Iterator[Span | None]:
         raise
     finally:
         span.end()
+
+
+def called(method: str) -> tuple[str, Attributes]:
+    """Return the span's name of an attempt and what it says of the method, as the semantic conventions name them.
+
+    Of a path over HTTP without its query, which may hold a key.
+    """
+    verb, _, target = method.partition(" ")
+    if target:
+        path = target.partition("?")[0]
+        return f"{verb} {path}", {"http.request.method": verb, "url.path": path}
+    service, _, name = method.removeprefix("/").partition("/")
+    return f"{service}/{name}", {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}

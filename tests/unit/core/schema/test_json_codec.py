@@ -4,7 +4,8 @@ from typing import NoReturn
 
 import pytest
 
-from understudy.core.schema.json_codec import MAX_ANSWER_DEPTH, MAX_ANSWER_VALUES, flattened, read_json
+from understudy.core.schema.json_codec import MAX_ANSWER_DEPTH, MAX_ANSWER_VALUES, flattened, read_json, tensor_of_json
+from understudy.core.schema.tensors import Datatype
 from understudy.errors import BadAnswer
 
 
@@ -51,3 +52,7 @@ def test_json_of_too_many_values_is_refused_before_it_is_parsed(element, marks):
     assert len(read_json(whole)) == most
     with pytest.raises(BadAnswer, match="more than 524,288 values"):
         read_json(whole + b", this is no JSON")
+
+
+def test_a_number_beyond_its_datatype_is_infinite_which_outputs_may_not_be():
+    assert tensor_of_json([1e39, -1e39, 1], Datatype.FP32).values.tolist() == [float("inf"), float("-inf"), 1.0]

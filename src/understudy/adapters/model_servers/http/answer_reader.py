@@ -8,9 +8,14 @@ from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
 from understudy.adapters.model_servers.http_failures import HttpCallFailed, broken, not_http, not_taken_as_it_is
 
 MAX_HEAD_BYTES = 65_536
-"""Of an answer's status line and headers, those of interim answers included."""
+"""Of an answer's status line and headers, those of interim answers included, and between two parts of its body."""
+MAX_WIRE_BYTES = 2 * MAX_ANSWER_BYTES + MAX_HEAD_BYTES
+"""Of an answer as it comes, with the sizes of its chunks."""
 MAX_LENGTH_DIGITS = 12
+_FIRST_STATUS = 100
 _FIRST_FINAL_STATUS = 200
+_WITHOUT_BODY = frozenset({204, 304})
+"""Statuses whose answers have no body, whatever their head says: where one has, it would be read as the next answer."""
 
 
 class HttpAnswer(NamedTuple):
@@ -29,9 +34,10 @@ class AnswerReader:
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)
         self._failure: HttpCallFailed | None = None
-        self._parts: list[bytes] = []
-        self._size = 0
-        self._head_bytes = 0
+        self._body = bytearray()
+        self._wire_bytes = 0
+        self._bytes_aside = 0
+        """That came since the last part of the body: of its head, of a chunk's extension, of the trailers."""
         self._status = 0
         self._is_head_read = False
         self._has_end = False
@@ -48,8 +54,8 @@ class AnswerReader:
             HttpCallFailed: It cannot be read, or is not read.
         """
         self.is_begun = True
-        if not self._is_head_read:
-            self._head_bytes += len(data)
+        self._wire_bytes += len(data)
+        self._bytes_aside += len(data)
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
@@ -58,9 +64,14 @@ class AnswerReader:
             raise self._failure or not_http("it is longer than it says" if self._is_whole else str(problem)) from None
         if self._failure is not None:
             raise self._failure
-        if not self._is_head_read and self._head_bytes > MAX_HEAD_BYTES:
-            raise not_http(f"its head has more than {MAX_HEAD_BYTES:,} bytes")
-        return HttpAnswer(self._status, b"".join(self._parts)) if self._is_whole else None
+        if self._is_whole:
+            return HttpAnswer(self._status, bytes(self._body))
+        if self._bytes_aside > MAX_HEAD_BYTES:
+            place = "between the parts of its body" if self._is_head_read else "its head"
+            raise not_http(f"{place} has more than {MAX_HEAD_BYTES:,} bytes")
+        if self._wire_bytes > MAX_WIRE_BYTES:
+            raise not_http("its chunks are more than what is in them")
+        return None
 
     def end(self, error: str = "") -> HttpAnswer:
         """Return the answer that ends as its connection does.
@@ -71,7 +82,7 @@ class AnswerReader:
         if error or self._has_end or not self._is_head_read:
             raise broken(error or ("the answer ended early" if self.is_begun else "closed without an answer"))
         self.is_last = True
-        return HttpAnswer(self._status, b"".join(self._parts))
+        return HttpAnswer(self._status, bytes(self._body))
 
     # -- the parser's ----------------------------------------------------------------------------------------------
 
@@ -98,16 +109,17 @@ class AnswerReader:
         """Keep the status, and whether the connection may be used again."""
         self._status = self._parser.get_status_code()
         self._is_head_read = self._status >= _FIRST_FINAL_STATUS
-        self.is_last = not self._parser.should_keep_alive()
+        self.is_last = self._status in _WITHOUT_BODY or not self._parser.should_keep_alive()
+        if self._status < _FIRST_STATUS:
+            self._failure = not_http("its status is none")
 
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body."""
-        self._size += len(body)
-        if self._size > MAX_ANSWER_BYTES:
+        self._bytes_aside = 0
+        if len(self._body) + len(body) > MAX_ANSWER_BYTES:
             self._failure = _too_long()
-            self._parts.clear()
         else:
-            self._parts.append(body)
+            self._body += body
 
     def on_message_complete(self) -> None:
         """The answer is whole, unless it is an interim one (``100 Continue``)."""

@@ -1,6 +1,6 @@
 """What the backends over HTTP share: JSON in and out, paths of requests, and a probe that is a GET."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -14,7 +14,7 @@ from understudy.adapters.model_servers.server_backend import ServerApi, ServerBa
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.json_codec import tensor_of_json
 from understudy.core.schema.json_mapping import require_url_path
-from understudy.core.schema.tensors import Tensor
+from understudy.core.schema.tensors import Row, Tensor, block_of_rows
 from understudy.errors import BackendUnavailable
 
 
@@ -23,6 +23,10 @@ class HttpBackend(ServerBackend):
 
     ``backend`` setting of all: ``path_prefix``, which stands before the protocol's own paths, as behind an ingress.
     """
+
+    async def infer(self, rows: Sequence[Row], timeout_seconds: float) -> Tensor:
+        """See the port; many rows, whose JSON takes milliseconds to write, are encoded as a block is: in a thread."""
+        return await super().infer_block(block_of_rows(self._inputs, rows, batch=self._batch), timeout_seconds)
 
     def _http_api(self, version: ModelVersion, path: str, probe: str, says_ready: Callable[[bytes], bool]) -> ServerApi:
         """Return how the server is called at these paths."""
@@ -54,7 +58,13 @@ def usable(read: Callable[[], Any]) -> Any:
 
 
 def url_part(name: str) -> str:
-    """Return a name as one segment of a path."""
+    """Return a name as one segment of a path.
+
+    Raises:
+        BackendUnavailable: It would be none, or lead out of the path.
+    """
+    if name in ("", ".", ".."):
+        raise BackendUnavailable(f"{name!r} cannot be a part of the path of a URL")
     return quote(name, safe="")
 
 

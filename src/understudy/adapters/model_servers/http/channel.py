@@ -122,7 +122,17 @@ class HttpCall:
     the connection with it: HTTP/1.1 has no other way to give an answer up.
     """
 
-    __slots__ = ("_channel", "_is_ended", "_is_late", "_is_question", "_pool", "_request", "_step", "_timeout_seconds")
+    __slots__ = (
+        "_channel",
+        "_is_ended",
+        "_is_given_up",
+        "_is_late",
+        "_is_question",
+        "_pool",
+        "_request",
+        "_step",
+        "_timeout_seconds",
+    )
 
     def __init__(
         self, channel: HttpChannel, pool: ConnectionPool, request: bytes, timeout_seconds: float, *, is_question: bool
@@ -134,6 +144,7 @@ class HttpCall:
         self._is_question = is_question
         self._step: asyncio.Future[Any] | None = None
         """What is waited for now."""
+        self._is_given_up = False
         self._is_late = False
         self._is_ended = False
 
@@ -142,13 +153,25 @@ class HttpCall:
         return self._run().__await__()
 
     def cancel(self) -> bool:
-        """See ``Call``."""
-        return self._step is not None and self._step.cancel()
+        """See ``Call``. A call between two of its steps is not answered yet: it waits for none of the next ones."""
+        if self._is_answered:
+            return False
+        self._is_given_up = True
+        if self._step is not None:
+            self._step.cancel()
+        return True
 
     def end_with_channel(self) -> None:
         """End the call as its channel is closed."""
         self._is_ended = True
         self.cancel()
+
+    @property
+    def _is_answered(self) -> bool:
+        step = self._step
+        if step is None or not step.done() or step.cancelled() or step.exception() is not None:
+            return False
+        return isinstance(step.result(), HttpAnswer)
 
     async def _run(self) -> bytes:
         self._channel.enter(self)
@@ -169,19 +192,36 @@ class HttpCall:
         return body
 
     async def _exchange(self) -> HttpAnswer:
-        """Ask on a connection that was kept, and once more if the server had closed that one meanwhile."""
+        """Ask on a connection that was kept, and once more, on a new one, if the server had closed that one."""
         kept = self._pool.kept() or await self._place()
-        if kept is not None:
-            try:
+        answer = None if kept is None else await self._ask_on_kept(kept)
+        if answer is not None:
+            return answer
+        made = await self._dialled()
+        try:
+            return await self._ask(made)
+        finally:
+            self._pool.release(made)
+
+    async def _ask_on_kept(self, kept: HttpConnection) -> HttpAnswer | None:
+        """Return the answer; ``None``: there is none, and the connection's place is this call's to open another in."""
+        has_place = False
+        try:
+            if kept.is_quiet:
                 return await self._ask(kept)
-            except HttpCallFailed:
-                if kept.is_answered:
-                    raise
-            kept = await self._place()
-        return await self._ask(kept or await self._dialled())
+            has_place = True
+        except HttpCallFailed:
+            has_place = not kept.is_answered
+            if not has_place:
+                raise
+        finally:
+            if not has_place:
+                self._pool.release(kept)
+        kept.abort()
+        return None
 
     async def _place(self) -> HttpConnection | None:
-        place = self._pool.place()
+        place = self._pool.place(beyond=self._is_question)
         try:
             return await self._wait(place)
         except asyncio.CancelledError:
@@ -210,12 +250,10 @@ class HttpCall:
         except asyncio.CancelledError:
             connection.abort()
             raise
-        finally:
-            self._pool.release(connection)
 
     async def _wait(self, step: "asyncio.Future[T]") -> T:
         self._step = step
-        if self._is_late or self._is_ended:
+        if self._is_given_up:
             step.cancel()
         return await step
 

@@ -1,6 +1,7 @@
 """One connection of HTTP/1.1 to a model server, with one call on it at a time."""
 
 import asyncio
+import select
 from typing import cast
 
 from understudy.adapters.model_servers.http.answer_reader import AnswerReader, HttpAnswer
@@ -17,11 +18,20 @@ class HttpConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiting: asyncio.Future[HttpAnswer] | None = None
         self._reader = AnswerReader()
+        self._unread = select.poll()
 
     @property
     def is_usable(self) -> bool:
         """Whether another call may be sent: it is open, and no answer is awaited."""
         return self._transport is not None and not self._transport.is_closing() and self._waiting is None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it is usable, and nothing has come that the loop has not read yet: its end, or more than an answer.
+
+        It would be taken for the answer to the next request.
+        """
+        return self.is_usable and not self._unread.poll(0)
 
     @property
     def is_answered(self) -> bool:
@@ -48,6 +58,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        self._unread.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""

@@ -4,8 +4,9 @@ import asyncio
 import re
 import ssl
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from time import monotonic
 
 from understudy.adapters.model_servers.addresses import Tls
 from understudy.adapters.model_servers.http.connection import HttpConnection
@@ -18,6 +19,9 @@ MAX_CONNECTIONS = 128
 """To one replica, of one process. Calls beyond wait for one; rows of a version with batches share a few calls."""
 MAX_WAITING = 4_096
 """Calls that wait for one of them."""
+MAX_IDLE_SECONDS = 60.0
+"""How long a connection is kept that no call uses: some load balancers forget one after minutes, and tell neither side,
+so that a call on it would wait for ever."""
 CONNECT_SECONDS = 1.0
 """Longest wait for one of several addresses: one that drops packets must leave time for the next one."""
 _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
@@ -26,11 +30,15 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----EN
 class ConnectionPool:
     """Connections to one replica: a call takes one that was kept, or a place in which it opens one."""
 
-    def __init__(self, target: Target, addresses: Sequence[Address], tls: Tls | None) -> None:
+    def __init__(
+        self, target: Target, addresses: Sequence[Address], tls: Tls | None, now: Callable[[], float] = monotonic
+    ) -> None:
         self._target = target
+        self._now = now
         self._addresses = list(map(str, addresses))
         self._context = None if tls is None else _context_of(tls)
-        self._idle: list[HttpConnection] = []
+        self._idle: list[tuple[HttpConnection, float]] = []
+        """With the time until which each is kept."""
         self._taken = 0
         """Places taken: connections that are open, and those that are being opened."""
         self._waiting: deque[asyncio.Future[HttpConnection | None]] = deque(maxlen=MAX_WAITING)
@@ -41,14 +49,18 @@ class ConnectionPool:
     def kept(self) -> HttpConnection | None:
         """Return a connection that is open and idle, the one that was used last, or ``None``."""
         while self._idle:
-            connection = self._idle.pop()
-            if connection.is_usable:
+            connection, until = self._idle.pop()
+            if connection.is_usable and self._now() < until:
                 return connection
+            connection.abort()
             self.release(connection)
         return None
 
-    def place(self) -> "asyncio.Future[HttpConnection | None]":
+    def place(self, *, beyond: bool = False) -> "asyncio.Future[HttpConnection | None]":
         """Return a place for a connection (``None``), or a connection that another call has done with; maybe later.
+
+        A place ``beyond`` the others is for a probe, of which there are few: one that waited behind calls that hang
+        would say that a replica does not serve.
 
         Raises:
             HttpCallFailed: Too many calls wait for one.
@@ -57,7 +69,7 @@ class ConnectionPool:
         idle = self.kept() if self._taken >= MAX_CONNECTIONS else None
         if idle is not None:
             waiting.set_result(idle)
-        elif self._taken < MAX_CONNECTIONS:
+        elif beyond or self._taken < MAX_CONNECTIONS:
             self._taken += 1
             waiting.set_result(None)
         else:
@@ -82,7 +94,7 @@ class ConnectionPool:
                 waiting.set_result(usable)
                 return
         if usable is not None:
-            self._idle.append(usable)
+            self._idle.append((usable, self._now() + MAX_IDLE_SECONDS))
         else:
             self._taken -= 1
 
@@ -93,13 +105,14 @@ class ConnectionPool:
             HttpCallFailed: None does.
         """
         problem = "no address"
-        for _ in range(len(self._addresses)):
+        # Others dial meanwhile, and what they find out changes the order: each address is tried once all the same.
+        for address in tuple(self._addresses):
             try:
-                connection = await self._dial(self._addresses[0])
+                connection = await self._dial(address)
             except OSError as error:  # a time-out is one
                 problem = _why(error)
-                self._addresses.append(self._addresses.pop(0))
             else:
+                self._addresses.sort(key=lambda one: one != address)
                 self.was_reached = True
                 return connection
         self.was_reached = False
@@ -109,7 +122,7 @@ class ConnectionPool:
         """Close the idle connections; those in use are closed as they are released."""
         self._is_closed = True
         idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             self.release(connection)
 
     async def _dial(self, address: str) -> HttpConnection:
@@ -128,6 +141,8 @@ def _context_of(tls: Tls) -> ssl.SSLContext:
     if tls.authorities is None:
         return ssl.create_default_context()
     blocks = b"\n".join(_CERTIFICATE.findall(tls.authorities))
+    if not blocks:  # without any, ssl would trust the public authorities
+        raise BackendUnavailable("the authorities that backend.tls names cannot be read")
     try:
         return ssl.create_default_context(cadata=blocks.decode("ascii"))
     except (ssl.SSLError, ValueError):

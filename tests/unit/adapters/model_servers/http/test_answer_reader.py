@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
-from understudy.adapters.model_servers.http.answer_reader import MAX_HEAD_BYTES, AnswerReader, HttpAnswer
+from understudy.adapters.model_servers.http.answer_reader import (
+    MAX_HEAD_BYTES,
+    MAX_WIRE_BYTES,
+    AnswerReader,
+    HttpAnswer,
+)
 from understudy.adapters.model_servers.http_failures import HttpCallFailed
 
 ANSWERS = {
@@ -14,7 +19,7 @@ ANSWERS = {
         404, b"hello"
     ),
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n": HttpAnswer(200, b""),
-    b"HTTP/1.1 204 No Content\r\n\r\n": HttpAnswer(204, b""),
+    b"HTTP/1.1 206 Partial\r\ncontent-length: 0\r\nx: y\r\n\r\n": HttpAnswer(206, b""),
 }
 
 
@@ -63,7 +68,7 @@ def fed_until_refused(begin: bytes, more: bytes) -> tuple[int, HttpCallFailed]:
     """How many bytes of ``more`` are read before the answer is refused."""
     reader, fed = AnswerReader(), 0
     reader.feed(begin)
-    while fed <= 2 * MAX_ANSWER_BYTES:
+    while fed <= 3 * MAX_ANSWER_BYTES:
         try:
             reader.feed(more)
         except HttpCallFailed as failure:
@@ -78,11 +83,41 @@ def test_no_more_is_kept_of_an_answer_than_it_may_have():
     assert (fed, failure.what) == (MAX_ANSWER_BYTES, "an answer of more than 4,194,304 bytes")
 
 
-@pytest.mark.parametrize(
-    ("begin", "more"), [(b"HTTP/1.1 200 OK\r\n", b"x: y\r\n"), (b"", b"HTTP/1.1 102 Processing\r\n\r\n")]
-)
-def test_nor_of_a_head_or_of_interim_answers_without_end(begin, more):
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+ENDLESS = {
+    "a head": (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n", "its head"),
+    "interim answers": (b"", b"HTTP/1.1 102 Processing\r\n\r\n", "its head"),
+    "the extension of a chunk": (CHUNKED + b"3;", b"x=y;", "between the parts of its body"),
+    "the trailers": (CHUNKED + b"3\r\nabc\r\n0\r\nx: ", b"yyyy", "between the parts of its body"),
+}
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_nor_of_what_is_no_body_and_has_no_end(what):
+    begin, more, place = ENDLESS[what]
     fed, failure = fed_until_refused(begin, 100 * more)
 
-    assert "its head has more than" in failure.why
+    assert failure.why == f"{place} has more than 65,536 bytes"
     assert fed <= MAX_HEAD_BYTES
+
+
+def test_chunks_that_are_more_than_what_is_in_them_are_not_read_for_ever():
+    fed, failure = fed_until_refused(CHUNKED, 500 * (b"1;" + b"x" * 128 + b"\r\na\r\n"))
+
+    assert failure.why == "its chunks are more than what is in them"
+    assert fed <= MAX_WIRE_BYTES
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_after_an_answer_that_has_no_body_and_says_otherwise_its_connection_is_not_kept(status):
+    reader = AnswerReader()
+
+    assert reader.feed(b"HTTP/1.1 %d \r\ncontent-length: 5\r\n\r\n" % status) == HttpAnswer(status, b"")
+    assert reader.is_last
+
+
+def test_what_has_no_status_is_no_interim_answer_whose_body_stands_before_that_of_the_next():
+    with pytest.raises(HttpCallFailed) as caught:
+        AnswerReader().feed(b"HTTP/1.1 000 \r\ncontent-length: 1\r\n\r\n1HTTP/1.1 200 \r\ncontent-length: 1\r\n\r\n2")
+
+    assert caught.value.why == "its status is none"
