@@ -4,6 +4,7 @@ import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
+from math import isfinite
 from typing import Any
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID
@@ -24,8 +25,8 @@ FORMS = (
 _DATA = (SPLIT, RECORDS, INSTANCES, INPUTS)
 _FIELDS = frozenset({*_DATA, PARAMETERS, ENTITY_ID, CATEGORY})
 _FRAME_FIELDS = frozenset({"columns", "data", "index"})
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_WHOLE = re.compile(r"[+-]?\d{1,19}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """With its end: a field in quotes may go on in the next one."""
 _TRUTHS = {"true": True, "false": False}
@@ -94,8 +95,9 @@ def read_csv(text: str, schema: InputSchema, *, has_header: bool | None = None) 
     if has_header:
         return read_rows(list(_named_rows(first, taken, inputs)), {}, schema, RowPlaces(CSV_ROWS))
     tensor = inputs.tensor_names[0]
-    datatype = inputs.named([tensor])[tensor].spec.datatype
-    rows = [[_value_of(field, datatype) for field in line] for line in taken]
+    spec = inputs.named([tensor])[tensor].spec
+    # A line of another length is refused as it is: a body may have half a million fields.
+    rows = [[_value_of(one, spec.datatype) for one in line] if len(line) == spec.size else line for line in taken]
     return read_rows(rows, {}, schema, RowPlaces(CSV_ROWS))
 
 
@@ -148,6 +150,6 @@ def _value_of(field: str, datatype: Datatype) -> Any:
     text = field.strip()
     if _WHOLE.fullmatch(text):
         return int(text)
-    if _NUMBER.fullmatch(text):
-        return float(text)
+    if _NUMBER.fullmatch(text) and isfinite(found := float(text)):
+        return found
     return _TRUTHS.get(text.lower(), text)
