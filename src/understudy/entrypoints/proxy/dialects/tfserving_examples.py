@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from math import isfinite
 from typing import Any, TypeAlias
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
@@ -58,7 +59,12 @@ def _values_of(feature: pb.Feature, place: str) -> list[Any]:
     kind = feature.WhichOneof("kind")
     if kind == "bytes_list":
         return [_text_of(one, place) for one in feature.bytes_list.value]
-    return list(feature.float_list.value if kind == "float_list" else feature.int64_list.value)
+    if kind != "float_list":
+        return list(feature.int64_list.value)
+    values = list(feature.float_list.value)
+    if not all(map(isfinite, values)):
+        raise refuse_inputs(place, "is NaN or infinite; expected numbers")
+    return values
 
 
 def _text_of(value: bytes, place: str) -> str:

@@ -93,3 +93,13 @@ async def test_a_context_stands_for_no_more_elements_than_a_body_may_leave_out(s
     response = await proxy.client.post(CLASSIFY, json={"examples": [{}] * 100, "context": {"wide": [0.5] * 400}})
 
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/context")
+
+
+async def test_a_context_stands_for_no_more_text_than_a_body_may_have(start):
+    features = [{"name": "word", "dtype": "string"}]
+    models = {"visits": policy_rows(versions=[a_version_row("1", input_schema={"features": features, "batch": True})])}
+    proxy = await start(models=models)
+
+    response = await proxy.client.post(CLASSIFY, json={"examples": [{}] * 256, "context": {"word": ["w" * 5_000]}})
+
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/context")
