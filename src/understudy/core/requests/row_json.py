@@ -270,7 +270,9 @@ def _require_small(context: Mapping[str, Any], rows: int, inputs: CallerInputs) 
     if rows * sum(one.spec.size for one in inputs.named(context).values()) > LONG_ELEMENTS:
         raise refuse_inputs("/context", f"stands for more than {LONG_ELEMENTS:,} elements: send them in the examples")
     if rows * sum(map(_text_length, context.values())) > MAX_SHARED_TEXT:
-        raise refuse_inputs("/context", f"stands for more than {MAX_SHARED_TEXT:,} characters: send them in the examples")
+        raise refuse_inputs(
+            "/context", f"stands for more than {MAX_SHARED_TEXT:,} characters: send them in the examples"
+        )
 
 
 def _text_length(value: Any) -> int:

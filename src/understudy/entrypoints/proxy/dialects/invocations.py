@@ -6,12 +6,16 @@ from functools import partial
 from io import StringIO
 from itertools import islice
 from math import prod
+from typing import Any
 from urllib.parse import quote
+
+import orjson
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID
 from understudy.core.requests.invocations import read_csv, read_invocation
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.catalogue import CHALLENGERS_LABEL, CHAMPIONS_LABELS
 from understudy.entrypoints.proxy.dialects.dialect import (
     INLINE_ELEMENTS,
@@ -164,7 +168,10 @@ def _worded(answered: Answered, *, as_csv: bool) -> Worded:
 
 
 def _csv_of(output: Output, rows: int) -> bytes:
-    """Return a line for each row; a float32 has its shortest form."""
+    """Return a line for each row; a number stands there as in JSON, a float32 in its shortest form."""
+    values: Any = output.array((rows, prod(output.row_shape)))
+    if output.datatype is not Datatype.BYTES:
+        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].replace(b"],[", b"\n") + b"\n"
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([str(one) for one in row] for row in output.array((rows, -1)))
+    csv.writer(text, lineterminator="\n").writerows(values)
     return text.getvalue().encode()

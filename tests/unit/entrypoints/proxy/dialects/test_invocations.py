@@ -76,6 +76,17 @@ async def test_a_single_value_of_a_row_is_a_number_and_csv_is_answered_to_who_wa
     assert (as_csv.text, as_csv.headers["content-type"]) == ("21.0\n15.5\n", "text/csv; charset=utf-8")
 
 
+async def test_numbers_stand_in_csv_as_in_json_and_words_in_quotes_where_they_need_them(start):
+    def words(rows: Sequence[Row]) -> Tensor:
+        return Tensor(Datatype.BYTES, (len(rows), 2), np.array([b"a,b", b"c"] * len(rows), object), "label")
+
+    numbers, texts = await start(functions={"1": pair}), await start(functions={"1": words})
+    wishes = {"accept": "text/csv"}
+
+    assert (await numbers.client.post(PATH, json=FORMS["records"], headers=wishes)).text == "40.0,2.0\n30.0,1.0\n"
+    assert (await texts.client.post(PATH, json=FORMS["records"], headers=wishes)).text == '"a,b",c\n' * 2
+
+
 REFUSED: dict[str, tuple[Any, dict[str, str], int, str, str]] = {
     "no form": ({"data": []}, {}, 400, "E100", ""),
     "two forms": ({"instances": [], "inputs": []}, {}, 400, "E100", ""),
