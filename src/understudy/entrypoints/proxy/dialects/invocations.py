@@ -1,6 +1,7 @@
 """MLflow's scoring server and SageMaker's containers: ``/invocations``, as JSON or as CSV."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from io import StringIO
@@ -40,6 +41,8 @@ TOKEN, SIGNED = b"x-amz-security-token", b"AWS4-HMAC-"
 ONLY_VARIANT = "AllTraffic"
 """SageMaker's name of the variant of an endpoint that has one."""
 CSV: Header = (b"content-type", b"text/csv; charset=utf-8")
+_NEXT_ATTRIBUTE = re.compile(rb"[;,](?=\s*[\w.-]+\s*=)")
+"""What parts attributes; another comma belongs to a value, as in an entity's name."""
 _HEADERS = {ENTITY_ID: ENTITY_HEADER, CATEGORY: CATEGORY_HEADER}
 
 
@@ -110,14 +113,15 @@ def own_headers(headers: Iterable[Header]) -> list[Header]:
         HeaderInvalid: Our own headers say something else.
     """
     fields = dict(headers)
-    for pair in fields.get(ATTRIBUTES, b"").replace(b";", b",").split(b","):
-        name, _, value = pair.strip().partition(b"=")
+    for pair in _NEXT_ATTRIBUTE.split(fields.get(ATTRIBUTES, b"")):
+        name, _, value = pair.strip(b" \t;,").partition(b"=")
         header = _HEADERS.get(name.decode("latin-1").strip())
         if header is None:
             continue
-        if fields.get(header, value) != value:
+        bare = value.strip()
+        if fields.get(header, bare) != bare:
             raise HeaderInvalid(f"{ATTRIBUTES.decode()}: {header.decode()} says something else")
-        fields[header] = value
+        fields[header] = bare
     if fields.get(b"authorization", b"").startswith(SIGNED):
         del fields[b"authorization"]
         token = fields.get(TOKEN, b"")

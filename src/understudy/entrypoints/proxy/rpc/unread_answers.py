@@ -150,7 +150,7 @@ class UnreadAnswers:
 def log_no_callers_that_left() -> None:
     """Have gRPC log no call whose caller closed its connection and left the answer.
 
-    It logs that with a traceback, as often as callers like; nothing is wrong, and the call is counted as it was answered.
+    It logs that with a traceback, as often as callers like. Nothing is wrong then, and the call was counted.
     """
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_caller_that_left)  # once, however often it is added
 

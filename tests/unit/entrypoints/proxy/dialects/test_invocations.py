@@ -178,6 +178,23 @@ async def test_an_entity_comes_in_a_row_a_parameter_an_attribute_or_a_header(sta
     assert [row.entity_id for row in proxy.spool.rows] == ["u"]
 
 
+@pytest.mark.parametrize(
+    ("attributes", "entity"),
+    [
+        ("entity_id = Doe, Jane ; a=b", "Doe, Jane"),
+        ("a=b,entity_id=u,c=d", "u"),
+        ("some words; entity_id=u;", "u"),
+        ("entity_id=u=v", "u=v"),
+    ],
+)
+async def test_an_attribute_of_several_is_taken_whole(start, attributes, entity):
+    proxy = await start()
+
+    await proxy.client.post(PATH, json={"inputs": PAIR[:1]}, headers={"x-amzn-sagemaker-custom-attributes": attributes})
+
+    assert [row.entity_id for row in proxy.spool.rows] == [entity]
+
+
 async def test_attributes_that_differ_from_our_header_are_refused(start):
     proxy = await start()
     headers = {"x-entity-id": "a", "X-Amzn-SageMaker-Custom-Attributes": "entity_id=b"}
