@@ -22,6 +22,7 @@ FORMS = (
     'Send {"dataframe_split": {"columns": […], "data": [[…]]}}, {"dataframe_records": [{…}]}, {"instances": [row, …]}'
     ' or {"inputs": {name: column, …}}; or CSV, as text/csv.'
 )
+CSV_FORM = "Send a line of comma-separated values for each row (RFC 4180), in UTF-8."
 _DATA = (SPLIT, RECORDS, INSTANCES, INPUTS)
 _FIELDS = frozenset({*_DATA, PARAMETERS, ENTITY_ID, CATEGORY})
 _FRAME_FIELDS = frozenset({"columns", "data", "index"})
@@ -78,7 +79,7 @@ def read_csv(text: str, schema: InputSchema, *, has_header: bool | None = None) 
         BatchInvalid, InputInvalid: As :func:`read_invocation`.
     """
     if "\x00" in text:
-        raise MalformedBody("the CSV holds U+0000")
+        raise MalformedBody("the CSV holds U+0000", hint=CSV_FORM)
     physical = (found.group() for found in _LINE.finditer(text))
     lines = (line for line in csv.reader(physical, strict=True) if line)
     inputs = CallerInputs(schema)
@@ -90,7 +91,7 @@ def read_csv(text: str, schema: InputSchema, *, has_header: bool | None = None) 
         taken = list(islice(rest, MAX_ROWS))
         more = next(rest, None) is not None
     except csv.Error as problem:
-        raise MalformedBody(f"the body is no CSV: {problem}") from None
+        raise MalformedBody(f"the body is no CSV: {problem}", hint=CSV_FORM) from None
     require_rows(max(MAX_ROWS + 1, text.count("\n")) if more else len(taken), CSV_ROWS)
     if has_header:
         return read_rows(list(_named_rows(first, taken, inputs)), {}, schema, RowPlaces(CSV_ROWS))

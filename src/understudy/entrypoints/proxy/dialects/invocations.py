@@ -13,7 +13,7 @@ from urllib.parse import quote
 import orjson
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID
-from understudy.core.requests.invocations import read_csv, read_invocation
+from understudy.core.requests.invocations import CSV_FORM, read_csv, read_invocation
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype
@@ -154,7 +154,7 @@ def _text_of(body: bytes) -> str:
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise MalformedBody(f"the CSV is not UTF-8 (byte {problem.start})") from None
+        raise MalformedBody(f"the CSV is not UTF-8 (byte {problem.start})", hint=CSV_FORM) from None
 
 
 def _wants_csv(fields: HeaderFields) -> bool:

@@ -76,6 +76,16 @@ async def test_a_single_value_of_a_row_is_a_number_and_csv_is_answered_to_who_wa
     assert (as_csv.text, as_csv.headers["content-type"]) == ("21.0\n15.5\n", "text/csv; charset=utf-8")
 
 
+@pytest.mark.parametrize("body", [b'age,income\n"1,2', b"age,income\n1,\xe9", b"age,income\n\x00,2"])
+async def test_what_to_do_about_csv_is_not_to_send_json(start, body):
+    proxy = await start()
+
+    response = await proxy.client.post(PATH, content=body, headers=CSV)
+
+    assert response.status_code == 400
+    assert "Send a line of comma-separated values for each row" in response.json()["message"]
+
+
 async def test_numbers_stand_in_csv_as_in_json_and_words_in_quotes_where_they_need_them(start):
     def words(rows: Sequence[Row]) -> Tensor:
         return Tensor(Datatype.BYTES, (len(rows), 2), np.array([b"a,b", b"c"] * len(rows), object), "label")
