@@ -3,6 +3,7 @@
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from math import isfinite
 from typing import Any
@@ -27,6 +28,8 @@ _DATA = (SPLIT, RECORDS, INSTANCES, INPUTS)
 _FIELDS = frozenset({*_DATA, PARAMETERS, ENTITY_ID, CATEGORY})
 _FRAME_FIELDS = frozenset({"columns", "data", "index"})
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_FLOATS = re.compile(r"[0-9.eE+-]+")
+"""Of such text ``float`` takes what :data:`_NUMBER` does."""
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 """With its end: a field in quotes may go on in the next one."""
@@ -98,7 +101,7 @@ def read_csv(text: str, schema: InputSchema, *, has_header: bool | None = None) 
     tensor = inputs.tensor_names[0]
     spec = inputs.named([tensor])[tensor].spec
     # A line of another length is refused as it is: a body may have half a million fields.
-    rows = [[_value_of(one, spec.datatype) for one in line] if len(line) == spec.size else line for line in taken]
+    rows = [_values_of(line, spec.datatype) if len(line) == spec.size else line for line in taken]
     return read_rows(rows, {}, schema, RowPlaces(CSV_ROWS))
 
 
@@ -142,6 +145,16 @@ def _named_rows(columns: list[str], lines: list[list[str]], inputs: CallerInputs
             raise refuse_inputs(f"{CSV_ROWS}/{row}", f"has {len(line)} fields, and the first line {len(columns)}")
         fields = zip(columns, line, datatypes, strict=True)
         yield {name: _value_of(field, datatype) for name, field, datatype in fields if field}
+
+
+def _values_of(line: list[str], datatype: Datatype) -> list[Any]:
+    """Return what the fields of a line say; numbers of a whole line take half the time of its fields."""
+    if datatype.is_float and _FLOATS.fullmatch("".join(line)):
+        with suppress(ValueError):
+            found = list(map(float, line))
+            if all(map(isfinite, found)):
+                return found
+    return [_value_of(field, datatype) for field in line]
 
 
 def _value_of(field: str, datatype: Datatype) -> Any:

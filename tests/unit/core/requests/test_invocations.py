@@ -16,6 +16,17 @@ ONE_TENSOR = [{"name": "x", "dtype": "float64", "features": ["age", "income"]}]
 PACKED = compile_input_schema({"features": FEATURES, "tensors": ONE_TENSOR, "batch": True})
 
 
+@pytest.mark.parametrize("field", ["1", "+1.", ".5", "-1e5", "1E-3", " 2 ", "e", "1e", "--1", ".", "1.2.3", "1e999"])
+def test_a_line_of_one_tensor_says_what_its_fields_do(field):
+    def said(text: str, schema: Any) -> bytes | str:
+        try:
+            return b"".join(schema.assemble(read_csv(text, schema).rows[0]).row)
+        except InputInvalid as problem:
+            return problem.violations[0].detail
+
+    assert said(f"2,{field}", PACKED) == said(f"age,income\n2,{field}", SCHEMA)
+
+
 @pytest.mark.parametrize("field", ["nan", "Infinity", "-inf", "1e999", "9" * 400, "\u0663", "1_0", "0x1", "true"])
 def test_what_is_no_number_in_json_is_none_in_csv(field):
     (row,) = read_csv(f"age,income\n{field},1\n", SCHEMA).rows

@@ -111,11 +111,14 @@ async def test_many_classes_are_worded_in_a_thread(start, monkeypatch):
     def wide(rows: Sequence[Row]) -> Tensor:
         return Tensor(Datatype.FP32, (len(rows), 2_000), np.zeros(2_000 * len(rows), "<f4"), "wide")
 
-    threads = []
+    threads: list[threading.Thread] = []
     classes_of = kserve_v1.classes_of
-    monkeypatch.setattr(
-        kserve_v1, "classes_of", lambda answered: threads.append(threading.current_thread()) or classes_of(answered)
-    )
+
+    def watched(answered: Any) -> Any:
+        threads.append(threading.current_thread())
+        return classes_of(answered)
+
+    monkeypatch.setattr(kserve_v1, "classes_of", watched)
     proxy = await start(functions={"1": wide})
 
     response = await proxy.client.post(CLASSIFY, json=EXAMPLES)
