@@ -120,10 +120,9 @@ class UnreadAnswers:
     def _give_way(self) -> set[Handling]:
         """Return calls whose end makes room: the oldest of the connection that has most, and then the oldest of all."""
         fresh = self._now() - FRESH_SECONDS
-        stale = {call for call, one in self._standing.items() if one.since <= fresh} or self._standing.keys()
+        stale = {call: one for call, one in self._standing.items() if one.since <= fresh} or self._standing
         shares: defaultdict[str, float] = defaultdict(float)
-        for call in stale:
-            one = self._standing[call]
+        for one in stale.values():
             shares[one.caller] += self._share(one)
         most = max(shares, key=shares.__getitem__, default=None)
         found: set[Handling] = set()
