@@ -169,6 +169,12 @@ UNUSABLE: dict[str, tuple[str, Any, str, str]] = {
         "INVALID_ARGUMENT",
         "/context/x",
     ),
+    "no number": (
+        CLASSIFY,
+        pb.ClassificationRequest(**examples(pair(0), {"age": float("nan"), "income": 1.0})),
+        "INVALID_ARGUMENT",
+        "/examples/1/age",
+    ),
     "no text": (
         CLASSIFY,
         pb.ClassificationRequest(

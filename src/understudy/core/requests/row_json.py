@@ -20,6 +20,8 @@ FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
 _FIELDS = frozenset({"instances", "inputs", "signature_name", "parameters", ENTITY_ID, CATEGORY})
 EXAMPLES_FORM = 'Send {"examples": [{feature: value, …}, …]}, with "context": {feature: value} of all.'
 _EXAMPLES_FIELDS = frozenset({"examples", "context", "signature_name", "parameters", ENTITY_ID, CATEGORY})
+MAX_SHARED_TEXT = 1_048_576
+"""Characters of a context, counted for each example: each has its own copy on the way to its model server."""
 _BASE64 = frozenset({"b64"})
 
 
@@ -267,6 +269,17 @@ def _require_small(context: Mapping[str, Any], rows: int, inputs: CallerInputs) 
         raise refuse_inputs(pointer, "is not an input of this version; leave it out")
     if rows * sum(one.spec.size for one in inputs.named(context).values()) > LONG_ELEMENTS:
         raise refuse_inputs("/context", f"stands for more than {LONG_ELEMENTS:,} elements: send them in the examples")
+    if rows * sum(map(_text_length, context.values())) > MAX_SHARED_TEXT:
+        raise refuse_inputs(
+            "/context", f"stands for more than {MAX_SHARED_TEXT:,} characters: send them in the examples"
+        )
+
+
+def _text_length(value: Any) -> int:
+    """Return how many characters of text a value has; the parser bounds how deep it is."""
+    if isinstance(value, list | dict):
+        return sum(map(_text_length, value.values() if isinstance(value, dict) else value))
+    return len(value) if isinstance(value, str) else 0
 
 
 def _refuse_unknown(document: Mapping[str, Any], fields: frozenset[str]) -> None:

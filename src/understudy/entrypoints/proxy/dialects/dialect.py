@@ -20,6 +20,10 @@ INLINE_ELEMENTS = 512
 """Of a body that is read on the event loop, in about a millisecond; 3,600 take up to ten (measured)."""
 INLINE_TENSOR_BYTES = 2_048
 """Of a body with tensors as bytes that is read there."""
+INLINE_OUTPUT_BYTES = 262_144
+"""Of an answer that is worded there, in a millisecond or two."""
+INLINE_LISTED_BYTES = 8_192
+"""The same where each value is worded by itself, in up to a microsecond."""
 UNNAMED_OUTPUT = "output"
 """Of an output that neither the server nor the version's schema names."""
 
@@ -112,6 +116,8 @@ class Reading(NamedTuple):
     word: Callable[[Answered], Worded]
     timeout_seconds: float | None = None
     """What the body says of its deadline."""
+    inline_output_bytes: int = INLINE_OUTPUT_BYTES
+    """Of an answer that is worded on the event loop."""
 
 
 class Dialect(Protocol):

@@ -12,6 +12,7 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Serving
 from understudy.entrypoints.proxy.dialects.catalogue import named_by, named_version
 from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
 from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_OUTPUT_BYTES,
     Answered,
     Dialect,
     Outcome,
@@ -39,8 +40,6 @@ from understudy.serving.turn import Predictor
 ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
 INLINE_DEFLATED_BYTES = 4_096
 """Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
-INLINE_OUTPUT_BYTES = 262_144
-"""Of an answer that is worded on the event loop, in a millisecond or two."""
 
 
 T = TypeVar("T")
@@ -107,7 +106,7 @@ class DialectHandler:
         headers, body = outcome.worded
         coding = coding_for(dict(call.headers).get(b"accept-encoding"), len(body))
         if coding is not None:
-            body = await _off_loop_if_long(len(body), deflated, body, coding)
+            body = await _off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
             headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
         return Reply(200, [*headers, *outcome.receipt], body)
 
@@ -244,8 +243,8 @@ class DialectHandler:
             # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
-            size = sum(map(len, answered.output.contents))
-            return Outcome(await _off_loop_if_long(size, reading.word, answered), receipt=receipt)
+            is_long = sum(map(len, answered.output.contents)) > reading.inline_output_bytes
+            return Outcome(await _off_loop_if(is_long, reading.word, answered), receipt=receipt)
         except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
             self.handler.count_refusal(problem)
             return Outcome(error=problem, receipt=receipt)
@@ -257,11 +256,9 @@ async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: Pre
         return await ask(request)
 
 
-async def _off_loop_if_long(size: int, work: Callable[[*Ts], T], *args: *Ts) -> T:
-    """Return what a piece of work on an answer of some bytes returns; it is done in a thread where they are many."""
-    if size <= INLINE_OUTPUT_BYTES:
-        return work(*args)
-    return await asyncio.to_thread(work, *args)
+async def _off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001 - it is the condition
+    """Return what a piece of work returns; where it is long it is done in a thread."""
+    return await asyncio.to_thread(work, *args) if is_long else work(*args)
 
 
 def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:

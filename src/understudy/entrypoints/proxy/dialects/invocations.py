@@ -1,17 +1,22 @@
 """MLflow's scoring server and SageMaker's containers: ``/invocations``, as JSON or as CSV."""
 
 import csv
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from io import StringIO
 from itertools import islice
 from math import prod
+from typing import Any
 from urllib.parse import quote
 
+import orjson
+
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID
-from understudy.core.requests.invocations import read_csv, read_invocation
+from understudy.core.requests.invocations import CSV_FORM, read_csv, read_invocation
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
+from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.catalogue import CHALLENGERS_LABEL, CHAMPIONS_LABELS
 from understudy.entrypoints.proxy.dialects.dialect import (
     INLINE_ELEMENTS,
@@ -36,6 +41,8 @@ TOKEN, SIGNED = b"x-amz-security-token", b"AWS4-HMAC-"
 ONLY_VARIANT = "AllTraffic"
 """SageMaker's name of the variant of an endpoint that has one."""
 CSV: Header = (b"content-type", b"text/csv; charset=utf-8")
+_NEXT_ATTRIBUTE = re.compile(rb"[;,](?=\s*[\w.-]+\s*=)")
+"""What parts attributes; another comma belongs to a value, as in an entity's name."""
 _HEADERS = {ENTITY_ID: ENTITY_HEADER, CATEGORY: CATEGORY_HEADER}
 
 
@@ -106,14 +113,15 @@ def own_headers(headers: Iterable[Header]) -> list[Header]:
         HeaderInvalid: Our own headers say something else.
     """
     fields = dict(headers)
-    for pair in fields.get(ATTRIBUTES, b"").replace(b";", b",").split(b","):
-        name, _, value = pair.strip().partition(b"=")
+    for pair in _NEXT_ATTRIBUTE.split(fields.get(ATTRIBUTES, b"")):
+        name, _, value = pair.strip(b" \t;,").partition(b"=")
         header = _HEADERS.get(name.decode("latin-1").strip())
         if header is None:
             continue
-        if fields.get(header, value) != value:
+        bare = value.strip()
+        if fields.get(header, bare) != bare:
             raise HeaderInvalid(f"{ATTRIBUTES.decode()}: {header.decode()} says something else")
-        fields[header] = value
+        fields[header] = bare
     if fields.get(b"authorization", b"").startswith(SIGNED):
         del fields[b"authorization"]
         token = fields.get(TOKEN, b"")
@@ -146,7 +154,7 @@ def _text_of(body: bytes) -> str:
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
-        raise MalformedBody(f"the CSV is not UTF-8 (byte {problem.start})") from None
+        raise MalformedBody(f"the CSV is not UTF-8 (byte {problem.start})", hint=CSV_FORM) from None
 
 
 def _wants_csv(fields: HeaderFields) -> bool:
@@ -164,7 +172,10 @@ def _worded(answered: Answered, *, as_csv: bool) -> Worded:
 
 
 def _csv_of(output: Output, rows: int) -> bytes:
-    """Return a line for each row; a float32 has its shortest form."""
+    """Return a line for each row; a number stands there as in JSON, a float32 in its shortest form."""
+    values: Any = output.array((rows, prod(output.row_shape)))
+    if output.datatype is not Datatype.BYTES:
+        return orjson.dumps(values, option=orjson.OPT_SERIALIZE_NUMPY)[2:-2].replace(b"],[", b"\n") + b"\n"
     text = StringIO()
-    csv.writer(text, lineterminator="\n").writerows([str(one) for one in row] for row in output.array((rows, -1)))
+    csv.writer(text, lineterminator="\n").writerows(values)
     return text.getvalue().encode()

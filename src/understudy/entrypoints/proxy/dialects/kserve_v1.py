@@ -16,7 +16,14 @@ from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.tensors import Datatype
-from understudy.entrypoints.proxy.dialects.dialect import Answered, Output, Reading, Worded, is_short_json
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_LISTED_BYTES,
+    Answered,
+    Output,
+    Reading,
+    Worded,
+    is_short_json,
+)
 from understudy.entrypoints.proxy.dialects.signature import require_signature
 from understudy.entrypoints.proxy.messages.reply import JSON
 from understudy.errors import NotOffered
@@ -65,7 +72,7 @@ class Examples:
         del fields
         call = read_examples(parse(body), version.input_schema)
         require_signature(call.signature, version, "/signature_name")
-        return Reading(call.request, self._word)
+        return Reading(call.request, self._word, inline_output_bytes=INLINE_LISTED_BYTES)
 
 
 def classes_of(answered: Answered) -> list[list[tuple[str, Any]]]:

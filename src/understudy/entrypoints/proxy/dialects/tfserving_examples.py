@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping
 from functools import partial
+from math import isfinite
 from typing import Any, TypeAlias
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.core.requests.caller_request import refuse_inputs, require_rows
 from understudy.core.requests.row_json import read_examples
 from understudy.core.routing.policy import ModelVersion
-from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Worded
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_LISTED_BYTES,
+    INLINE_TENSOR_BYTES,
+    Answered,
+    Reading,
+    Worded,
+)
 from understudy.entrypoints.proxy.dialects.kserve_v1 import classes_of, numbers_of
 from understudy.entrypoints.proxy.dialects.open_inference import version_of
 from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
@@ -47,7 +54,8 @@ class ExamplesGrpc:
             "context": _row_of(shared.context, "/context"),
         }
         request = read_examples(document, version.input_schema).request
-        return Reading(request, partial(_worded, signature_of(version), self._request))
+        word = partial(_worded, signature_of(version), self._request)
+        return Reading(request, word, inline_output_bytes=INLINE_LISTED_BYTES)
 
 
 def _row_of(example: pb.Example, place: str) -> dict[str, list[Any]]:
@@ -58,7 +66,12 @@ def _values_of(feature: pb.Feature, place: str) -> list[Any]:
     kind = feature.WhichOneof("kind")
     if kind == "bytes_list":
         return [_text_of(one, place) for one in feature.bytes_list.value]
-    return list(feature.float_list.value if kind == "float_list" else feature.int64_list.value)
+    if kind != "float_list":
+        return list(feature.int64_list.value)
+    values = list(feature.float_list.value)
+    if not all(map(isfinite, values)):
+        raise refuse_inputs(place, "is NaN or infinite; expected numbers")
+    return values
 
 
 def _text_of(value: bytes, place: str) -> str:

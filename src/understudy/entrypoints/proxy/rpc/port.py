@@ -22,6 +22,7 @@ from understudy.entrypoints.proxy.rpc.inference import InferenceService
 from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offered
+from understudy.entrypoints.proxy.rpc.unread_answers import log_no_callers_that_left
 
 MAX_CONNECTIONS = 1_024
 MAX_CALLS = 1_024
@@ -132,6 +133,7 @@ class GrpcPort:
         Raises:
             OSError: The place is taken, or not this process's to have.
         """
+        log_no_callers_that_left()
         host, port, _ = self._place
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:

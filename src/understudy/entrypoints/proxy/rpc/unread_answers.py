@@ -5,6 +5,7 @@ gRPC sends an answer as far as its caller's HTTP/2 window allows, and holds the 
 
 import asyncio
 import gc
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple, TypeAlias
@@ -17,6 +18,8 @@ BYTES_PER_SECOND = 65_536
 """That a caller takes at least, beyond the time that each answer has."""
 PART_ENDED = 0.25
 """Of a bound, that is ended at once: to find gRPC's tasks takes a look at all of them."""
+FRESH_SECONDS = 0.1
+"""For which an answer may be about to leave: a caller that reads many calls' answers has them so for a turn or two."""
 _OUTER = "rpc_task"
 """gRPC's name of the task that began a call's handler, and waits for the caller's end of the call."""
 
@@ -33,6 +36,7 @@ class UnreadLimits(NamedTuple):
 class _Unread(NamedTuple):
     caller: str
     size: int
+    since: float
     due: float
 
 
@@ -40,7 +44,8 @@ class UnreadAnswers:
     """Holds the calls whose answers gRPC sends, and ends those that stand too long or are too many.
 
     Where too many stand, or too many bytes, the oldest of the connection that has the largest share give way, and then
-    the oldest of all: answers to callers that read leave within a turn or two.
+    the oldest of all; those that have not stood for :data:`FRESH_SECONDS` come last. Answers to callers that read leave
+    within a turn or two, however many come at once.
 
     Args:
         limits: How many, and for how long.
@@ -79,8 +84,9 @@ class UnreadAnswers:
         """
         if len(self._standing) >= self._limits.answers or self._size + size > self._limits.size_bytes:
             self._end_all(self._give_way(), "many")
-        due = self._now() + self._limits.seconds + size / BYTES_PER_SECOND
-        self._standing[call] = _Unread(caller, size, due)
+        now = self._now()
+        due = now + self._limits.seconds + size / BYTES_PER_SECOND
+        self._standing[call] = _Unread(caller, size, now, due)
         self._size += size
         call.add_done_callback(self.release)
         if self._sweeping is None:
@@ -113,13 +119,15 @@ class UnreadAnswers:
 
     def _give_way(self) -> set[Handling]:
         """Return calls whose end makes room: the oldest of the connection that has most, and then the oldest of all."""
+        fresh = self._now() - FRESH_SECONDS
+        stale = {call: one for call, one in self._standing.items() if one.since <= fresh} or self._standing
         shares: defaultdict[str, float] = defaultdict(float)
-        for one in self._standing.values():
+        for one in stale.values():
             shares[one.caller] += self._share(one)
         most = max(shares, key=shares.__getitem__, default=None)
         found: set[Handling] = set()
         room = 0.0
-        for call in sorted(self._standing, key=lambda call: self._standing[call].caller != most):
+        for call in sorted(self._standing, key=lambda call: (call not in stale, self._standing[call].caller != most)):
             if room >= PART_ENDED:
                 break
             found.add(call)
@@ -136,6 +144,19 @@ class UnreadAnswers:
             self.release(call)
         self._end(calls)
         self._on_ended(why, len(calls))
+
+
+def log_no_callers_that_left() -> None:
+    """Have gRPC log no call whose caller closed its connection and left the answer.
+
+    It logs that with a traceback, as often as callers like. Nothing is wrong then, and the call was counted.
+    """
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_no_caller_that_left)  # once, however often it is added
+
+
+def _is_no_caller_that_left(record: logging.LogRecord) -> bool:
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or kind.__name__ != "ExecuteBatchError"
 
 
 def handling() -> Handling:

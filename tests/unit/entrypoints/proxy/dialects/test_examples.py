@@ -1,6 +1,7 @@
 """TensorFlow Serving's `:classify` and `:regress` over REST, through the application with in-memory parts."""
 
 import struct
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from builders import a_version_row, an_input_schema, policy_rows
 
 from understudy.core.schema.tensors import Datatype, Row, Tensor
+from understudy.entrypoints.proxy.dialects import kserve_v1
 
 CLASSIFY, REGRESS = "/v1/models/visits:classify", "/v1/models/visits:regress"
 EXAMPLES = {"examples": [{"age": [40.0], "income": 2}, {"age": 30}], "context": {"income": 1.0}}
@@ -93,3 +95,33 @@ async def test_a_context_stands_for_no_more_elements_than_a_body_may_leave_out(s
     response = await proxy.client.post(CLASSIFY, json={"examples": [{}] * 100, "context": {"wide": [0.5] * 400}})
 
     assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/context")
+
+
+async def test_a_context_stands_for_no_more_text_than_a_body_may_have(start):
+    features = [{"name": "word", "dtype": "string"}]
+    models = {"visits": policy_rows(versions=[a_version_row("1", input_schema={"features": features, "batch": True})])}
+    proxy = await start(models=models)
+
+    response = await proxy.client.post(CLASSIFY, json={"examples": [{}] * 256, "context": {"word": ["w" * 5_000]}})
+
+    assert (response.status_code, response.json()["errors"][0]["pointer"]) == (422, "/context")
+
+
+async def test_many_classes_are_worded_in_a_thread(start, monkeypatch):
+    def wide(rows: Sequence[Row]) -> Tensor:
+        return Tensor(Datatype.FP32, (len(rows), 2_000), np.zeros(2_000 * len(rows), "<f4"), "wide")
+
+    threads: list[threading.Thread] = []
+    classes_of = kserve_v1.classes_of
+
+    def watched(answered: Any) -> Any:
+        threads.append(threading.current_thread())
+        return classes_of(answered)
+
+    monkeypatch.setattr(kserve_v1, "classes_of", watched)
+    proxy = await start(functions={"1": wide})
+
+    response = await proxy.client.post(CLASSIFY, json=EXAMPLES)
+
+    assert response.status_code == 200
+    assert threads[0] is not threading.main_thread()

@@ -76,6 +76,27 @@ async def test_a_single_value_of_a_row_is_a_number_and_csv_is_answered_to_who_wa
     assert (as_csv.text, as_csv.headers["content-type"]) == ("21.0\n15.5\n", "text/csv; charset=utf-8")
 
 
+@pytest.mark.parametrize("body", [b'age,income\n"1,2', b"age,income\n1,\xe9", b"age,income\n\x00,2"])
+async def test_what_to_do_about_csv_is_not_to_send_json(start, body):
+    proxy = await start()
+
+    response = await proxy.client.post(PATH, content=body, headers=CSV)
+
+    assert response.status_code == 400
+    assert "Send a line of comma-separated values for each row" in response.json()["message"]
+
+
+async def test_numbers_stand_in_csv_as_in_json_and_words_in_quotes_where_they_need_them(start):
+    def words(rows: Sequence[Row]) -> Tensor:
+        return Tensor(Datatype.BYTES, (len(rows), 2), np.array([b"a,b", b"c"] * len(rows), object), "label")
+
+    numbers, texts = await start(functions={"1": pair}), await start(functions={"1": words})
+    wishes = {"accept": "text/csv"}
+
+    assert (await numbers.client.post(PATH, json=FORMS["records"], headers=wishes)).text == "40.0,2.0\n30.0,1.0\n"
+    assert (await texts.client.post(PATH, json=FORMS["records"], headers=wishes)).text == '"a,b",c\n' * 2
+
+
 REFUSED: dict[str, tuple[Any, dict[str, str], int, str, str]] = {
     "no form": ({"data": []}, {}, 400, "E100", ""),
     "two forms": ({"instances": [], "inputs": []}, {}, 400, "E100", ""),
@@ -165,6 +186,23 @@ async def test_an_entity_comes_in_a_row_a_parameter_an_attribute_or_a_header(sta
 
     assert response.status_code == 200
     assert [row.entity_id for row in proxy.spool.rows] == ["u"]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "entity"),
+    [
+        ("entity_id = Doe, Jane ; a=b", "Doe, Jane"),
+        ("a=b,entity_id=u,c=d", "u"),
+        ("some words; entity_id=u;", "u"),
+        ("entity_id=u=v", "u=v"),
+    ],
+)
+async def test_an_attribute_of_several_is_taken_whole(start, attributes, entity):
+    proxy = await start()
+
+    await proxy.client.post(PATH, json={"inputs": PAIR[:1]}, headers={"x-amzn-sagemaker-custom-attributes": attributes})
+
+    assert [row.entity_id for row in proxy.spool.rows] == [entity]
 
 
 async def test_attributes_that_differ_from_our_header_are_refused(start):

@@ -72,6 +72,16 @@ async def test_where_all_have_little_the_oldest_of_all_give_way(world):
     assert sorted(world.ended) == ["a0", "b0"]
 
 
+async def test_answers_that_came_at_once_to_a_caller_that_reads_do_not_give_way(world):
+    for caller in "abcd":
+        world.hold(caller)
+    world.now = 1.0
+
+    world.hold("reads", 5)
+
+    assert sorted(world.ended) == ["a0", "b0"]
+
+
 async def test_bytes_are_bounded_as_answers_are(world):
     world.hold("few", 3)
     world.hold("most", 2, size=400)
