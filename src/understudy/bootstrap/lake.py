@@ -3,9 +3,11 @@
 Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks for them.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 
 from understudy import DISTRIBUTION
@@ -42,12 +44,14 @@ def open_lake_shipper(
         # A counter that first appears with 1 has not increased, for Prometheus.
         telemetry.count("prediction_log_lake_rows_total", outcome, by=0)
     shared = SharedSpool(spool, shippers=2)
+    folder = settings.state_dir / "lake" / spool.own.spool_id
+    shutil.rmtree(folder, ignore_errors=True)  # what a process left that was killed
     shipper = LakeShipper(
         shared.shelf_of(0),
         # Not through a pooler, which UNDERSTUDY_LOG_DATABASE_URL may lead to: a call or two a minute.
         PostgresLakeLedger(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds),
         _open_store(settings),
-        ParquetRows(settings.state_dir / "lake" / spool.own.spool_id),
+        partial(ParquetRows, folder),
         telemetry,
         interval_seconds=settings.lake_interval_seconds,
         file_bytes=settings.lake_file_bytes,

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,11 +56,11 @@ class ParquetRows:
     """Implements ``ports.LakeFiles``.
 
     Args:
-        folder: Where files are written; whatever else lies in it is deleted.
+        folder: In which files are written, in a folder of their own: another one of these may still be at work.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder / uuid4().hex
         self._tables: list[Any] = []
 
     def add(self, batch: SpooledBatch) -> int:
@@ -73,7 +74,6 @@ class ParquetRows:
         return sorted({value for column in columns for value in column.to_pylist()})
 
     def write(self, stretch: Stretch, names: Mapping[int, VersionName]) -> tuple[Sequence[tuple[NamedFile, Path]], int]:
-        self._delete_files()
         self._folder.mkdir(parents=True)
         rows = pa.concat_tables(self._tables) if self._tables else _SPOOLED.empty_table()
         known, unknown = _named(rows, names)
@@ -89,9 +89,6 @@ class ParquetRows:
         self._tables = []
         # Arrow keeps what it gave back for the next time, which is a minute away.
         pa.default_memory_pool().release_unused()
-        self._delete_files()
-
-    def _delete_files(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
