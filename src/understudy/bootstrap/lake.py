@@ -21,7 +21,6 @@ from understudy.monitoring.lake_job import LakeJob
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
-from understudy.serving.background import run_until_closed
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 from understudy.settings import Settings
@@ -31,9 +30,9 @@ STORE_SECONDS = 30.0
 
 
 def open_lake_shipper(
-    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack
-) -> SpoolShelf:
-    """Ship what the spool holds to the lake until ``stack`` closes, and return the spool as the log's shipper sees it.
+    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry
+) -> tuple[SpoolShelf, LakeShipper]:
+    """Return the spool as the log's shipper sees it, and what ships it to the lake beside that.
 
     Raises:
         LakeUnavailable: The extra is not installed.
@@ -56,9 +55,7 @@ def open_lake_shipper(
         interval_seconds=settings.lake_interval_seconds,
         file_bytes=settings.lake_file_bytes,
     )
-    stack.push_async_callback(shipper.drain, settings.drain_seconds)
-    run_until_closed("lake_shipper", shipper.run, telemetry, stack)
-    return shared.shelf_of(1)
+    return shared.shelf_of(1), shipper
 
 
 def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> LakeJob:

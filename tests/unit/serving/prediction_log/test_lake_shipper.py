@@ -38,6 +38,19 @@ class Away(MemoryArchive):
         await super().put(key, source)
 
 
+class Watched(Recorded):
+    """Telemetry that says when rows have waited for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = asyncio.Event()
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        super().set(name, value, *labels)
+        if name == "prediction_log_lake_waiting_seconds" and value >= 400:
+            self.is_late.set()
+
+
 class Hanging(MemoryArchive):
     """A store that takes a file and never answers."""
 
@@ -83,7 +96,7 @@ class World:
         self.spool = MemorySpool(segment_bytes=2_000)
         self.shared = SharedSpool(self.spool, 1)
         self.ledger = Moody({1: VersionName("visits", "1")})
-        self.telemetry = Recorded()
+        self.telemetry = Watched()
         self.store: Any = Away()
         self.folder = folder
         self.first_files: list[LakeFiles] = []
@@ -227,9 +240,7 @@ async def test_how_long_rows_wait_is_told_while_a_store_hangs(world):
 
     clock[0] = 400.0
 
-    async with asyncio.timeout(5):
-        while world.telemetry.values["prediction_log_lake_waiting_seconds"] < 400:
-            await asyncio.sleep(0.001)
+    await asyncio.wait_for(world.telemetry.is_late.wait(), 5)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running

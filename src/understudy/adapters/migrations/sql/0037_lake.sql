@@ -188,6 +188,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_retention', 'SELECT, DELETE', 'Notification, SubscriptionAudit'),
     -- A person who erases an entity, by functions alone: reads no row of the log and no outcome, and changes nothing else.
     ('understudy_eraser', 'SELECT', 'LogArchive, LogArchiveFile, EntityErasureFile, alembic_version'),
+    -- Whether there is a lake, which it does not reach.
+    ('understudy_eraser', 'SELECT', 'LakeFile, iceberg_tables'),
     ('understudy_eraser', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
         'log_rows, kept_rows, archived_rows, '
         'files, outcomes, dead_letters)', 'EntityErasure'),
