@@ -77,14 +77,17 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
 
 
 async def waiting_files(settings: Settings) -> WaitingFiles:
-    """Return what waits for a commit, for a check of the installation; the table's own library must be there.
+    """Return what waits for a commit, for a check of the installation.
+
+    Where the settings ask for the lake, the table's own library must be there.
 
     Raises:
         LakeUnavailable: The extra is not installed.
         RegistryUnavailable: Postgres does not answer.
     """
-    with _lake_extra():
-        import_module("understudy.adapters.lake.iceberg_table")
+    if settings.has_lake:
+        with _lake_extra():
+            import_module("understudy.adapters.lake.iceberg_table")
     url = settings.database_url.get_secret_value()
     return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
 

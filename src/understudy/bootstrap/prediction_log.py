@@ -16,6 +16,7 @@ from understudy.serving.background import run_until_closed
 from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.settings import Settings
@@ -70,7 +71,9 @@ def open_shipper(
         batch_rows=settings.log_batch_rows,
         interval_seconds=settings.log_interval_seconds,
     )
-    shippers = [("log_shipper", shipper), *([] if lake is None else [("lake_shipper", lake)])]
+    shippers: list[tuple[str, LogShipper | LakeShipper]] = [("log_shipper", shipper)]
+    if lake is not None:
+        shippers.append(("lake_shipper", lake))
 
     async def drain() -> None:
         # Both at once: the kill time-out of a process has room for one phase.
