@@ -80,7 +80,9 @@ class ParquetRows:
         written: list[tuple[NamedFile, Path]] = []
         for model, hour, part in _by_model_and_hour(known):
             path = self._folder / f"{len(written)}.parquet"
-            parquet.write_table(part, path, **_OPTIONS)
+            # In one piece: where its pages end must not depend on how rows were read. A first try may reach the store
+            # after the second one, and the table knows how long the file is.
+            parquet.write_table(part.combine_chunks(), path, **_OPTIONS)
             key = lake_file_key(model, hour, stretch)
             written.append((NamedFile(key, part.num_rows, path.stat().st_size), path))
         return written, unknown
