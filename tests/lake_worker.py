@@ -8,6 +8,7 @@ import asyncio
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -28,9 +29,9 @@ async def work(folder: Path, dsn: str, first: int) -> None:
     lake = Lake(dsn, folder)
     spool = lake.spool()
     shared = SharedSpool(spool, 2)
-    files = ParquetRows(folder / "files" / spool.own.spool_id)
+    new_files = partial(ParquetRows, folder / "files" / spool.own.spool_id)
     lake_shipper = LakeShipper(
-        shared.shelf_of(0), lake.ledger, lake.store, files, Silent(), interval_seconds=0.05, file_bytes=1 << 20
+        shared.shelf_of(0), lake.ledger, lake.store, new_files, Silent(), interval_seconds=0.05, file_bytes=1 << 20
     )
     store = PostgresPredictionStore(dsn, timeout_seconds=1.0)
     shipper = LogShipper(

@@ -109,12 +109,14 @@ class Lake:
         return Spool(self.folder / "spool", limit_bytes=1 << 26, segment_bytes=segment_bytes, sync_seconds=SECONDS)
 
     def lake_shipper(self, shelf: Any, calls: Calls | None = None, **changes: Any) -> LakeShipper:
-        parts: list[Any] = [self.ledger, self.store, ParquetRows(self.folder / "files")]
-        if calls is not None:
-            parts = [Dying(part, calls) for part in parts]
+        def dying(part: object) -> Any:
+            return part if calls is None else Dying(part, calls)
+
+        def new_files() -> Any:
+            return dying(ParquetRows(self.folder / "files"))
+
         wanted: dict[str, Any] = {"interval_seconds": 0.01, "file_bytes": 1 << 20} | changes
-        ledger, store, files = parts
-        return LakeShipper(shelf, ledger, store, files, Silent(), **wanted)
+        return LakeShipper(shelf, dying(self.ledger), dying(self.store), new_files, Silent(), **wanted)
 
     def job(self, calls: Calls | None = None) -> LakeJob:
         parts: list[Any] = [self.commits, self.table(), self.store]

@@ -57,6 +57,29 @@ async def test_months_that_could_not_be_erased_are_named_and_the_command_ends_wi
     assert await places_of(database, tmp_path / "archive") == []
 
 
+async def test_a_lake_is_never_left_out_in_silence(understudy, database, versions):
+    await database.execute(
+        "INSERT INTO iceberg_tables VALUES ('understudy', 'understudy', 'predictionlog',"
+        " 's3://lake/log/predictionlog/metadata/00001-a.metadata.json', NULL, 'TABLE')"
+    )
+
+    planned = await asyncio.to_thread(forget, understudy, "--dry-run")
+    silent = await asyncio.to_thread(forget, understudy, *SURE)
+    as_json = await asyncio.to_thread(forget, understudy, "--json", *SURE)
+    sure = await asyncio.to_thread(forget, understudy, "--lake-erased", *SURE)
+
+    assert [done.code for done in (planned, silent, as_json, sure)] == [1, 1, 1, 0]
+    assert f"{ENTITY} is erased from every model, and not from the lake" in silent.out
+    for done in (planned, silent):
+        assert "The log's table in a lake still names it" in done.out
+        assert "s3://lake/log/predictionlog\n" in done.out
+    assert as_json.document["erasure"]["lake"] == "s3://lake/log/predictionlog"
+    assert f"✔ {ENTITY} is erased from every model" in sure.out
+    assert [row["via"] for row in await database.fetch("SELECT via FROM EntityErasure ORDER BY id")] == [
+        "cli; not the lake's rows", "cli; not the lake's rows", "cli; the lake's rows were said to be deleted"
+    ]  # fmt: skip
+
+
 async def test_without_a_confirmation_or_a_reason_nothing_is_erased(understudy, database, versions):
     before = await ids_logged(database)
 

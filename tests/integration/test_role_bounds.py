@@ -18,6 +18,7 @@ PROXY, MONITOR, ENGINEER, RETENTION, READER, *_ = migrations.ROLES
 Session = Callable[..., Awaitable[asyncpg.Connection]]
 ADD_OFFSET = "INSERT INTO SpoolOffset (spool_id, segment, byte_offset) VALUES ($1, 5, 9)"
 MOVE_OFFSET = "UPDATE SpoolOffset SET segment = $2, byte_offset = 0, updated_at = now() WHERE spool_id = $1"
+NAME_FILE = "INSERT INTO LakeFile (key, spool_id, segment, byte_offset, layout) VALUES ($1, $2, 5, 9, 1)"
 ADD_VERSION = (
     "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
     " VALUES ('churn', $1, 'file:///m', 'sklearn', '{}') RETURNING id"
@@ -79,6 +80,33 @@ async def test_an_offset_belongs_to_the_login_whose_proxy_made_it(database, sess
     await thief.execute(MOVE_OFFSET, "mine", 7)
 
     assert await database.fetchval("SELECT segment FROM SpoolOffset") == 7
+
+
+async def test_a_proxy_reaches_no_file_of_another_ones_spool_and_none_that_is_stored(database, session):
+    mine, thief = await session(PROXY), await session(PROXY)
+    spool, other = f"lake:{uuid4()}", f"lake:{uuid4()}"
+    await mine.execute(ADD_OFFSET, spool)
+    await thief.execute(ADD_OFFSET, other)
+    folder = "predictionlog/data/predicted_at_hour=2026-11-26-17/model=visits"
+    key = f"{folder}/{spool[5:]}-5-9-5-20-1.parquet"
+    await mine.execute(NAME_FILE, key, spool)
+
+    for change in ("stored_at = now()", "named_at = '2020-01-01Z'", "row_count = 9"):
+        async with refused("belong to the login", asyncpg.InsufficientPrivilegeError):
+            await thief.execute(f"UPDATE LakeFile SET {change}")
+    await mine.execute("UPDATE LakeFile SET stored_at = now(), row_count = 3, named_at = '2020-01-01Z'")
+    for login in (mine, thief):
+        async with refused("stored does not change"):
+            await login.execute("UPDATE LakeFile SET stored_at = NULL")
+    # Once the list has forgotten it, its name is free: added again, or deleted as left over, it must not be.
+    await database.execute("DELETE FROM LakeFile")
+    async with refused("belong to the login", asyncpg.InsufficientPrivilegeError):
+        await thief.execute(NAME_FILE, key, spool)
+    for foreign in (key, "predictionlog/metadata/v1.json", f"{folder}/../x/{other[5:]}-5-9-5-20-1.parquet", "../x"):
+        async with refused("names the spool"):
+            await thief.execute(NAME_FILE, foreign, other)
+    async with refused("names the spool"):
+        await thief.execute(NAME_FILE, key, f"lake:x:{spool[5:]}")
 
 
 async def test_an_offset_of_before_this_schema_and_one_whose_login_is_gone_go_to_the_login_that_moves_them(

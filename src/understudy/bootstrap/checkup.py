@@ -146,12 +146,12 @@ async def _examine_monitor(settings: Settings) -> Finding:
 
 
 async def _examine_lake(settings: Settings) -> list[Finding]:
-    if not settings.has_lake:
-        return []
     try:
-        return [judge_lake(*await waiting_files(settings))]
+        waiting = await waiting_files(settings)
     except (LakeUnavailable, RegistryUnavailable) as problem:
-        return [Finding("lake", State.PROBLEM, problem.detail, problem.next_step)]
+        return [Finding("lake", State.PROBLEM, problem.detail, problem.next_step)] if settings.has_lake else []
+    # Proxies may write files although this process, and so perhaps the monitor, was not told of the lake.
+    return [judge_lake(*waiting)] if settings.has_lake or waiting.files else []
 
 
 async def _examine_guards(settings: Settings) -> list[Finding]:

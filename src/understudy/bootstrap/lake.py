@@ -3,9 +3,11 @@
 Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks for them.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 
 from understudy import DISTRIBUTION
@@ -19,7 +21,6 @@ from understudy.monitoring.lake_job import LakeJob
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
-from understudy.serving.background import run_until_closed
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 from understudy.settings import Settings
@@ -29,9 +30,9 @@ STORE_SECONDS = 30.0
 
 
 def open_lake_shipper(
-    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry, stack: AsyncExitStack
-) -> SpoolShelf:
-    """Ship what the spool holds to the lake until ``stack`` closes, and return the spool as the log's shipper sees it.
+    settings: Settings, spool: Spool, telemetry: PrometheusTelemetry
+) -> tuple[SpoolShelf, LakeShipper]:
+    """Return the spool as the log's shipper sees it, and what ships it to the lake beside that.
 
     Raises:
         LakeUnavailable: The extra is not installed.
@@ -42,19 +43,19 @@ def open_lake_shipper(
         # A counter that first appears with 1 has not increased, for Prometheus.
         telemetry.count("prediction_log_lake_rows_total", outcome, by=0)
     shared = SharedSpool(spool, shippers=2)
+    folder = settings.state_dir / "lake" / spool.own.spool_id
+    shutil.rmtree(folder, ignore_errors=True)  # what a process left that was killed
     shipper = LakeShipper(
         shared.shelf_of(0),
         # Not through a pooler, which UNDERSTUDY_LOG_DATABASE_URL may lead to: a call or two a minute.
         PostgresLakeLedger(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds),
         _open_store(settings),
-        ParquetRows(settings.state_dir / "lake" / spool.own.spool_id),
+        partial(ParquetRows, folder),
         telemetry,
         interval_seconds=settings.lake_interval_seconds,
         file_bytes=settings.lake_file_bytes,
     )
-    stack.push_async_callback(shipper.drain, settings.drain_seconds)
-    run_until_closed("lake_shipper", shipper.run, telemetry, stack)
-    return shared.shelf_of(1)
+    return shared.shelf_of(1), shipper
 
 
 def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> LakeJob:
@@ -76,14 +77,17 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
 
 
 async def waiting_files(settings: Settings) -> WaitingFiles:
-    """Return what waits for a commit, for a check of the installation; the table's own library must be there.
+    """Return what waits for a commit, for a check of the installation.
+
+    Where the settings ask for the lake, the table's own library must be there.
 
     Raises:
         LakeUnavailable: The extra is not installed.
         RegistryUnavailable: Postgres does not answer.
     """
-    with _lake_extra():
-        import_module("understudy.adapters.lake.iceberg_table")
+    if settings.has_lake:
+        with _lake_extra():
+            import_module("understudy.adapters.lake.iceberg_table")
     url = settings.database_url.get_secret_value()
     return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
 

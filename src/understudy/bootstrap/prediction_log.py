@@ -1,5 +1,6 @@
 """The prediction log of a proxy process: its spool on the disk, the commit to it, and the shipping to Postgres."""
 
+import asyncio
 import os
 from contextlib import AsyncExitStack
 from functools import partial
@@ -15,6 +16,7 @@ from understudy.serving.background import run_until_closed
 from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit
+from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.settings import Settings
@@ -53,7 +55,7 @@ def open_shipper(
     settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
 ) -> None:
     """Ship what the spool holds until ``stack`` closes, which first waits for the rest within its bound."""
-    shelf = open_lake_shipper(settings, spool, telemetry, stack) if settings.has_lake else spool
+    shelf, lake = open_lake_shipper(settings, spool, telemetry) if settings.has_lake else (spool, None)
     store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
     stack.push_async_callback(store.close)
     shipper = LogShipper(
@@ -69,8 +71,20 @@ def open_shipper(
         batch_rows=settings.log_batch_rows,
         interval_seconds=settings.log_interval_seconds,
     )
-    stack.push_async_callback(shipper.drain, settings.drain_seconds)
-    run_until_closed("log_shipper", shipper.run, telemetry, stack)
+    shippers: list[tuple[str, LogShipper | LakeShipper]] = [("log_shipper", shipper)]
+    if lake is not None:
+        shippers.append(("lake_shipper", lake))
+
+    async def drain() -> None:
+        # Both at once: the kill time-out of a process has room for one phase.
+        drains = (one.drain(settings.drain_seconds) for _, one in shippers)
+        for problem in await asyncio.gather(*drains, return_exceptions=True):
+            if problem is not None:
+                raise problem
+
+    stack.push_async_callback(drain)
+    for name, one in shippers:
+        run_until_closed(name, one.run, telemetry, stack)
 
 
 def _share_of(feed: PolicyFeed, challengers: Share, rollout_id: int, generation: int) -> Share:

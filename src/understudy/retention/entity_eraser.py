@@ -39,6 +39,8 @@ class Result(NamedTuple):
     left: Sequence[Left]
     texts: int
     """Reasons and notes with the entity's id in them, which stay."""
+    lake: str | None
+    """Where the log's table in a lake is that still has the entity, as far as is known."""
 
 
 class Found(NamedTuple):
@@ -49,6 +51,8 @@ class Found(NamedTuple):
     files: int
     left: Sequence[Left]
     """Months that could not be looked into."""
+    lake: str | None
+    """Where the log's table in a lake is, which is not looked into."""
 
 
 class EntityEraser:
@@ -98,10 +102,14 @@ class EntityEraser:
                     archived, holding = archived + found, holding + (found > 0)
             except (ArchiveDiffers, ArchiveUnavailable) as problem:
                 left.append(Left(archive.partition_name, archive.location, problem.detail))
-        return Found(rows, archived, holding, left)
+        return Found(rows, archived, holding, left, await self._ledger.lake())
 
-    async def run(self, model_name: str | None, entity_id: str, reason: str | None) -> Result:
+    async def run(
+        self, model_name: str | None, entity_id: str, reason: str | None, *, is_lake_erased: bool = False
+    ) -> Result:
         """Erase an entity of one model, or of all.
+
+        A table in a lake is not reached: the caller says whether an engine has deleted its rows, which is kept.
 
         Returns:
             ``is_finished`` is false while a month is left: the erasure stays open, and another run goes on with it.
@@ -111,7 +119,8 @@ class EntityEraser:
             PolicyRefused: There is no such model, or the entity id is no id.
             RegistryUnavailable, MigrationNeeded, LoginNotAllowed: The database cannot be asked.
         """
-        erasure = await self._ledger.begin(model_name, entity_id, reason)
+        lake = await self._ledger.lake()
+        erasure = await self._ledger.begin(model_name, entity_id, reason, _via(lake, is_lake_erased=is_lake_erased))
         await self._ledger.wait_for_writers()
         async with self._ledger.alone():
             await self._erase_rows(erasure)
@@ -122,7 +131,8 @@ class EntityEraser:
             if not left:
                 await self._ledger.end(erasure)
         erased = await self._ledger.erased(erasure)
-        return Result(erasure.id, erasure.is_resumed, not left, erased, left, texts)
+        lake = None if is_lake_erased else lake
+        return Result(erasure.id, erasure.is_resumed, not left, erased, left, texts, lake)
 
     async def _erase_rows(self, erasure: Erasure) -> None:
         await self._ledger.erase_beside_log(erasure)
@@ -267,3 +277,9 @@ class EntityEraser:
         if self._files is None:
             raise ArchiveUnavailable(f"what reads Parquet is not installed: pip install '{DISTRIBUTION}[archive]'")
         return self._files
+
+
+def _via(lake: str | None, *, is_lake_erased: bool) -> str:
+    if lake is None:
+        return "cli"
+    return "cli; the lake's rows were said to be deleted" if is_lake_erased else "cli; not the lake's rows"

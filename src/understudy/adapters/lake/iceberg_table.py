@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode
 
+from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import Conninfo
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -167,12 +170,28 @@ class IcebergTable:
 
 
 def driver_url(database_url: str, timeout_seconds: float) -> str:
-    """Return the URL of the same database for the synchronous driver; several hosts and sockets are understood."""
-    given = conninfo_to_dict(re.sub(r"^[a-z]+(\+[a-z]+)?://", "postgresql://", database_url))
+    """Return the URL of the same database for the synchronous driver; several hosts and sockets are understood.
+
+    What libpq does not know as a parameter is a setting of the session, as it is for the asynchronous driver.
+
+    Raises:
+        LakeUnavailable: libpq cannot read the URL. Nothing of it is repeated, since it has a password.
+    """
+    address, _, query = re.sub(r"^[a-z]+(\+[a-z]+)?://", "postgresql://", database_url).partition("?")
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    known = {default.keyword.decode() for default in Conninfo.get_defaults()}
+    settings = {"statement_timeout": f"{timeout_seconds * 1_000:.0f}"} | {
+        name: parameters.pop(name) for name in list(parameters) if name not in known
+    }
+    options = [parameters.pop("options", ""), *(f"-c {name}={_escaped(value)}" for name, value in settings.items())]
+    try:
+        given = conninfo_to_dict(f"{address}?{urlencode(parameters, quote_via=quote)}")
+    except ProgrammingError:
+        raise LakeUnavailable("the database's URL is not one that the synchronous driver reads") from None
     wanted: dict[str, Any] = {
         "application_name": "understudy-lake",
         "connect_timeout": max(2, round(timeout_seconds)),
-        "options": f"-c statement_timeout={timeout_seconds * 1_000:.0f}",
+        "options": " ".join(filter(None, options)),
     } | {name: value for name, value in given.items() if value is not None}
     password = wanted.pop("password", None)
     url = URL.create(
@@ -183,6 +202,10 @@ def driver_url(database_url: str, timeout_seconds: float) -> str:
         query={name: str(value) for name, value in wanted.items()},
     )
     return url.render_as_string(hide_password=False)
+
+
+def _escaped(value: str) -> str:
+    return re.sub(r"([\\ ])", r"\\\1", value)
 
 
 def _number_of(table: Table) -> int:

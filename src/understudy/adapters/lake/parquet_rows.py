@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,11 +56,11 @@ class ParquetRows:
     """Implements ``ports.LakeFiles``.
 
     Args:
-        folder: Where files are written; whatever else lies in it is deleted.
+        folder: In which files are written, in a folder of their own: another one of these may still be at work.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder / uuid4().hex
         self._tables: list[Any] = []
 
     def add(self, batch: SpooledBatch) -> int:
@@ -73,14 +74,15 @@ class ParquetRows:
         return sorted({value for column in columns for value in column.to_pylist()})
 
     def write(self, stretch: Stretch, names: Mapping[int, VersionName]) -> tuple[Sequence[tuple[NamedFile, Path]], int]:
-        self._delete_files()
         self._folder.mkdir(parents=True)
         rows = pa.concat_tables(self._tables) if self._tables else _SPOOLED.empty_table()
         known, unknown = _named(rows, names)
         written: list[tuple[NamedFile, Path]] = []
         for model, hour, part in _by_model_and_hour(known):
             path = self._folder / f"{len(written)}.parquet"
-            parquet.write_table(part, path, **_OPTIONS)
+            # In one piece: where its pages end must not depend on how rows were read. A first try may reach the store
+            # after the second one, and the table knows how long the file is.
+            parquet.write_table(part.combine_chunks(), path, **_OPTIONS)
             key = lake_file_key(model, hour, stretch)
             written.append((NamedFile(key, part.num_rows, path.stat().st_size), path))
         return written, unknown
@@ -89,9 +91,6 @@ class ParquetRows:
         self._tables = []
         # Arrow keeps what it gave back for the next time, which is a minute away.
         pa.default_memory_pool().release_unused()
-        self._delete_files()
-
-    def _delete_files(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

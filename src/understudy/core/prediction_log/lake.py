@@ -66,6 +66,8 @@ def lake_spool(spool_id: str) -> str:
 def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
     """Return where a file lies: the same for the same rows, so that writing it again replaces it.
 
+    Another layout has another name: a file may be named by one release, and written by the next.
+
     Args:
         model: The model's name.
         hour: Such as ``2026-11-26-17``, in UTC.
@@ -73,4 +75,4 @@ def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
     """
     spool = stretch.spool_id.rpartition(":")[2]
     places = "-".join(map(str, (*stretch.start, *stretch.end)))
-    return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}.parquet"
+    return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}-{LAYOUT}.parquet"

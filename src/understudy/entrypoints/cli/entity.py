@@ -40,6 +40,9 @@ def forget(
             "--archive", help="s3://bucket/prefix or a folder with archived months, beside UNDERSTUDY_ARCHIVE_URL."
         ),
     ] = None,
+    lake_erased: Annotated[
+        bool, typer.Option("--lake-erased", help="An engine has deleted the entity's rows from the lake's table.")
+    ] = False,
     dry_run: DryRun = False,
     reason: Reason = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is erased.")] = False,
@@ -61,17 +64,25 @@ def forget(
         confirm_by_typing(entity_id, "the entity's id", f"{entity_id} will be erased from {of} for good", yes=yes)
     of_model = None if model == ALL else model
     with stopped_by_signals():
-        came = asyncio.run(_run(of_model, entity_id, archive or [], reason, dry_run=dry_run))
+        came = asyncio.run(
+            _run(of_model, entity_id, archive or [], reason, dry_run=dry_run, is_lake_erased=lake_erased)
+        )
     if isinstance(came, Found):
         show(_found_document(model, came), *_found_texts(entity_id, of, came), as_json=as_json)
     else:
         show(_result_document(model, came), *_result_texts(entity_id, of, came), as_json=as_json)
-    if came.left:
+    if came.left or (came.lake and not lake_erased):
         raise typer.Exit(ExitCode.PROBLEM)
 
 
 async def _run(
-    model_name: str | None, entity_id: str, archives: list[str], reason: str | None, *, dry_run: bool
+    model_name: str | None,
+    entity_id: str,
+    archives: list[str],
+    reason: str | None,
+    *,
+    dry_run: bool,
+    is_lake_erased: bool,
 ) -> Found | Result:
     settings = settings_with_demo()
     with progress_bar("looking") as draw:
@@ -82,13 +93,14 @@ async def _run(
         async with open_eraser(settings, archives, on_progress) as eraser:
             if dry_run:
                 return await eraser.find(model_name, entity_id)
-            return await eraser.run(model_name, entity_id, reason)
+            return await eraser.run(model_name, entity_id, reason, is_lake_erased=is_lake_erased)
 
 
 # The documents do not repeat the id: a program that keeps them would keep it.
 def _found_document(model: str, found: Found) -> dict[str, Any]:
     rows = found.rows._asdict() | {"archived_rows": found.archived_rows, "files": found.files}
-    return {"erasure": {"model": model, "dry_run": True, "rows": rows, "left": _left_document(found.left)}}
+    left = _left_document(found.left)
+    return {"erasure": {"model": model, "dry_run": True, "rows": rows, "left": left, "lake": found.lake}}
 
 
 def _result_document(model: str, result: Result) -> dict[str, Any]:
@@ -102,6 +114,7 @@ def _result_document(model: str, result: Result) -> dict[str, Any]:
             "rows": result.erased._asdict(),
             "texts": result.texts,
             "left": _left_document(result.left),
+            "lake": result.lake,
         }
     }
 
@@ -117,11 +130,13 @@ def _found_texts(entity_id: str, of: str, found: Found) -> list[Any]:
     texts: list[Any] = [head, _table(would)]
     if found.left:
         texts += ["", Text("Could not look into:", "bold red"), *_left_texts(found.left)]
-    return texts
+    return texts + _lake_texts(found.lake)
 
 
 def _result_texts(entity_id: str, of: str, result: Result) -> list[Any]:
-    if result.is_finished:
+    if result.is_finished and result.lake:
+        head = Text("✖ ", "bold red").append(f"{entity_id} is erased from {of}, and not from the lake", "bold")
+    elif result.is_finished:
         head = Text("✔ ", "green").append(f"{entity_id} is erased from {of}", "bold")
     else:
         head = Text("✖ ", "bold red").append(f"{entity_id} is not erased everywhere yet: {of}", "bold")
@@ -129,7 +144,19 @@ def _result_texts(entity_id: str, of: str, result: Result) -> list[Any]:
     if result.left:
         texts += ["", Text("May still name it:", "bold red"), *_left_texts(result.left)]
         texts += [Text("→ ", "cyan").append("see to these, then run the command again: it goes on from here")]
-    return texts
+    return texts + _lake_texts(result.lake)
+
+
+def _lake_texts(lake: str | None) -> list[Any]:
+    if lake is None:
+        return []
+    step = "delete its rows by an engine, expire snapshots, remove orphan files; then run this with --lake-erased"
+    return [
+        "",
+        Text("The log's table in a lake still names it, and is not reached from here:", "bold red"),
+        Text(f"  {lake}"),
+        Text("→ ", "cyan").append(step),
+    ]
 
 
 def _table(erased: Erased) -> Any:

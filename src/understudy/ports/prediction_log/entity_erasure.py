@@ -67,8 +67,14 @@ class ErasureLedger(Protocol):
     when another session keeps a lock for longer than a minute.
     """
 
-    async def begin(self, model_name: str | None, entity_id: str, reason: str | None) -> Erasure:
-        """Begin an erasure, or go on with the one that was stopped. Late rows come without their name from now on."""
+    async def lake(self) -> str | None:
+        """Return where the log's table in a lake is, which no erasure reaches; ``None`` without one."""
+
+    async def begin(self, model_name: str | None, entity_id: str, reason: str | None, via: str) -> Erasure:
+        """Begin an erasure, or go on with the one that was stopped. Late rows come without their name from now on.
+
+        ``via`` is kept with a new one: how it was asked for, and what of a lake.
+        """
 
     async def wait_for_writers(self) -> None:
         """Wait until no transaction is open that may have come with rows before :meth:`begin`."""

@@ -49,7 +49,7 @@ class LakeLedger(Protocol):
 
 
 class LakeFiles(Protocol):
-    """Turns spooled rows into files. Every call may block: it belongs into a thread."""
+    """Turns the rows of one stretch of a spool into files. Every call may block: it belongs into a thread."""
 
     def add(self, batch: SpooledBatch) -> int:
         """Take the rows of a batch; return how many of them cannot be read as columns and are left out."""
@@ -68,7 +68,7 @@ class LakeFiles(Protocol):
         """
 
     def clear(self) -> None:
-        """Forget the rows that were added, and delete the files that were written."""
+        """Forget the rows that were added, and delete the files that were written; nothing is added after that."""
 
 
 class WaitingFiles(NamedTuple):

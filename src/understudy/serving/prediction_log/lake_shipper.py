@@ -24,7 +24,6 @@ from understudy.ports.telemetry.telemetry import Telemetry
 _log = structlog.get_logger(__name__)
 
 LOOK_SECONDS = 1.0
-"""Pause between two looks at how much waits."""
 MAX_BACK_OFF_SECONDS = 30.0
 ORPHAN_SECONDS = 10.0
 _MAX_PENDING = 64
@@ -41,10 +40,11 @@ class LakeShipper:
         shelf: Where the spools are, shared with the shipper to Postgres.
         ledger: Where files and places are written down.
         store: Where files go.
-        files: Makes them.
+        new_files: Opens what makes them, anew for each try: a thread that outlives a cancelled one still has the old.
         telemetry: Gets rows and files written, failures, bytes waiting and for how long.
         interval_seconds: How long rows gather, at most.
         file_bytes: Bytes of the spool that make a file before that.
+        look_seconds: Pause between two looks at how much waits.
         now: The monotonic clock, in seconds.
     """
 
@@ -53,20 +53,22 @@ class LakeShipper:
         shelf: SpoolShelf,
         ledger: LakeLedger,
         store: ArchiveStore,
-        files: LakeFiles,
+        new_files: Callable[[], LakeFiles],
         telemetry: Telemetry,
         *,
         interval_seconds: float,
         file_bytes: int,
+        look_seconds: float = LOOK_SECONDS,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._shelf = shelf
         self._ledger = ledger
         self._store = store
-        self._files = files
+        self._new_files = new_files
         self._telemetry = telemetry
         self._interval_seconds = interval_seconds
         self._file_bytes = file_bytes
+        self._look_seconds = look_seconds
         self._now = now
         self._shipped_at = now()
         self._names: dict[str, str] = {}
@@ -77,19 +79,30 @@ class LakeShipper:
         """By name and place, how many rows the files hold that could not be stored: the next try makes the same."""
 
     async def run(self) -> None:
-        """Ship until cancelled; while a store is away, wait longer and longer, at most half a minute."""
-        pause = LOOK_SECONDS
+        """Ship until cancelled, and say beside that how much waits: a store that hangs is seen by it alone."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._measure_again_and_again())
+            both.create_task(self._ship_again_and_again())
+
+    async def _measure_again_and_again(self) -> None:
+        while True:
+            with suppress(OSError):  # the other task finds out what the disk has
+                self._measure()
+            await asyncio.sleep(self._look_seconds)
+
+    async def _ship_again_and_again(self) -> None:
+        """Ship; while a store is away, wait longer and longer, at most half a minute."""
+        pause = self._look_seconds
         next_look = 0.0
         is_failing = False
         while True:
             try:
-                self._measure()
                 if self._is_due():
                     await self._ship_own(at_once=False)
                 if self._now() >= next_look:
                     await self._ship_orphans()
                     next_look = self._now() + max(ORPHAN_SECONDS, self._interval_seconds)
-                pause, is_failing = LOOK_SECONDS, False
+                pause, is_failing = self._look_seconds, False
             except _NOT_NOW as problem:
                 if not is_failing:
                     _log.warning("lake.waiting", problem=str(problem))
@@ -128,8 +141,10 @@ class LakeShipper:
                 self._own = (own, own.spool_id, place)
                 return
         elif known[1] != own.spool_id:
-            place = known[2]
+            # Until the database has it, only this process knows where the rows under the new id begin.
+            self._own, place = known, known[2]
             await self._ledger.stored(Stretch(self._name_of(own), (0, 0), place), ())
+            self._own = None
         else:
             place = known[2]
         place = await self._ship(own, place)
@@ -167,22 +182,22 @@ class LakeShipper:
     async def _ship(self, spool: SpoolReader, place: Place) -> Place:
         """Ship what waits behind a place, and return the new one."""
         name = self._name_of(spool)
-        try:
-            while True:
-                end, is_whole = await self._gather(spool, name, place)
+        while True:
+            files = self._new_files()
+            try:
+                end, is_whole = await self._gather(spool, files, name, place)
                 if end == place:
                     return place
-                is_stored = await self._store_files(Stretch(name, place, end))
-                self._pending.pop((name, place), None)
-                place = end if is_stored else await self._committed(spool)
-                await asyncio.to_thread(spool.forget, *place)
-                self._files.clear()
-                if is_whole:
-                    return place
-        finally:
-            await asyncio.to_thread(self._files.clear)
+                is_stored = await self._store_files(files, Stretch(name, place, end))
+            finally:
+                await asyncio.to_thread(files.clear)
+            self._pending.pop((name, place), None)
+            place = end if is_stored else await self._committed(spool)
+            await asyncio.to_thread(spool.forget, *place)
+            if is_whole:
+                return place
 
-    async def _gather(self, spool: SpoolReader, name: str, place: Place) -> tuple[Place, bool]:
+    async def _gather(self, spool: SpoolReader, files: LakeFiles, name: str, place: Place) -> tuple[Place, bool]:
         """Add rows to the files until they are enough; return where they end, and whether nothing was left.
 
         After a failure they are as many as before.
@@ -194,28 +209,28 @@ class LakeShipper:
             batch = await asyncio.to_thread(spool.read_from, *end, most, _BATCH_BYTES)
             if batch is None:
                 break
-            left_out += 1 if batch.damage else await asyncio.to_thread(self._files.add, batch)
+            left_out += 1 if batch.damage else await asyncio.to_thread(files.add, batch)
             rows, size, end = rows + len(batch.rows), size + batch.end - batch.start, (batch.segment, batch.end)
         if rows:
             if len(self._pending) >= _MAX_PENDING:
                 self._pending.clear()
             self._pending[(name, place)] = rows
-        if left_out:
+        if left_out and wanted is None:
             self._telemetry.count("prediction_log_lake_rows_total", "rejected", by=left_out)
         return end, wanted is None and size < self._file_bytes
 
-    async def _store_files(self, stretch: Stretch) -> bool:
-        names = await self._ledger.names_of(self._files.version_ids())
-        written, unknown = await asyncio.to_thread(self._files.write, stretch, names)
-        files = [file for file, _ in written]
-        if files:
-            await self._ledger.name(stretch, [file.key for file in files])
+    async def _store_files(self, files: LakeFiles, stretch: Stretch) -> bool:
+        names = await self._ledger.names_of(files.version_ids())
+        written, unknown = await asyncio.to_thread(files.write, stretch, names)
+        named = [file for file, _ in written]
+        if named:
+            await self._ledger.name(stretch, [file.key for file in named])
         for file, path in written:
             await self._store.put(file.key, path)
-        if not await self._ledger.stored(stretch, files):
+        if not await self._ledger.stored(stretch, named):
             return False
-        self._telemetry.count("prediction_log_lake_rows_total", "written", by=sum(file.row_count for file in files))
-        self._telemetry.count("prediction_log_lake_files_total", by=len(files))
+        self._telemetry.count("prediction_log_lake_rows_total", "written", by=sum(file.row_count for file in named))
+        self._telemetry.count("prediction_log_lake_files_total", by=len(named))
         if unknown:
             self._telemetry.count("prediction_log_lake_rows_total", "rejected", by=unknown)
         return True

@@ -87,3 +87,17 @@ def test_what_was_cleared_is_written_no_more(tmp_path):
 
     assert files.write(STRETCH, NAMES) == ([], 0)
     assert files.version_ids() == []
+
+
+@pytest.mark.deep
+def test_the_same_rows_are_the_same_bytes_however_they_were_read(tmp_path):
+    lines = [encode_line(a_row())] * 21_000  # more than a page holds
+    texts = []
+    for size in (21_000, 499):
+        files = ParquetRows(tmp_path)
+        for first in range(0, len(lines), size):
+            files.add(a_batch(lines[first : first + size]))
+        [(_, path)], _ = files.write(STRETCH, NAMES)
+        texts.append(path.read_bytes())
+
+    assert texts[0] == texts[1]

@@ -1,5 +1,9 @@
 """Rows on their way to the lake: the same file again after a failure, and no row twice."""
 
+import asyncio
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +14,10 @@ from unit.serving.prediction_log.test_log_shipper import Recorded
 from understudy.adapters.memory.archive import MemoryArchive
 from understudy.adapters.memory.lake import MemoryLakeFiles, MemoryLakeLedger
 from understudy.adapters.memory.prediction_log import MemorySpool
-from understudy.core.prediction_log.lake import Stretch
-from understudy.errors import ArchiveUnavailable
-from understudy.ports.prediction_log.lake import VersionName
+from understudy.core.prediction_log.lake import NamedFile, Stretch
+from understudy.errors import ArchiveUnavailable, RegistryUnavailable
+from understudy.ports.prediction_log.lake import LakeFiles, VersionName
+from understudy.ports.prediction_log.prediction_log import SpooledBatch
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
@@ -33,18 +38,75 @@ class Away(MemoryArchive):
         await super().put(key, source)
 
 
+class Watched(Recorded):
+    """Telemetry that says when rows have waited for long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = asyncio.Event()
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        super().set(name, value, *labels)
+        if name == "prediction_log_lake_waiting_seconds" and value >= 400:
+            self.is_late.set()
+
+
+class Hanging(MemoryArchive):
+    """A store that takes a file and never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = asyncio.Event()
+
+    async def put(self, key: str, source: Path) -> None:
+        del key, source
+        self.is_asked.set()
+        await asyncio.Event().wait()
+
+
+class Moody(MemoryLakeLedger):
+    """A ledger that is away when it is told so."""
+
+    is_away = False
+
+    async def stored(self, stretch: Stretch, files: Sequence[NamedFile]) -> bool:
+        if self.is_away:
+            raise RegistryUnavailable("away")
+        return await super().stored(stretch, files)
+
+
+class Slow(MemoryLakeFiles):
+    """Files whose thread goes on after the turn that it worked for."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.is_entered, self.may_go_on, self.is_added = (threading.Event() for _ in range(3))
+
+    def add(self, batch: SpooledBatch) -> int:
+        self.is_entered.set()
+        self.may_go_on.wait(5)
+        try:
+            return super().add(batch)
+        finally:
+            self.is_added.set()
+
+
 class World:
     def __init__(self, folder: Path) -> None:
         self.spool = MemorySpool(segment_bytes=2_000)
         self.shared = SharedSpool(self.spool, 1)
-        self.ledger = MemoryLakeLedger({1: VersionName("visits", "1")})
-        self.store, self.telemetry = Away(), Recorded()
+        self.ledger = Moody({1: VersionName("visits", "1")})
+        self.telemetry = Watched()
+        self.store: Any = Away()
         self.folder = folder
+        self.first_files: list[LakeFiles] = []
 
     def shipper(self, **changes: Any) -> LakeShipper:
         given: dict[str, Any] = {"interval_seconds": 60.0, "file_bytes": 1 << 20, "now": lambda: 0.0} | changes
-        files = MemoryLakeFiles(self.folder)
-        return LakeShipper(self.shared.shelf_of(0), self.ledger, self.store, files, self.telemetry, **given)
+        return LakeShipper(self.shared.shelf_of(0), self.ledger, self.store, self.new_files, self.telemetry, **given)
+
+    def new_files(self) -> LakeFiles:
+        return self.first_files.pop() if self.first_files else MemoryLakeFiles(self.folder)
 
     def append(self, first: int, last: int) -> None:
         for number in range(first, last):
@@ -132,3 +194,53 @@ async def test_a_place_beyond_the_spool_is_not_believed(world):
 
     assert await world.ids() == all_ids(3)
     assert world.telemetry.counts["prediction_log_errors_total", "offset"] == 1
+
+
+async def test_a_spool_under_another_id_goes_on_where_it_was_although_the_database_was_away_meanwhile(world):
+    shipper = world.shipper()
+    world.append(0, 3)
+    await shipper.drain(1.0)
+    world.shared.shelf_of(0).own.rename("another")
+    world.ledger.is_away = True
+    await shipper.drain(1.0)
+
+    world.ledger.is_away = False
+    world.append(3, 5)
+    await shipper.drain(1.0)
+
+    assert await world.ids() == all_ids(5)
+
+
+async def test_a_thread_that_outlives_a_cancelled_turn_adds_nothing_to_the_next_one(world):
+    shipper = world.shipper()
+    slow = Slow(world.folder)
+    world.first_files.append(slow)
+    world.append(0, 3)
+    turn = asyncio.create_task(shipper.drain(60))
+    await asyncio.to_thread(slow.is_entered.wait, 5)
+    turn.cancel()
+    with suppress(asyncio.CancelledError):
+        await turn
+
+    slow.may_go_on.set()
+    await asyncio.to_thread(slow.is_added.wait, 5)
+    await shipper.drain(1.0)
+
+    assert await world.ids() == all_ids(3)
+
+
+async def test_how_long_rows_wait_is_told_while_a_store_hangs(world):
+    clock = [0.0]
+    world.store = Hanging()
+    world.append(0, 3)
+    shipper = world.shipper(now=lambda: clock[0], look_seconds=0.001)
+    clock[0] = 61.0
+    running = asyncio.create_task(shipper.run())
+    await asyncio.wait_for(world.store.is_asked.wait(), 5)
+
+    clock[0] = 400.0
+
+    await asyncio.wait_for(world.telemetry.is_late.wait(), 5)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running

@@ -1,4 +1,5 @@
 DROP TABLE LakeFile;
+DROP FUNCTION understudy_guard_lake_file();
 DROP TABLE iceberg_tables;
 DROP TABLE iceberg_namespace_properties;
 

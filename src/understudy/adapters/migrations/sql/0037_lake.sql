@@ -17,6 +17,41 @@ CREATE TABLE LakeFile (
 CREATE INDEX lakefile_open ON LakeFile (stored_at, key) WHERE committed_at IS NULL;
 CREATE INDEX lakefile_done ON LakeFile (committed_at) WHERE committed_at IS NOT NULL;
 
+-- The monitor adds files to the table by their names, and deletes by them what is left over. So a name has its spool and place in it, a login
+-- names files only of spools that are its own (see SpoolOffset), and what is stored stays so: a proxy reaches no file of another one.
+CREATE FUNCTION understudy_guard_lake_file() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+DECLARE
+    holder TEXT := (SELECT owner FROM SpoolOffset WHERE spool_id = NEW.spool_id);
+BEGIN
+    IF understudy_is_owner() THEN
+        RETURN NEW;
+    END IF;
+    IF TG_OP = 'UPDATE' AND OLD.stored_at IS NOT NULL THEN
+        PERFORM understudy_refuse('LakeFile: what is known of a file that is stored does not change', 'Leave it to the proxies');
+    END IF;
+    IF NEW.spool_id !~ '^lake:[0-9a-f-]{36}$' OR NEW.key !~ '^predictionlog/data/predicted_at_hour=[^/]+/model=[^/]+/[^/]+$'
+        OR NOT starts_with(split_part(NEW.key, '/', 5), format('%s-%s-%s-', substr(NEW.spool_id, 6), NEW.segment, NEW.byte_offset))
+    THEN
+        PERFORM understudy_refuse('LakeFile: the key of a file names the spool and the place where its rows begin', 'Leave it to the proxies');
+    END IF;
+    IF holder <> SESSION_USER AND EXISTS (SELECT FROM pg_roles WHERE rolname = holder)
+        AND NOT pg_has_role(SESSION_USER, holder::NAME, 'MEMBER')
+    THEN
+        RAISE EXCEPTION USING ERRCODE = 'insufficient_privilege',
+            MESSAGE = format('the files of spool %s belong to the login %s: %s may not name them', NEW.spool_id, holder, SESSION_USER),
+            DETAIL = 'E203',
+            HINT = format('Where the proxy of that spool has another login now: GRANT %I TO %I', holder, SESSION_USER);
+    END IF;
+    IF NEW.stored_at IS NULL THEN
+        NEW.named_at := now();
+    ELSE
+        NEW.stored_at := now();
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER lakefile_guard BEFORE INSERT OR UPDATE OF key, spool_id, segment, byte_offset, layout, row_count, byte_count, named_at,
+    stored_at ON LakeFile FOR EACH ROW EXECUTE FUNCTION understudy_guard_lake_file();
+
 -- As the libraries of Iceberg make them for a catalogue in a database, version 1, so that Spark, Trino and pyiceberg read the same rows.
 CREATE TABLE iceberg_tables (
     catalog_name               VARCHAR(255) NOT NULL,
@@ -50,7 +85,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_proxy', 'INSERT, SELECT (event_id, model_name, sent_as)', 'OutcomeEvent'),
     ('understudy_proxy', 'SELECT, INSERT, UPDATE, DELETE', 'ProxyInstance'),
     ('understudy_proxy', 'USAGE', 'SEQUENCE predictionlog_id_seq, predictiondeadletter_id_seq'),
-    -- Files of the lake: it names one before it writes it, and says when it is stored. What is committed is not its to say.
+    -- Files of the lake: it names one before it writes it, and says when it is stored; a trigger asks whose spool it is.
     ('understudy_proxy', 'INSERT (key, spool_id, segment, byte_offset, layout), SELECT, UPDATE (named_at, stored_at, row_count, '
         'byte_count)', 'LakeFile'),
     -- What it is asked to warm up, and its own answer, once; of the log only inputs that an open request names.
@@ -153,6 +188,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_retention', 'SELECT, DELETE', 'Notification, SubscriptionAudit'),
     -- A person who erases an entity, by functions alone: reads no row of the log and no outcome, and changes nothing else.
     ('understudy_eraser', 'SELECT', 'LogArchive, LogArchiveFile, EntityErasureFile, alembic_version'),
+    -- Whether there is a lake, which it does not reach.
+    ('understudy_eraser', 'SELECT', 'LakeFile, iceberg_tables'),
     ('understudy_eraser', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
         'log_rows, kept_rows, archived_rows, '
         'files, outcomes, dead_letters)', 'EntityErasure'),

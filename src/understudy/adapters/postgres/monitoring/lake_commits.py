@@ -28,12 +28,14 @@ _WAITING = """
     FROM lakefile WHERE stored_at IS NOT NULL AND committed_at IS NULL
 """
 _LEFT_OVER = """
-    SELECT key FROM lakefile JOIN spooloffset USING (spool_id)
-    WHERE stored_at IS NULL AND committed_at IS NULL AND named_at < now() - $1::float8 * INTERVAL '1 second'
-      AND (spooloffset.segment, spooloffset.byte_offset) > (lakefile.segment, lakefile.byte_offset)
+    SELECT key FROM lakefile LEFT JOIN spooloffset USING (spool_id)
+    WHERE stored_at IS NULL AND commit_number IS NULL AND committed_at IS NULL
+      AND named_at < now() - $1::float8 * INTERVAL '1 second'
+      AND ((spooloffset.segment, spooloffset.byte_offset) > (lakefile.segment, lakefile.byte_offset)
+           OR named_at < now() - INTERVAL '1 year')
     ORDER BY key LIMIT $2
 """
-_FORGET = "DELETE FROM lakefile WHERE key = ANY ($1::text[]) AND stored_at IS NULL"
+_FORGET = "DELETE FROM lakefile WHERE key = ANY ($1::text[]) AND stored_at IS NULL AND commit_number IS NULL"
 _FORGET_COMMITTED = """
     DELETE FROM lakefile WHERE key = ANY (ARRAY(
         SELECT key FROM lakefile WHERE committed_at < now() - $1::float8 * INTERVAL '1 second'

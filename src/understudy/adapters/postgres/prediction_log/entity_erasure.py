@@ -47,6 +47,11 @@ _REPLACEMENTS = """
     SELECT archive_id, old_key, new_key FROM entityerasurefile
     WHERE erasure_id = $1 AND archive_id = $2 ORDER BY old_key
 """
+# Before the first commit there are files alone.
+_LAKE = """
+    SELECT coalesce((SELECT regexp_replace(metadata_location, '/metadata/[^/]*$', '') FROM iceberg_tables LIMIT 1),
+                    (SELECT 'the folder or bucket of UNDERSTUDY_LAKE_URL' FROM lakefile LIMIT 1))
+"""
 _ERASED = """
     SELECT log_rows, kept_rows, archived_rows, files, outcomes, dead_letters FROM entityerasure WHERE id = $1
 """
@@ -98,9 +103,13 @@ class PostgresErasureLedger:
         self._alone_seconds = alone_seconds
         self._lock: asyncpg.Connection | None = None
 
-    async def begin(self, model_name: str | None, entity_id: str, reason: str | None) -> Erasure:
-        statement = "SELECT * FROM understudy_begin_erasure($1, $2, $3, 'cli')"
-        (row,) = await self._rows(statement, model_name, entity_id, reason)
+    async def lake(self) -> str | None:
+        place: str | None = await self._value(_LAKE)
+        return place
+
+    async def begin(self, model_name: str | None, entity_id: str, reason: str | None, via: str) -> Erasure:
+        statement = "SELECT * FROM understudy_begin_erasure($1, $2, $3, $4)"
+        (row,) = await self._rows(statement, model_name, entity_id, reason, via)
         return Erasure(row["id"], model_name, entity_id, row["salt"], row["is_resumed"])
 
     async def wait_for_writers(self) -> None:
