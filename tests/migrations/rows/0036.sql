@@ -1,1 +1,3 @@
-UPDATE ApiKey SET expires_at = now() + INTERVAL '30 days';
+INSERT INTO LakeFile (key, spool_id, segment, byte_offset, layout) VALUES ('predictionlog/data/x.parquet', 'lake:a', 0, 0, 1);
+INSERT INTO iceberg_tables VALUES ('understudy', 'understudy', 'predictionlog', 'file:///lake/1.metadata.json', NULL, 'TABLE');
+INSERT INTO iceberg_namespace_properties VALUES ('understudy', 'understudy', 'exists', 'true');

@@ -1,8 +1,13 @@
+DROP TABLE LakeFile;
+DROP FUNCTION understudy_guard_lake_file();
+DROP TABLE iceberg_tables;
+DROP TABLE iceberg_namespace_properties;
+
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
     -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
     ('understudy_proxy', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyChange, SpoolOffset, alembic_version'),
-    ('understudy_proxy', 'SELECT (id, sha256, scopes, tenant, calls_per_second, bytes_per_second, revoked_at)', 'ApiKey'),
+    ('understudy_proxy', 'SELECT (id, sha256, scopes, tenant, calls_per_second, bytes_per_second, revoked_at, expires_at)', 'ApiKey'),
     ('understudy_proxy', 'SELECT (id, slow_us)', 'Rollout'),
     ('understudy_proxy', 'SELECT (secret)', 'CacheSecret'),
     ('understudy_proxy', 'INSERT', 'PredictionLog'),
@@ -56,7 +61,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'Rollout, RolloutEvent, Experiment, OutcomeEvent, AlertOutbox, LogArchive, LogArchiveFile, ArchiveStatus, '
         'RegistryAudit, Installation, alembic_version, understudy_status, understudy_split, understudy_arms'),
     ('understudy_engineer', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
-        'revoked_at)', 'ApiKey'),
+        'revoked_at, expires_at)', 'ApiKey'),
     ('understudy_engineer', 'SELECT (id, model_name, digest, began_at, erased_before, finished_at, actor, via, resumed_by, reason, '
         'log_rows, kept_rows, archived_rows, '
         'files, outcomes, dead_letters)', 'EntityErasure'),
@@ -130,14 +135,12 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_reader', 'SELECT', 'ModelServer, VersionLoading, Placement, LoadedVersion, AgentLease, PolicyFile'),
     ('understudy_reader', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '
-        'revoked_at)', 'ApiKey')
+        'revoked_at, expires_at)', 'ApiKey')
 $$;
 
--- A key that ends would be good for ever to the release before.
-UPDATE ApiKey SET revoked_at = now() WHERE expires_at <= now() AND revoked_at IS NULL;
-ALTER TABLE ApiKey DROP COLUMN expires_at;
 DO $$
 BEGIN
     EXECUTE format('ALTER FUNCTION understudy_rights() SET search_path = %I, pg_temp', current_schema());
 END $$;
+
 SELECT understudy_grant_roles();

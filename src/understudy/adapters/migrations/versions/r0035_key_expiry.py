@@ -3,7 +3,7 @@
 from understudy.adapters.migrations.losses import Loss
 from understudy.adapters.migrations.script import run_script
 
-revision = "0036"
+revision = "0035"
 down_revision = "0034"
 
 # What the way down takes with it: the release before takes such a key for one that is good until it is revoked.
@@ -18,9 +18,9 @@ NOTES = ("keys may expire (understudy key create --expires 30d); proxies of the 
 
 def upgrade() -> None:
     """Add the column, and let those read it who read keys."""
-    run_script("0036_key_expiry.sql")
+    run_script("0035_key_expiry.sql")
 
 
 def downgrade() -> None:
     """Revoke keys that have expired, and drop the column."""
-    run_script("0036_down.sql")
+    run_script("0035_down.sql")

@@ -1,0 +1,1 @@
+UPDATE ApiKey SET expires_at = now() + INTERVAL '30 days';
