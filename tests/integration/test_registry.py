@@ -431,7 +431,7 @@ async def test_every_check_constraint_of_the_registrys_tables_has_words(database
 
 
 async def test_a_protocol_that_there_is_none_of_is_refused_with_those_that_there_are(registry):
-    with pytest.raises(PolicyRefused, match="tfserving, torchserve and oip") as refused:
+    with pytest.raises(PolicyRefused, match="oip, tfserving and torchserve; over HTTP oip-http") as refused:
         await register_version(registry, a_version("6", protocol="rest"), DANA)
 
     assert "check constraint" not in refused.value.detail

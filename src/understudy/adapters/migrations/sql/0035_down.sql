@@ -134,7 +134,13 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
 $$;
 
 -- A key that ends would be good for ever to the release before.
-UPDATE ApiKey SET revoked_at = now() WHERE expires_at <= now() AND revoked_at IS NULL;
+DO $$
+BEGIN
+    -- Not where there are none: a statement that changes no row tells the proxies of a change all the same.
+    IF EXISTS (SELECT FROM ApiKey WHERE expires_at <= now() AND revoked_at IS NULL) THEN
+        UPDATE ApiKey SET revoked_at = now() WHERE expires_at <= now() AND revoked_at IS NULL;
+    END IF;
+END $$;
 ALTER TABLE ApiKey DROP COLUMN expires_at;
 DO $$
 BEGIN

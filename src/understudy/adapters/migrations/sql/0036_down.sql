@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     VALUES
     -- The request path: policies in, rows of the log out. It deletes its own sign of life and nothing else.
     ('understudy_proxy', 'SELECT', 'ModelVersion, ModelEndpoint, ServingPolicy, PolicyChange, SpoolOffset, alembic_version'),
-    ('understudy_proxy', 'SELECT (id, sha256, scopes, tenant, calls_per_second, bytes_per_second, revoked_at, expires_at)', 'ApiKey'),
+    ('understudy_proxy', 'SELECT (id, sha256, scopes, tenant, calls_per_second, bytes_per_second, revoked_at, expires_at)',
+        'ApiKey'),
     ('understudy_proxy', 'SELECT (id, slow_us)', 'Rollout'),
     ('understudy_proxy', 'SELECT (secret)', 'CacheSecret'),
     ('understudy_proxy', 'INSERT', 'PredictionLog'),
