@@ -1,6 +1,7 @@
 """A model server's answer, checked against the version's ``output_schema``, as predictions and as a cache's value."""
 
 from dataclasses import replace
+from functools import lru_cache
 from math import isfinite, prod
 from typing import Any, NamedTuple
 
@@ -157,9 +158,21 @@ def _are_good(schema: OutputSchema, values: NDArray[Any], text: bytes) -> bool:
     """
     return (
         b"null" not in text
-        and (schema.minimum is None or bool(np.minimum.reduce(values, axis=None) >= schema.minimum))
-        and (schema.maximum is None or bool(np.maximum.reduce(values, axis=None) <= schema.maximum))
+        and (schema.minimum is None or bool(np.minimum.reduce(values, axis=None) >= _as(values.dtype, schema.minimum)))
+        and (schema.maximum is None or bool(np.maximum.reduce(values, axis=None) <= _as(values.dtype, schema.maximum)))
     )
+
+
+@lru_cache(maxsize=1_000)
+def _as(dtype: "np.dtype[Any]", bound: float) -> Any:
+    """Return a bound as values of a type are compared with it: one beyond the type's range is an infinity of it.
+
+    numpy would say of each comparison that this overflows.
+    """
+    if dtype.kind != "f":
+        return bound
+    with np.errstate(over="ignore"):
+        return dtype.type(bound)
 
 
 def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | None] | None:
@@ -167,13 +180,11 @@ def _defects_of(schema: OutputSchema, matrix: NDArray[Any]) -> list[BadAnswer | 
     checks = [(np.isfinite(matrix), NOT_FINITE)]
     with np.errstate(invalid="ignore"):
         if schema.minimum is not None:
-            checks.append(
-                (matrix >= schema.minimum, f"an output is below {schema.minimum:g}, the schema's least value")
-            )
+            is_good = matrix >= _as(matrix.dtype, schema.minimum)
+            checks.append((is_good, f"an output is below {schema.minimum:g}, the schema's least value"))
         if schema.maximum is not None:
-            checks.append(
-                (matrix <= schema.maximum, f"an output is above {schema.maximum:g}, the schema's greatest value")
-            )
+            is_good = matrix <= _as(matrix.dtype, schema.maximum)
+            checks.append((is_good, f"an output is above {schema.maximum:g}, the schema's greatest value"))
     if all(good.all() for good, _ in checks):
         return None
     defects: list[BadAnswer | None] = [None] * len(matrix)

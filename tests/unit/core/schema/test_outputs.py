@@ -131,6 +131,15 @@ def test_a_bad_value_costs_its_own_row_alone(value):
     assert third == Prediction(b'{"score":0.6}', 0.6)
 
 
+@pytest.mark.parametrize("bound", [-1e300, 1e300])
+def test_a_bound_beyond_the_range_of_float32_is_compared_without_a_warning(bound):
+    low, high = OutputSchema(minimum=bound), OutputSchema(maximum=bound)
+
+    found = [predictions_of(schema, fp32((2, 1), 0.5, float("nan")), 2, batch=True)[0] for schema in (low, high)]
+
+    assert [isinstance(one, Prediction) for one in found] == [bound < 0, bound > 0]
+
+
 NO_NUMBERS = st.sampled_from([float("nan"), float("inf"), float("-inf")])
 VALUES = {
     Datatype.FP32: NO_NUMBERS | st.floats(-(2.0**60), 2.0**60, width=32) | st.floats(0, 1, width=32),
