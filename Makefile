@@ -165,7 +165,7 @@ histories: $(VENV)/.dev ## 200 histories of four clients, kills and partitions, 
 
 .PHONY: stats
 stats: $(VENV)/.dev ## What the verdicts are worth, by simulation (minutes; UNDERSTUDY_STATS=full takes hours)
-	@$(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/stats tests/integration/test_monitor_cost.py
+	@$(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/stats tests/integration/monitoring/test_monitor_cost.py
 
 SERVERS := mlserver triton torchserve tensorflow mlflow
 # pytriton's stub fails on some builds of Python 3.11; Debian's works.

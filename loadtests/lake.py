@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import asyncpg
 import numpy as np
-from integration.log_worker import Silent
+from integration.prediction_log.log_worker import Silent
 from lake_world import A_VERSION, Lake
 from spooled_rows import a_row, new_windows, no_threshold
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import structlog
-from integration.log_worker import Silent
+from integration.prediction_log.log_worker import Silent
 from lake_world import Lake
 from spooled_rows import a_row, new_windows, no_threshold
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-from integration.log_worker import Silent
+from integration.prediction_log.log_worker import Silent
 from spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.archive.open import open_archive

@@ -64,7 +64,7 @@ BACKEND = Recipe(
         "adapters/model_servers/floats.py": '''"""A throw-away kind of model server: floats in, floats out."""
 
 from understudy.adapters.model_servers.server_backend import ServerBackend, ServerApi
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import tensor_of_content
 from understudy.core.schema.tensors import Block, Datatype, Tensor

@@ -11,8 +11,8 @@ import pytest
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
-from understudy.adapters.model_servers.hedged_call import Hedging
 from understudy.adapters.model_servers.http.pool import MAX_CONNECTIONS
+from understudy.adapters.model_servers.replicas.hedged_call import Hedging
 from understudy.core.schema.tensors import Block, Datatype
 from understudy.core.upstream.endpoint_rules import parse_rules
 from understudy.errors import BackendUnavailable, BadAnswer, DeadlineExceeded, ServingError

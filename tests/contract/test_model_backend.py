@@ -29,8 +29,8 @@ from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
-from understudy.adapters.model_servers.hedged_call import Hedging
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.hedged_call import Hedging
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.requests.rank import parse_rank
 from understudy.core.routing.policy import ModelVersion

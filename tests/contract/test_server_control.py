@@ -16,9 +16,9 @@ from understudy.adapters.dev_server.repository import ModelRepository
 from understudy.adapters.dev_server.server import ControlServer
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.server_control import MemoryServerControl
-from understudy.adapters.model_servers.repository_control import RepositoryControl
-from understudy.adapters.model_servers.repository_folder import RepositoryFolder
-from understudy.adapters.model_servers.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.repository_control import RepositoryControl
+from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.core.loading.served_name import served_name
 from understudy.errors import LoadRefused, ServerNotManageable
 from understudy.ports.loading.server_control import ServerControl

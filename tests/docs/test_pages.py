@@ -13,7 +13,7 @@ TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
 NOT_FOLLOWED = {
     "deploy-kubernetes.md": "needs a cluster",
     "drive-from-ci.md": "needs a pipeline and its proxy; tests/system/test_ci_with_a_key.py goes the same way",
-    "keep-the-log-in-a-lake.md": "needs a bucket; tests/integration/test_lake.py does what it says",
+    "keep-the-log-in-a-lake.md": "needs a bucket; tests/integration/prediction_log/test_lake.py does what it says",
     "run-with-compose.md": "needs a container engine",
     "upgrade.md": "needs two releases; tests/migrations and make test-previous try what it says",
     "watch.md": "needs Prometheus, Alertmanager and Grafana",

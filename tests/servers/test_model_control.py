@@ -29,9 +29,9 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
-from understudy.adapters.model_servers.repository_control import RepositoryControl
-from understudy.adapters.model_servers.repository_folder import RepositoryFolder
-from understudy.adapters.model_servers.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.repository_control import RepositoryControl
+from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why

@@ -11,9 +11,9 @@ from uuid import uuid4
 from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.model_servers.connect import connect
-from understudy.adapters.model_servers.repository_control import RepositoryControl
-from understudy.adapters.model_servers.repository_folder import RepositoryFolder
-from understudy.adapters.model_servers.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.repository_control import RepositoryControl
+from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
 from understudy.adapters.postgres.registry.registry import PostgresRegistry

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.local_cache import PredictionMemory
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
-from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.model_servers.replicas.hedged_call import Hedging
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
 from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource

@@ -22,7 +22,7 @@ from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.model_servers.connect import connect
-from understudy.adapters.model_servers.hedged_call import Hedging
+from understudy.adapters.model_servers.replicas.hedged_call import Hedging
 from understudy.bootstrap.tracing import open_tracer
 from understudy.core.routing.policy_document import version_from_row
 from understudy.entrypoints.logs import name_trace

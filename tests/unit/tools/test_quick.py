@@ -32,7 +32,7 @@ def checkout(tmp_path):
         ("src/understudy/errors.py", []),
         ("tests/unit/core/drift/test_report.py", ["core/drift/test_report.py"]),
         ("tests/unit/conftest.py", []),
-        ("tests/integration/test_spool.py", []),
+        ("tests/integration/prediction_log/test_spool.py", []),
         ("tools/quick.py", []),
     ],
 )

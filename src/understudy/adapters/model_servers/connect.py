@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from understudy.adapters.model_servers.addresses import Metadata, Tls, Wire
-from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.http.invocations import InvocationsBackend
 from understudy.adapters.model_servers.http.json_service import JsonServiceBackend
 from understudy.adapters.model_servers.http.oip import OipHttpBackend
 from understudy.adapters.model_servers.http.tfserving import TfServingHttpBackend
 from understudy.adapters.model_servers.oip import OipBackend
-from understudy.adapters.model_servers.replica_set import ReplicaSet
+from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.replicas.replica_set import ReplicaSet
 from understudy.adapters.model_servers.server_backend import ServerBackend
 from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.adapters.model_servers.torchserve import TorchServeBackend

@@ -27,7 +27,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     TensorInfo,
 )
 from understudy.adapters.model_servers.connect import PROTOCOLS, wire_of
-from understudy.adapters.model_servers.replica import Replica
+from understudy.adapters.model_servers.replicas.replica import Replica
 from understudy.adapters.model_servers.status import said, why_no_handshake
 from understudy.adapters.model_servers.tfserving import DEFAULT_SIGNATURE, model_spec_of
 from understudy.core.schema.described import FREE, MAX_DESCRIBED, DescribedModel, DescribedTensor, listed

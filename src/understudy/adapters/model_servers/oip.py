@@ -17,9 +17,9 @@ from understudy.adapters._proto.understudy_oip_pb2 import (
     ModelReadyResponse,
 )
 from understudy.adapters.model_servers.answered_model import asked_model_of
-from understudy.adapters.model_servers.attempts import USUAL_TRAITS
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.adapters.model_servers.torchserve import TORCHSERVE_TRAITS
 from understudy.core.routing.policy import ModelVersion

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import structlog
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.attempts import USUAL_TRAITS, ServerTraits
 from understudy.adapters.model_servers.channels import OpenChannel, open_grpc
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded, read_long
-from understudy.adapters.model_servers.hedged_call import NO_HEDGING, Hedging
-from understudy.adapters.model_servers.probes import Probe
-from understudy.adapters.model_servers.replica_set import ReplicaSet
+from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS, ServerTraits
+from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
+from understudy.adapters.model_servers.replicas.probes import Probe
+from understudy.adapters.model_servers.replicas.replica_set import ReplicaSet
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Block, Row, Tensor, block_of_rows
 from understudy.errors import BadAnswer

@@ -14,7 +14,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     TensorProto,
 )
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import split_bytes_elements, tensor_of_content, tensor_of_values

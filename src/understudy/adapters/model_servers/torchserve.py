@@ -11,8 +11,8 @@ from understudy.adapters._proto.understudy_torchserve_pb2 import (
     PredictionsRequest,
     TorchServeHealthResponse,
 )
-from understudy.adapters.model_servers.attempts import ServerTraits
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.attempts import ServerTraits
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.json_codec import json_of_content, member_of, read_json, tensor_of_json

@@ -13,12 +13,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from understudy.bootstrap.console import ConsoleParts, open_console
-from understudy.entrypoints.console.act_pages import ask, carry_out
+from understudy.entrypoints.console.access.guard import Guard
 from understudy.entrypoints.console.as_json import PageResponse, as_json, wants_json
-from understudy.entrypoints.console.audit_pages import show_audit
 from understudy.entrypoints.console.connections import admitting
 from understudy.entrypoints.console.console import Console
-from understudy.entrypoints.console.experiment_pages import (
+from understudy.entrypoints.console.pages.acts import ask, carry_out
+from understudy.entrypoints.console.pages.audit import show_audit
+from understudy.entrypoints.console.pages.experiments import (
     ask_about_test,
     ask_declare,
     carry_out_about_test,
@@ -27,20 +28,19 @@ from understudy.entrypoints.console.experiment_pages import (
     show_experiment,
     show_experiments,
 )
-from understudy.entrypoints.console.guard import Guard
-from understudy.entrypoints.console.health_pages import live_health, show_health
-from understudy.entrypoints.console.login import show_login, sign_in, sign_out
-from understudy.entrypoints.console.model_pages import show_drift, show_shadow, show_versions
-from understudy.entrypoints.console.pages import live_models, live_rollout, show_model, show_models, show_rollout
-from understudy.entrypoints.console.policy_pages import (
+from understudy.entrypoints.console.pages.health import live_health, show_health
+from understudy.entrypoints.console.pages.login import show_login, sign_in, sign_out
+from understudy.entrypoints.console.pages.models import live_models, live_rollout, show_model, show_models, show_rollout
+from understudy.entrypoints.console.pages.policies import (
     ask_change,
     ask_restore,
     carry_out_change,
     carry_out_restore,
     show_policy,
 )
-from understudy.entrypoints.console.prediction_pages import find, show_entity, show_prediction
-from understudy.entrypoints.console.start_pages import ask_start, carry_out_start, show_start
+from understudy.entrypoints.console.pages.predictions import find, show_entity, show_prediction
+from understudy.entrypoints.console.pages.reports import show_drift, show_shadow, show_versions
+from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute

@@ -15,16 +15,16 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
+from understudy.entrypoints.console.access.login_tries import LoginTries
+from understudy.entrypoints.console.access.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
+from understudy.entrypoints.console.access.visitors import Visitor, Visitors
 from understudy.entrypoints.console.as_json import PageResponse, shown_of, wants_json
 from understudy.entrypoints.console.connections import FORM_SECONDS
 from understudy.entrypoints.console.doing import Once
-from understudy.entrypoints.console.login_tries import LoginTries
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
-from understudy.entrypoints.console.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
-from understudy.entrypoints.console.visitors import Visitor, Visitors
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import (
     ActNotConfirmed,

@@ -6,10 +6,10 @@ from urllib.parse import quote
 
 import orjson
 
-from understudy.adapters.model_servers.attempts import USUAL_TRAITS
 from understudy.adapters.model_servers.encoding import LISTED_BYTES
 from understudy.adapters.model_servers.http.channel import STATUS_DIGITS, open_http
-from understudy.adapters.model_servers.probes import Probe
+from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS
+from understudy.adapters.model_servers.replicas.probes import Probe
 from understudy.adapters.model_servers.server_backend import ServerApi, ServerBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.json_codec import tensor_of_json

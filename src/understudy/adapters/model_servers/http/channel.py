@@ -9,12 +9,12 @@ from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
 from understudy.adapters.model_servers.addresses import Metadata, Wire
-from understudy.adapters.model_servers.call_tasks import is_cancelled, retrieve_exception
 from understudy.adapters.model_servers.channels import Channel
 from understudy.adapters.model_servers.http.answer_reader import HttpAnswer
 from understudy.adapters.model_servers.http.connection import HttpConnection
 from understudy.adapters.model_servers.http.pool import ConnectionPool
 from understudy.adapters.model_servers.http_failures import HttpCallFailed, broken, failure_of_status, late
+from understudy.adapters.model_servers.replicas.call_tasks import is_cancelled, retrieve_exception
 from understudy.adapters.model_servers.status import closed
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.errors import BackendUnavailable

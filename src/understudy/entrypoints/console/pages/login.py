@@ -1,0 +1,62 @@
+"""Sign-in with a key, and sign-out."""
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from understudy.entrypoints.console.access.visitors import parts_of
+from understudy.entrypoints.console.console import SEE_OTHER, UNAUTHORIZED, Console
+from understudy.errors import Unauthenticated
+
+_HOME = "/"
+_MAX_ADDRESS = 2_000
+
+
+async def show_login(console: Console, request: Request) -> Response:
+    """Return the login page."""
+    return console.page("login.html", None, next=_inside(request.query_params.get("next", "")), problem="")
+
+
+async def sign_in(console: Console, request: Request) -> Response:
+    """Start a session of a key.
+
+    Raises:
+        TooManyLogins: Too many wrong keys were tried.
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    fields = await console.form_of(request, None)
+    credential, following = fields.get("key", ""), _inside(fields.get("next", ""))
+    address = request.client.host if request.client is not None else ""
+    key_id, _ = parts_of(credential)
+    console.tries.begin(address, key_id)
+    try:
+        key = await console.opened.questions.enter(lambda: console.opened.visitors.check(credential))
+    except Unauthenticated as problem:
+        return console.page("login.html", None, UNAUTHORIZED, next=following, problem=problem.detail)
+    except BaseException:  # Postgres is away, there was no place, or the visitor left: no key was found wrong
+        console.tries.forgive(address, key_id)
+        raise
+    console.tries.forgive(address, key_id)
+    response = RedirectResponse(following, SEE_OTHER)
+    console.set_cookie(response, console.sessions.start(key.id))
+    return response
+
+
+async def sign_out(console: Console, request: Request) -> Response:
+    """End the session.
+
+    Raises:
+        FormOfAnotherSession: The form is not of this session.
+    """
+    session = console.session_of(request)
+    response = RedirectResponse("/login", SEE_OTHER)
+    if session is not None:
+        await console.form_of(request, session)
+        console.sessions.end(session)
+    console.forget_cookie(response)
+    return response
+
+
+def _inside(address: str) -> str:
+    """Return an address of our own pages; any other one is replaced by the first page."""
+    is_ours = address.startswith("/") and not address.startswith(("//", "/\\")) and len(address) <= _MAX_ADDRESS
+    return address if is_ours and address.isprintable() and address.isascii() else _HOME
