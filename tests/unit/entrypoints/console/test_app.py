@@ -28,7 +28,7 @@ def test_the_console_is_called_by_its_names(given, host, is_answered):
 
 def test_only_the_login_and_the_sign_out_are_reached_without_a_visitor():
     folder = Path(__file__).parents[4] / "src/understudy/entrypoints/console"
-    text = "".join(path.read_text() for path in folder.glob("*pages.py"))
+    text = "".join(path.read_text() for path in folder.glob("pages/*.py"))
     bodies = {part.partition("(")[0]: part for part in text.split("async def ")[1:]}
     open_routes = {
         (method, path)
