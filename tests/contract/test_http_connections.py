@@ -59,6 +59,7 @@ async def test_what_came_unasked_before_a_call_is_not_its_answer():
         async with channel_to(listener.getsockname()[1]) as channel:
             first = asyncio.ensure_future(answer_to(asked(channel)))
             peer, _ = await asyncio.to_thread(listener.accept)
+            await asyncio.to_thread(peer.recv, 65_536)
             peer.sendall(reply(b"1"))
             assert await first == b"1"
             peer.sendall(reply(b"1, once more"))
@@ -69,6 +70,7 @@ async def test_what_came_unasked_before_a_call_is_not_its_answer():
             if second.done():
                 pytest.fail(f"the second call has the answer {second.result()!r}")
             other, _ = accepting.result()
+            await asyncio.to_thread(other.recv, 65_536)
             other.sendall(reply(b"2"))
 
             assert await second == b"2"

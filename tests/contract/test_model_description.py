@@ -71,7 +71,7 @@ async def test_a_size_that_no_tensor_has_is_one_that_is_not_said_and_a_protocol_
 
     async with a_server(OIP, lambda _: oip.ModelMetadataResponse(inputs=[tensor])) as endpoint:
         found = await describe(ModelAt("visits", "oip", endpoint))
-        with pytest.raises(BackendUnavailable, match="there is no protocol 'http' to model servers: oip, tfserving"):
+        with pytest.raises(BackendUnavailable, match="there is no protocol 'http' to model servers: json, mlflow, oip"):
             await describe(ModelAt("visits", "http", endpoint))
 
     assert found.inputs == (DescribedTensor("x", "FP32", (-1, -1, -1, 3)),)

@@ -640,10 +640,10 @@ async def test_an_address_that_drops_packets_leaves_time_for_the_next_one(world)
         {"hook": f"http://localhost:{port}/"},
         "test",
         timeout_seconds=2.0,
-        resolve=lambda _host, _port: ["127.0.0.2", "127.0.0.1"],
+        resolve=lambda _host, _port: ["127.0.0.66", "127.0.0.1"],
     )
 
-    with a_port_that_drops_packets("127.0.0.2", port):
+    with a_port_that_drops_packets("127.0.0.66", port):
         delivery = await receivers.send("hook", EventFormat.CLOUDEVENTS, event)
     await receivers.close()
 

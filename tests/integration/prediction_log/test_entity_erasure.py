@@ -299,7 +299,7 @@ async def test_doctor_names_an_erasure_that_was_stopped_until_a_run_has_finished
         return [finding for finding in found if finding["name"].startswith("erasure")]
 
     with pytest.raises(Died):
-        await erase(database_url, model=MODELS[0], moments=Moments(3, die))
+        await erase(database_url, model=MODELS[0], moments=Moments(4, die))
     young = await erasures()
     await database.execute("ALTER TABLE EntityErasure DISABLE TRIGGER entityerasure_guard")
     await database.execute("UPDATE EntityErasure SET began_at = began_at - INTERVAL '3 hours'")
