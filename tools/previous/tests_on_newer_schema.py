@@ -48,6 +48,12 @@ ABOUT_THE_SCHEMA = {
     "test_distances_and_limits_are_gauges_that_go_with_the_versions_role": (
         "expects no gauges of the champion before one that was set by hand, which a guard now keeps warm"
     ),
+    "test_the_release_before_reads_a_rollout_whose_gates_went_with_the_migration_and_it_waits_paused": (
+        "goes down from the older head"
+    ),
+    "test_the_health_page_says_what_doctor_finds_to_a_key_for_all_models": (
+        "shows what the older doctor says, which is rightly that the schema is newer"
+    ),
     "test_a_policy_is_changed_by_the_one_who_saw_it": "lists what a change changed, and a guard's id is among it now",
     "test_a_row_that_is_no_window_is_left_out_and_stops_no_reader": _DROPS_NO_TRIGGER,
     "test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_monitor_nor_an_operator": _DROPS_NO_TRIGGER,
