@@ -257,6 +257,10 @@ fuzz: $(VENV)/.dev ## Hostile input against the real proxy, more than 50,000 exa
 module-index: $(VENV)/.dev ## Write the list of all modules of docs/explanation/architecture.md again
 	@$(BIN)/python tools/make_module_index.py
 
+.PHONY: openapi
+openapi: $(VENV)/.dev ## Write docs/reference/openapi.json again
+	@$(BIN)/python -m tools.make_openapi
+
 .PHONY: links
 links: $(VENV)/.dev ## Write the addresses of deploy/links.toml into alerts, dashboards and the PrometheusRule
 	@$(BIN)/python -m tools.make_links

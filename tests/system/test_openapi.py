@@ -35,10 +35,10 @@ def test_every_answer_is_one_that_the_description_has(world):
     headers = {"authorization": f"Bearer {KEY_ID}.{SECRET}"}
     statuses: Counter[str] = Counter()
     problems: list[str] = []
-    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    all_operations = list(schema.get_all_operations())
+    operations = [found.ok() for found in all_operations if isinstance(found, Ok)]
 
     for operation in operations:
-        described = operation.definition.raw["responses"]
         for number, case in enumerate(draw(operation.as_strategy(), EXAMPLES, seed=1)):
             if "model" in case.path_parameters and number % 2:
                 case.path_parameters["model"] = PAWN
@@ -47,7 +47,7 @@ def test_every_answer_is_one_that_the_description_has(world):
             response = case.call(headers=headers, timeout=60)
             status = response.status_code
             statuses[f"{operation.label} {status}"] += 1
-            if str(status) not in described and not is_of_http(status, response.content):
+            if not is_described(operation, status) and not is_of_http(status, response.content):
                 problems.append(f"{operation.label}: {status} is not described: {case.as_curl_command()[:300]}")
             if status >= 500 and status not in NAMED_FAILURES:
                 problems.append(f"{operation.label}: {status}: {case.as_curl_command()[:300]}")
@@ -57,9 +57,16 @@ def test_every_answer_is_one_that_the_description_has(world):
                 except FailureGroup as failure:
                     problems.append(f"{operation.label}: {failure}")
 
-    assert problems == []
-    assert len(operations) > 20
+    assert problems == [], "\n".join(problems)
+    assert len(operations) == len(all_operations) > 20
     assert any(label.endswith(" 200") for label in statuses)
+
+
+def is_described(operation, status: int) -> bool:
+    """Whether an operation names a status; those of other protocols say what every refusal looks like."""
+    raw = operation.definition.raw
+    is_own = {*raw["tags"]} <= {"predict", "outcomes", "registry", "health", "control"}
+    return str(status) in raw["responses"] or (not is_own and status >= 400)
 
 
 def is_of_http(status: int, content: bytes) -> bool:

@@ -28,7 +28,8 @@ from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.limits import body_budget, overload_manager
-from understudy.entrypoints.proxy.api.openapi import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
+from understudy.entrypoints.proxy.api.openapi.calls import BATCH, FORCED, OUTCOMES, PREDICT, RANK, RANK_FORCED, READ
+from understudy.entrypoints.proxy.api.openapi.document import openapi_document, with_dialects
 from understudy.entrypoints.proxy.api.predict_route import App, PredictRoute, http_call, read_body
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.control.handler import ControlHandler
@@ -317,11 +318,11 @@ def _add_health_routes(api: FastAPI, proxy: Proxy) -> None:
 def _add_docs_routes(api: FastAPI) -> None:
     @cache
     def document() -> bytes:
-        return orjson.dumps(api.openapi())
+        return orjson.dumps(openapi_document(api.openapi()))
 
     @cache
     def page() -> bytes:
-        return docs_page(api.openapi())
+        return docs_page(with_dialects(api.openapi()))
 
     @api.get("/openapi.json", include_in_schema=False)
     @api.head("/openapi.json", include_in_schema=False)

@@ -13,7 +13,7 @@ from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns
 from understudy.entrypoints.proxy.api.experiment_routes import add_experiment_routes
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.key_routes import add_key_routes
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.api.registry_routes import add_registry_routes
 from understudy.entrypoints.proxy.control import outcomes, policies, reports, rollouts
 from understudy.errors import QueryInvalid, ScopeMissing, Violation

@@ -160,7 +160,7 @@ class DialectRoutes:
     async def ping(self, request: Request) -> Reply:
         """Answer ``GET /ping`` and ``GET /health`` as ``/readyz`` decides."""
         is_ready, _ = await self._proxy.health(is_leaving=is_leaving(request.scope))
-        return Reply(200 if is_ready else 503, [JSON], b"\n")
+        return json_reply({}, 200 if is_ready else 503)
 
     async def version(self, _request: Request) -> Reply:
         """Answer ``GET /version``."""

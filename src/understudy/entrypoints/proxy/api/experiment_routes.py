@@ -6,7 +6,7 @@ from fastapi import FastAPI, Query, Request, Response
 
 from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control import experiments
 from understudy.experiments.declared_rows import MAX_LOOKS
 

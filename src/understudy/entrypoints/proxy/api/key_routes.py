@@ -5,7 +5,7 @@ from fastapi import FastAPI, Request, Response
 from understudy.entrypoints.proxy.api.authorization import own_key
 from understudy.entrypoints.proxy.api.control_calls import body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control import keys
 
 

@@ -7,7 +7,7 @@ from fastapi import FastAPI, Query, Request, Response
 from understudy.entrypoints.proxy.api.authorization import permitted_models
 from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control import registry
 from understudy.entrypoints.proxy.control.version_bodies import MAX_VERSION_BYTES
 

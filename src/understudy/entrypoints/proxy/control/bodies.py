@@ -37,11 +37,10 @@ _ABSENT: Any = None
 
 
 def documented(example: Mapping[str, Any], **keywords: Any) -> Callable[[dict[str, Any]], None]:
-    """Return what completes a body's schema; the titles and null defaults that pydantic adds say nothing."""
+    """Return what completes a body's schema; the fields' titles and null defaults that pydantic adds say nothing."""
 
     def complete(schema: dict[str, Any]) -> None:
         schema.update(examples=[example], **keywords)
-        del schema["title"]
         for field in schema["properties"].values():
             field.pop("title", None), field.pop("default", None)
 

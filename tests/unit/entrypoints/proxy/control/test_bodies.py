@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control.bodies import (
     PolicyChange,
     Remark,

@@ -35,8 +35,16 @@ READS = {
 
 async def described(proxy: Any) -> dict[str, dict[str, Any]]:
     document = orjson.loads((await proxy.ask("/openapi.json", method="GET", headers=[OPS])).body)
+    shared = document["components"]["responses"]
     calls = [call for path in document["paths"].values() for call in path.values()]
-    return {call["operationId"]: call["responses"] for call in calls if call["tags"] != ["control"]}
+    return {
+        call["operationId"]: {
+            status: shared[found["$ref"].rpartition("/")[2]] if "$ref" in found else found
+            for status, found in call["responses"].items()
+        }
+        for call in calls
+        if {*call["tags"]} <= {"predict", "outcomes", "registry", "health"}
+    }
 
 
 LIMITS = {"body_limit_bytes": 1_024, "rank_body_limit_bytes": 1_024}

@@ -10,7 +10,7 @@ from understudy.core.routing.arms import BucketRange
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.policies import audit_document, policy_document
 from understudy.entrypoints.documents.rollbacks import rollback_document
-from understudy.entrypoints.proxy.api.openapi_control import CONTROL
+from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
 

@@ -6,7 +6,7 @@ from understudy.core.experiments.outcome_events import MAX_EVENTS
 from understudy.core.requests.rank import MAX_TREATMENT_ID, MAX_TREATMENTS
 
 
-def _object(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict[str, Any]:
+def object_of(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict[str, Any]:
     """Return the schema of an object whose properties are all required, but for the ``optional`` ones."""
     required = [name for name in properties if name not in optional]
     return {"type": "object", "required": required, "properties": properties, **keywords}
@@ -14,7 +14,7 @@ def _object(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict
 
 def _body(properties: dict[str, Any], *optional: str, **keywords: Any) -> dict[str, Any]:
     """Return the schema of a request's body, or of an object in it, which has no other properties."""
-    return _object(properties, *optional, additionalProperties=False, **keywords)
+    return object_of(properties, *optional, additionalProperties=False, **keywords)
 
 
 def _list(items: dict[str, Any], **keywords: Any) -> dict[str, Any]:
@@ -24,8 +24,9 @@ def _list(items: dict[str, Any], **keywords: Any) -> dict[str, Any]:
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
 _ID = {"type": "string", "minLength": 1, "maxLength": 255}
+DOCUMENT = {"type": "object", "title": "Document", "description": "Members as an example shows, or by their names."}
 _CATEGORY = {"type": ["string", "null"], "maxLength": 255}
-_PROBLEM = _object(
+PROBLEM = object_of(
     {
         "type": _TEXT,
         "title": _TEXT,
@@ -35,11 +36,12 @@ _PROBLEM = _object(
         "instance": _TEXT,
         "error": _TEXT,
         "next": {"type": "string", "description": "What to do next."},
-        "errors": _list(_object({"pointer": _TEXT, "detail": _TEXT})),
+        "errors": _list(object_of({"pointer": _TEXT, "detail": _TEXT}, title="Violation")),
     },
     "instance",
     "next",
     "errors",
+    title="Problem",
 )
 _DESCRIPTIONS: dict[int | str, str] = {
     400: "The body is not acceptable JSON, or a header is unusable; the detail says where.",
@@ -57,48 +59,55 @@ _DESCRIPTIONS: dict[int | str, str] = {
     504: "The deadline passed; the detail names the stage.",
     "default": "Any other problem.",
 }
+FEATURES = {"type": "object", "title": "Features", "description": "Values by name, as the input_schema says."}
 _REQUEST = _body(
     {
         "entity_id": _ID,
-        "inputs": {"type": "object", "description": "Features by name, as the version's input_schema says."},
+        "inputs": FEATURES,
         "category": _CATEGORY,
     },
     "category",
+    title="PredictRequest",
     examples=[{"entity_id": "customer-42", "inputs": {"age": 41.0, "chronic_diseases": 2.0}}],
 )
-_ANSWER = _object(
+_ANSWER = object_of(
     {
-        "prediction": {"type": "object", "examples": [{"score": 0.31}]},
+        "prediction": {"type": "object", "title": "Prediction", "examples": [{"score": 0.31}]},
         "model": _TEXT,
         "version": _TEXT,
-        "role": {"enum": ["champion", "challenger", "shadow"]},
+        "role": {"type": "string", "enum": ["champion", "challenger", "shadow"], "title": "Role"},
         "prediction_id": {"type": "string", "format": "uuid"},
         "generation": _NUMBER,
-        "fallback": {"type": "object", "description": "Present when the champion answered for a failing challenger."},
+        "fallback": {
+            "type": "object",
+            "title": "Fallback",
+            "description": "Present when the champion answered for a failing challenger.",
+        },
         "defaulted": _list(_TEXT, description="Features that took their default."),
     },
     "fallback",
     "defaulted",
+    title="PredictAnswer",
 )
-_BATCH_REQUEST = _body({"entities": _list(_REQUEST, minItems=1, maxItems=256)})
-_BATCH_ANSWER = _object(
+_BATCH_REQUEST = _body({"entities": _list(_REQUEST, minItems=1, maxItems=256)}, title="BatchRequest")
+_BATCH_ANSWER = object_of(
     {
         "model": _TEXT,
-        "predictions": _list({"anyOf": [_ANSWER, _object({"error": _PROBLEM})]}),
+        "predictions": _list({"anyOf": [_ANSWER, object_of({"error": PROBLEM}, title="FailedMember")]}),
         "failed": _NUMBER,
-    }
+    },
+    title="BatchAnswer",
 )
-_TREATMENT_INPUTS = "Features of a treatment by name: those that input_schema marks with per: treatment."
 _TREATMENT_ID = {"type": "string", "minLength": 1, "maxLength": MAX_TREATMENT_ID}
 _RANK_REQUEST = _body(
     {
         "entity_id": _ID,
-        "inputs": {"type": "object", "description": "The entity's features by name."},
+        "inputs": FEATURES,
         "category": _CATEGORY,
         "treatments": {
             "oneOf": [
                 _list(
-                    _body({"id": _TREATMENT_ID, "inputs": {"type": "object", "description": _TREATMENT_INPUTS}}),
+                    _body({"id": _TREATMENT_ID, "inputs": FEATURES}, title="Treatment"),
                     minItems=1,
                     maxItems=MAX_TREATMENTS,
                 ),
@@ -107,10 +116,12 @@ _RANK_REQUEST = _body(
                         "ids": _list(_TREATMENT_ID, minItems=1, maxItems=MAX_TREATMENTS),
                         "inputs": {
                             "type": "object",
+                            "title": "TreatmentColumns",
                             "description": "For each feature a list of values in the order of the ids.",
-                            "additionalProperties": {"type": "array"},
+                            "additionalProperties": {"type": "array", "items": {}},
                         },
-                    }
+                    },
+                    title="Treatments",
                 ),
             ]
         },
@@ -118,6 +129,7 @@ _RANK_REQUEST = _body(
     },
     "category",
     "top_k",
+    title="RankRequest",
     examples=[
         {
             "entity_id": "customer-42",
@@ -132,20 +144,25 @@ _RANK_REQUEST = _body(
         },
     ],
 )
-_RANKING = _object(
+_RANKING = object_of(
     {
         "treatments": {"type": "integer", "description": "How many there were."},
         "scores": _list({"type": "number"}, description="In the order of the request."),
         "best": _list(
-            _object({"id": _TEXT, "score": {"type": "number"}}),
+            object_of({"id": _TEXT, "score": {"type": "number"}}, title="ScoredTreatment"),
             description="With top_k: the best first, equal ones in the order of the request.",
         ),
     },
     "scores",
     "best",
-    oneOf=[{"required": ["scores"]}, {"required": ["best"]}],
+    title="Ranking",
+    description="With scores, or with best: the request's top_k decides.",
 )
-_RANK_ANSWER = {**_ANSWER, "properties": {**_ANSWER["properties"], "prediction": _RANKING}}
+_RANK_ANSWER = {
+    **_ANSWER,
+    "title": "RankAnswer",
+    "properties": {**_ANSWER["properties"], "prediction": _RANKING},
+}
 
 _EVENT = _body(
     {
@@ -159,7 +176,8 @@ _EVENT = _body(
     },
     "entity_id",
     "prediction_id",
-    anyOf=[{"required": ["entity_id"]}, {"required": ["prediction_id"]}],
+    title="OutcomeEvent",
+    description="It names an entity_id, a prediction_id, or both.",
 )
 _EXAMPLE_EVENT = {
     "event_id": "order-81723",
@@ -169,22 +187,30 @@ _EXAMPLE_EVENT = {
     "value": 1,
     "occurred_at": "2026-11-20T13:02:11Z",
 }
-_OUTCOMES = _body({"events": _list(_EVENT, minItems=1, maxItems=MAX_EVENTS)}, examples=[{"events": [_EXAMPLE_EVENT]}])
-_OUTCOMES_ANSWER = _object(
+_OUTCOMES = _body(
+    {"events": _list(_EVENT, minItems=1, maxItems=MAX_EVENTS)},
+    title="Outcomes",
+    examples=[{"events": [_EXAMPLE_EVENT]}],
+)
+_OUTCOMES_ANSWER = object_of(
     {
         "results": _list(
-            _object({"event_id": _TEXT, "result": {"enum": ["new", "known"]}}),
+            object_of(
+                {"event_id": _TEXT, "result": {"type": "string", "enum": ["new", "known"], "title": "Known"}},
+                title="OutcomeResult",
+            ),
             description="In the order of the events.",
         ),
         "new": _NUMBER,
         "known": {"type": "integer", "description": "Stored before; what came first stands."},
-    }
+    },
+    title="OutcomesAnswer",
 )
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return the problems that a route may answer with."""
-    content = {"application/problem+json": {"schema": _PROBLEM}}
+    content = {"application/problem+json": {"schema": PROBLEM}}
     # With a default FastAPI adds no 422 of its own.
     named: tuple[int | str, ...] = (*statuses, "default")
     return {status: {"description": _DESCRIPTIONS[status], "content": content} for status in named}
@@ -237,7 +263,7 @@ def _get(operation_id: str, summary: str, tag: str, *statuses: int) -> dict[str,
         "operation_id": operation_id,
         "summary": summary,
         "tags": [tag],
-        "responses": {**answers({"type": "object"}, "Found."), **problems(*statuses)},
+        "responses": {**answers(DOCUMENT, "Found."), **problems(*statuses)},
     }
 
 
@@ -253,5 +279,5 @@ READ: dict[str, dict[str, Any]] = {
 }
 READ["readyz"]["responses"][503] = {
     "description": "The proxy cannot answer calls; the body says why.",
-    "content": {"application/json": {"schema": {"type": "object"}}},
+    "content": {"application/json": {"schema": DOCUMENT}},
 }

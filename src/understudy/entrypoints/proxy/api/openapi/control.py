@@ -8,7 +8,7 @@ from pydantic import create_model
 
 from understudy.core.rollout.state import CommandKind
 from understudy.entrypoints.documents.json_text import SCHEMA
-from understudy.entrypoints.proxy.api.openapi import answers, problems
+from understudy.entrypoints.proxy.api.openapi.calls import answers, problems
 from understudy.entrypoints.proxy.control.bodies import (
     Body,
     OutcomeQuestion,
@@ -27,10 +27,13 @@ _READ = (400, 401, 403, 503, 504)
 _WRITE = (400, 401, 403, 404, 408, 413, 422, 503, 504)
 
 
-def _document(typed: Mapping[str, Any] = MappingProxyType({}), /, **example: Any) -> dict[str, Any]:
-    """Return the schema of an answer with the example's members, some of them typed."""
+def _document(
+    title: str = "Document", typed: Mapping[str, Any] = MappingProxyType({}), /, **example: Any
+) -> dict[str, Any]:
+    """Return the schema of an answer with the example's members, some of them typed, which gives it a title."""
     return {
         "type": "object",
+        "title": title,
         "required": ["schema", *example],
         "properties": {"schema": {"const": SCHEMA}, **typed},
         "examples": [{"schema": SCHEMA, **example}],
@@ -44,7 +47,7 @@ def _typed(record: type, *left_out: str, **fields: Any) -> dict[str, Any]:
     properties = create_model(record.__name__, **required).model_json_schema()["properties"]
     for one in properties.values():
         del one["title"]
-    return {"type": "object", "required": list(properties), "properties": properties}
+    return {"type": "object", "title": record.__name__, "required": list(properties), "properties": properties}
 
 
 _STATE = {"rollout_id": 118, "model_name": "visits", "challenger": "7", "phase": "PROGRESSING", "weight_percent": 10}
@@ -55,6 +58,7 @@ _STARTED = _document(
 )
 _COMMANDED = _document(rollout=_STATE, presence=_LIVENESS, changed=True, event="paused by 9f2c01aa77de")
 _POLICY = _document(
+    "Policy",
     {"policy": _typed(PolicyRecord, arms=list[dict[str, Any]])},
     policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10},
 )
@@ -62,6 +66,7 @@ _ROLLBACK = _typed(
     RollbackRecord, "without_calls", changed=bool, confirmed=dict[str, Any] | None, in_flight=dict[str, int] | None
 )
 _ROLLED_BACK = _document(
+    "RolledBack",
     {"rollback": _ROLLBACK},
     rollback={
         "did": "weight 0",
@@ -78,6 +83,7 @@ _ROLLED_BACK = _document(
 _Subject = Literal["policy", "version", "endpoint", "key", "subscription"]
 """The values of ``AuditSubject``, written out: the schema of an enumeration is a reference, and to nothing here."""
 _AUDIT = _document(
+    "Audit",
     {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, list[Any]])}},
     audit=[{"subject": "policy", "actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
 )
