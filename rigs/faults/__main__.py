@@ -49,12 +49,19 @@ async def run_row(machine: Machine, row: Row, span: Span) -> Result:
 
 
 async def run_all(
-    rows: Sequence[Row], span: Span, *, deadline_ms: int = DEADLINE_MS, volume: str | None = None, ulimit: str = ""
+    rows: Sequence[Row],
+    span: Span,
+    *,
+    deadline_ms: int = DEADLINE_MS,
+    volume: str | None = None,
+    ulimit: str = "",
+    protocol: str = "oip",
 ) -> tuple[list[Result], list[str]]:
     """Run rows one after the other on one machine; returns what rows had to say, too."""
     results: list[Result] = []
     with a_folder("us-faults-") as folder, Links() as links:
-        async with Machine(folder, links, deadline_ms=deadline_ms, volume=volume, ulimit=ulimit) as machine:
+        options: dict[str, Any] = {"deadline_ms": deadline_ms, "volume": volume, "ulimit": ulimit}
+        async with Machine(folder, links, **options, protocol=protocol) as machine:
             for row in rows:
                 result = await run_row(machine, row, span)
                 results.append(replace(result, stamp=stamp_of(about())))
@@ -76,11 +83,13 @@ def main() -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the table alone is the output
     span = QUICK if asked.quick else asked.seconds
     ulimit = f"-n {asked.descriptors}" if asked.descriptors else ""
-    found, notes = asyncio.run(run_all(rows_to_run, span, volume=asked.volume, ulimit=ulimit))
+    found, notes = asyncio.run(run_all(rows_to_run, span, volume=asked.volume, ulimit=ulimit, protocol=asked.protocol))
     fresh = {result.row.id: _counted(result, earlier) for result in found}
     results = [fresh.get(row.id) or earlier[row.id] for row in rows]
     print(table(results, notes))
     options = {"quick": asked.quick, "volume": asked.volume, "descriptors": asked.descriptors}
+    if asked.protocol != "oip":
+        options["protocol"] = asked.protocol
     document = as_json(results, {**about(), "seconds": span._asdict(), **options}, notes)
     write_result(document, asked.json, prefix="faults-")
     return int(any(result.verdict in ("short", "broken") for result in results))
@@ -127,6 +136,9 @@ def _arguments() -> argparse.Namespace:
         type=_size,
         metavar="SIZE",
         help="the proxies' state on a tmpfs of this size, such as 32m; needs root",
+    )
+    parser.add_argument(
+        "--protocol", choices=("oip", "oip-http"), default="oip", help="by which proxies ask the model servers"
     )
     parser.add_argument("--descriptors", type=int, help="limit of descriptors (ulimit -n) of proxies and monitors")
     parser.add_argument("--again", type=Path, help="an earlier result: run what did not pass once more, keep the rest")

@@ -1,6 +1,7 @@
 """A model server whose faults are switched while it runs: real ONNX models behind the Open Inference Protocol.
 
-``python -m rigs.faults.model_server --port 40123 --serve visits:1`` runs until SIGTERM.
+``python -m rigs.faults.model_server --port 40123 --serve visits:1`` runs until SIGTERM. With ``--http-port`` it answers
+the protocol's REST paths there, too.
 """
 
 import argparse
@@ -89,7 +90,7 @@ def _ask(port: int, method: str, request: bytes) -> bytes:
         return call(request, timeout=CONTROL_SECONDS, wait_for_ready=True)
 
 
-async def serve(port: int, spec: ServeSpec, max_age_ms: int | None) -> None:
+async def serve(port: int, spec: ServeSpec, max_age_ms: int | None, http_port: int | None = None) -> None:
     """Serve until SIGTERM; connections older than ``max_age_ms`` are told to go away."""
     options: list[tuple[str, int]] = [("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)]
     if max_age_ms is not None:
@@ -101,6 +102,10 @@ async def serve(port: int, spec: ServeSpec, max_age_ms: int | None) -> None:
     await server.start()
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    if http_port is not None:
+        from rigs.faults.http_model import HttpModel  # noqa: PLC0415 - it answers by this module's model
+
+        await HttpModel(model, max_age_ms).serve(http_port, stopped)
     await stopped.wait()
     await server.stop(0.4)
 
@@ -110,8 +115,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--serve", type=parse_serve_spec, required=True)
     parser.add_argument("--max-age-ms", type=int)
+    parser.add_argument("--http-port", type=int)
     asked = parser.parse_args()
-    asyncio.run(serve(asked.port, asked.serve, asked.max_age_ms))
+    asyncio.run(serve(asked.port, asked.serve, asked.max_age_ms, asked.http_port))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ class Model:
     name: str
     process: Process
     port: int
+    """Where it is switched, and answers over gRPC."""
+    asked_port: int
+    """Where proxies ask it, by way of the link."""
     link: Link
 
     def show(self, **faults: Any) -> None:
@@ -89,6 +92,7 @@ class Machine:
         volume: Size of the volume that the state folder of each row's proxy lies on, such as ``32m``: a tmpfs that is
             mounted for the row. ``None``: the folder is on this machine's disk.
         ulimit: Options of the shell's command of that name, under which proxies and monitors run.
+        protocol: By which proxies ask the model servers: ``oip``, or ``oip-http`` for its REST paths.
     """
 
     def __init__(
@@ -99,7 +103,9 @@ class Machine:
         deadline_ms: int = DEADLINE_MS,
         volume: str | None = None,
         ulimit: str = "",
+        protocol: str = "oip",
     ) -> None:
+        self.protocol = protocol
         self.folder = folder
         self.ulimit = ulimit
         self.links = links
@@ -161,13 +167,17 @@ class Machine:
         if known is not None:
             known.process.stop()
         port = known.port if known is not None else free_port()
+        is_http = self.protocol != "oip"
+        asked_port = known.asked_port if known is not None else (free_port() if is_http else port)
         arguments = ["-m", "rigs.faults.model_server", "--port", str(port), "--serve", _SERVES[name]]
         arguments += [part for flag, value in flags.items() for part in (f"--{flag.replace('_', '-')}", str(value))]
+        arguments += ["--http-port", str(asked_port)] if is_http else []
         process = Process(f"model-{name}", arguments, self.folder)
-        wait_for_port(port)
-        link = known.link if known is not None else self.links.to(port)
+        for one in {port, asked_port}:
+            wait_for_port(one)
+        link = known.link if known is not None else self.links.to(asked_port)
         link.behave()
-        self._models[name] = Model(name, process, port, link)
+        self._models[name] = Model(name, process, port, asked_port, link)
         return self._models[name]
 
     @asynccontextmanager
@@ -253,8 +263,12 @@ class World:
         """
         past_links = columns.pop("past_links", False)
         models = [self.machine.model(one) for one in (name, *others)]
-        replicas = [model.port if past_links else model.link.port for model in models]
-        usual = {"timeout_ms": self.machine.deadline_ms, "cache_ttl_seconds": 300}
+        replicas = [model.asked_port if past_links else model.link.port for model in models]
+        usual = {
+            "timeout_ms": self.machine.deadline_ms,
+            "cache_ttl_seconds": 300,
+            "protocol": self.machine.protocol,
+        }
         self.versions[name] = await register(self.url, LABELS[name], replicas, **{**usual, **columns})
         return self.versions[name]
 

@@ -32,7 +32,8 @@ class AnswerReader:
     """
 
     def __init__(self) -> None:
-        self._parser = HttpResponseParser(self)
+        self._parser: HttpResponseParser | None = HttpResponseParser(self)
+        """Until the answer is whole, or refused: it refers back here, and a circle is freed late."""
         self._failure: HttpCallFailed | None = None
         self._body = bytearray()
         self._wire_bytes = 0
@@ -53,6 +54,17 @@ class AnswerReader:
         Raises:
             HttpCallFailed: It cannot be read, or is not read.
         """
+        try:
+            answer = self._fed(data)
+        except HttpCallFailed:
+            self._forget()
+            raise
+        if answer is not None:
+            self._forget()
+        return answer
+
+    def _fed(self, data: bytes) -> HttpAnswer | None:
+        assert self._parser is not None
         self.is_begun = True
         self._wire_bytes += len(data)
         self._bytes_aside += len(data)
@@ -72,6 +84,10 @@ class AnswerReader:
         if self._wire_bytes > MAX_WIRE_BYTES:
             raise not_http("its chunks are more than what is in them")
         return None
+
+    def _forget(self) -> None:
+        self._parser = None
+        self._body = bytearray()
 
     def end(self, error: str = "") -> HttpAnswer:
         """Return the answer that ends as its connection does.
@@ -107,6 +123,7 @@ class AnswerReader:
 
     def on_headers_complete(self) -> None:
         """Keep the status, and whether the connection may be used again."""
+        assert self._parser is not None
         self._status = self._parser.get_status_code()
         self._is_head_read = self._status >= _FIRST_FINAL_STATUS
         self.is_last = self._status in _WITHOUT_BODY or not self._parser.should_keep_alive()
@@ -116,6 +133,8 @@ class AnswerReader:
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body."""
         self._bytes_aside = 0
+        if self._failure is not None:
+            return
         if len(self._body) + len(body) > MAX_ANSWER_BYTES:
             self._failure = _too_long()
         else:

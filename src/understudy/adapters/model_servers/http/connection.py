@@ -106,4 +106,5 @@ class HttpConnection(asyncio.Protocol):
         waiting = self._waiting
         self.abort()
         if waiting is not None and not waiting.done():
-            waiting.set_exception(failure)
+            # Its traceback holds what was read, up to 256 KiB, until the collector of cycles comes by.
+            waiting.set_exception(failure.with_traceback(None))

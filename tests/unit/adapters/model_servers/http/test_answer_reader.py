@@ -1,5 +1,8 @@
 """An answer of HTTP/1.1 is the same however its bytes are cut, and is bounded."""
 
+import gc
+import weakref
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -121,3 +124,27 @@ def test_what_has_no_status_is_no_interim_answer_whose_body_stands_before_that_o
         AnswerReader().feed(b"HTTP/1.1 000 \r\ncontent-length: 1\r\n\r\n1HTTP/1.1 200 \r\ncontent-length: 1\r\n\r\n2")
 
     assert caught.value.why == "its status is none"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *sorted(ANSWERS),
+        b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % (MAX_ANSWER_BYTES + 1) + bytes(200_000),
+        b"noise",
+    ],
+)
+def test_a_reader_is_freed_once_its_answer_is_whole_or_refused(text):
+    gc.disable()
+    try:
+        reader = AnswerReader()
+        freed = weakref.ref(reader)
+        try:
+            reader.feed(text)
+        except HttpCallFailed as failure:
+            failure.with_traceback(None)
+        del reader
+
+        assert freed() is None
+    finally:
+        gc.enable()
