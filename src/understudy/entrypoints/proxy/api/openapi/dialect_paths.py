@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from understudy.core.routing.access import Scope
 from understudy.entrypoints.proxy.api.dialect_routes import ROUTES, DialectRoutes, Route
 from understudy.entrypoints.proxy.api.openapi.calls import DOCUMENT, FEATURES, PROBLEM, object_of
 
@@ -80,9 +81,13 @@ class _Operation(NamedTuple):
     answer: dict[str, JsonSchema]
     """Its schema, by content type."""
     request: dict[str, JsonSchema] | None = None
-    scope: str | None = "read"
-    is_call: bool = False
+    scope: Scope | None = Scope.READ
     can_be_unready: bool = False
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a predict call, of which each row has a receipt."""
+        return self.scope == Scope.PREDICT
 
 
 def _json(schema: JsonSchema) -> dict[str, JsonSchema]:
@@ -100,14 +105,13 @@ _OPERATIONS: dict[Callable[..., Any], _Operation] = {
         _KSERVE,
         _json(_ROWS_ANSWER),
         _json(_ROWS),
-        "predict",
-        True,
+        Scope.PREDICT,
     ),
     _R.classify: _Operation(
-        "classify", "Classes of each example", _KSERVE, _json(DOCUMENT), _json(_EXAMPLES), "predict", True
+        "classify", "Classes of each example", _KSERVE, _json(DOCUMENT), _json(_EXAMPLES), Scope.PREDICT
     ),
     _R.regress: _Operation(
-        "regress", "A number for each example", _KSERVE, _json(DOCUMENT), _json(_EXAMPLES), "predict", True
+        "regress", "A number for each example", _KSERVE, _json(DOCUMENT), _json(_EXAMPLES), Scope.PREDICT
     ),
     _R.version_status: _Operation("getVersionStatus", "The state of one version", _KSERVE, _json(DOCUMENT)),
     _R.invoke: _Operation(
@@ -116,8 +120,7 @@ _OPERATIONS: dict[Callable[..., Any], _Operation] = {
         _MLFLOW,
         {**_json(_ROWS_ANSWER), "text/csv": _TEXT},
         {**_json(_FRAME), "text/csv": _TEXT},
-        "predict",
-        True,
+        Scope.PREDICT,
     ),
     _R.ping: _Operation(
         "ping", "The proxy can answer calls", _MLFLOW, _json(DOCUMENT), scope=None, can_be_unready=True
@@ -141,8 +144,7 @@ _OPERATIONS: dict[Callable[..., Any], _Operation] = {
         _OPEN_INFERENCE,
         {**_json(_INFERRED), "application/octet-stream": _BYTES},
         {**_json(_INFER), "application/octet-stream": _BYTES},
-        "predict",
-        True,
+        Scope.PREDICT,
     ),
     _R.model_metadata: _Operation("getMetadata", "Inputs and outputs of a model", _OPEN_INFERENCE, _json(DOCUMENT)),
     _R.model_config: _Operation("getConfig", "The same in Triton's words", _OPEN_INFERENCE, _json(DOCUMENT)),
@@ -182,7 +184,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "operationId": _name_of(route, shared),
         "summary": shared.summary,
         "tags": [shared.tag],
-        "security": [] if shared.scope is None else [{"key": [shared.scope]}],
+        "security": [] if shared.scope is None else [{"key": [shared.scope.value]}],
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": _TEXT}
             for name in ("model", "version", "label")
