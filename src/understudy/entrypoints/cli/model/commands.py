@@ -8,6 +8,21 @@ from typing import Annotated
 
 import typer
 
+from understudy.entrypoints.cli.model.set_options import (
+    Arms,
+    CategoryHoldout,
+    Challenger,
+    Champion,
+    ExpectGeneration,
+    Fallback,
+    GuardMode,
+    InputSamplePercent,
+    OnDrift,
+    Salt,
+    Shadow,
+    ShadowPercent,
+    Weight,
+)
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, Utc, Yes, required_reason
@@ -53,35 +68,19 @@ def show_model(*, model: ModelName, utc: Utc = False, as_json: AsJson = False) -
 def set_model(
     *,
     model: ModelName,
-    champion: Annotated[str | None, typer.Option(metavar="VERSION", help="Who answers.")] = None,
-    challenger: Annotated[str | None, typer.Option(metavar="VERSION|none", help="Who answers a share.")] = None,
-    weight: Annotated[int | None, typer.Option(metavar="PERCENT", help="The challenger's share, 0 to 100.")] = None,
-    shadow: Annotated[str | None, typer.Option(metavar="VERSION|none", help="Who sees calls, unanswered.")] = None,
-    shadow_percent: Annotated[int | None, typer.Option(metavar="PERCENT", help="Of the entities, 0 to 100.")] = None,
-    fallback: Annotated[
-        bool | None, typer.Option("--fallback/--no-fallback", help="Whether the champion stands in for the challenger.")
-    ] = None,
-    salt: Annotated[str | None, typer.Option(metavar="TEXT|none", help="Hashed in place of the model's name.")] = None,
-    input_sample_percent: Annotated[
-        int | None, typer.Option(metavar="PERCENT", help="Of the entities: their inputs are logged. 0: of none.")
-    ] = None,
-    guard: Annotated[
-        str | None, typer.Option(metavar="rollback|alert|off", help="What a share that does worse leads to.")
-    ] = None,
-    on_drift: Annotated[
-        str | None, typer.Option(metavar="alert|rollback", help="What a challenger that drifts leads to.")
-    ] = None,
-    category_holdout: Annotated[
-        int | None,
-        typer.Option(metavar="PERCENT", help="Of a category that routes to the challenger: who stays, 0 to 50."),
-    ] = None,
-    arm: Annotated[
-        list[str] | None,
-        typer.Option(metavar="VERSION=PERCENT|none", help="A further version's share; 0 ends it, none ends them all."),
-    ] = None,
-    expect_generation: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Change nothing when the policy has moved on (exit 5).")
-    ] = None,
+    champion: Champion = None,
+    challenger: Challenger = None,
+    weight: Weight = None,
+    shadow: Shadow = None,
+    shadow_percent: ShadowPercent = None,
+    fallback: Fallback = None,
+    salt: Salt = None,
+    input_sample_percent: InputSamplePercent = None,
+    guard: GuardMode = None,
+    on_drift: OnDrift = None,
+    category_holdout: CategoryHoldout = None,
+    arm: Arms = None,
+    expect_generation: ExpectGeneration = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     yes: Yes = False,
