@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -124,6 +124,26 @@ def write_outcomes(folder: Path, called: Mapping[str, datetime]) -> Path:
     return file
 
 
+def what_a_person_on_call_does(run: Callable[..., Done], database: CommandLine) -> None:
+    watched = run("rollout", "watch", "visits", code=6)
+    lines = run("rollout", "watch", "visits", "--json-lines", code=6)
+    assert watched.out.startswith("visits  guard of 1"), watched
+    assert {line["rollout"]["kind"] for line in map(json.loads, lines.out.splitlines())} == {"guard"}
+    for same_words in (
+        ("ab", "list", "visits", "--json"), ("explain", "visits", "entity-1"),
+        ("explain", "visits", "entity-1", "--json"), ("audit", "list", "--limit", "3", "--json"),
+        ("audit", "list", "visits", "--actor", "robot", "--via", "http", "--since", "24h", "--utc"),
+    ):  # fmt: skip
+        assert run(*same_words).out == database(*same_words).out
+    number = run("ab", "list", "visits", "--json").json["tests"][0]["id"]
+    assert "is over, and decides nothing" in run("ab", "stop", "visits", str(number)).said
+    assert "what changed within an hour around visits" in run("explain", "visits").said
+    back = run("rollback", "visits", "--reason", "it burns", "--yes")
+    assert ("weight 0 committed as generation" in back.said, "1 of 1 live proxies" in back.said) == (True, True), back
+    again = run("rollback", "visits", "--reason", "it burns", "--yes", code=1)
+    assert "nothing to roll back" in again.said
+
+
 def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     ci, model_port, tmp_path, database_url, stack
 ):
@@ -183,6 +203,7 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     assert "converted" in declared.said, declared
     assert "declared with other --within" in other.said
     assert "E225" in needed.said
+    what_a_person_on_call_does(run, database)
     audit = asyncio.run(sql(database_url, "SELECT DISTINCT actor, via FROM RegistryAudit WHERE subject = 'version'"))
     assert ("robot", "http") in {tuple(row) for row in audit}
     [test] = asyncio.run(sql(database_url, "SELECT created_by FROM Experiment"))

@@ -1,0 +1,62 @@
+"""A list over HTTP is read page by page, and never for ever."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from understudy.adapters.http.control_plane import ControlPlaneClient
+from understudy.errors import ControlPlaneAway
+
+
+class Paging(ControlPlaneClient):
+    """A proxy with so many things, whose cursor is how many were shown; it keeps what it was asked."""
+
+    def __init__(self, things: int, *, has_cursors: bool = True) -> None:
+        super().__init__("http://127.0.0.1:1", None)
+        self.asked: list[Mapping[str, str]] = []
+        self._things, self._has_cursors = things, has_cursors
+
+    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        asked = dict(parameters or {})
+        self.asked.append(asked)
+        if not self._has_cursors:
+            return {"keys": list(range(self._things))}
+        first = int(asked.get("cursor", "0"))
+        last = min(first + int(asked["limit"]), self._things)
+        return {"keys": list(range(first, last)), "next_cursor": str(last) if last < self._things else None}
+
+
+class Endless(Paging):
+    """A server whose every page names another."""
+
+    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        return {"keys": [], "next_cursor": "1"}
+
+
+async def test_all_pages_are_read():
+    async with Paging(2_500) as client:
+        found = await client.pages("/v1/keys", "keys", {"model": "visits"})
+
+    assert found == list(range(2_500))
+    assert [asked.get("cursor") for asked in client.asked] == [None, "1000", "2000"]
+    assert {asked["model"] for asked in client.asked} == {"visits"}
+
+
+@pytest.mark.parametrize(("things", "calls"), [(30, 1), (2_500, 2)])
+async def test_no_page_is_read_that_was_not_asked_for(things, calls):
+    async with Paging(things) as client:
+        found = await client.pages("/v1/keys", "keys", at_most=1_200)
+
+    assert (found, len(client.asked)) == (list(range(min(1_200, things))), calls)
+
+
+async def test_a_proxy_of_the_release_before_answers_all_at_once():
+    async with Paging(2_500, has_cursors=False) as client:
+        assert await client.pages("/v1/keys", "keys") == list(range(2_500))
+
+
+async def test_a_list_without_a_last_page_ends():
+    async with Endless(0) as client:
+        with pytest.raises(ControlPlaneAway, match="no last page"):
+            await client.pages("/v1/keys", "keys")
