@@ -370,7 +370,8 @@ async def test_a_rollback_is_tried_before_it_is_made_and_its_reach_is_asked_for(
 
 async def test_long_lists_come_in_pages_that_are_the_whole_list_together(proxy, database_url):
     async def paged(path: str, member: str, place: str, limit: int) -> list[Any]:
-        found, cursor = [], ""
+        found: list[Any] = []
+        cursor: str | None = ""
         while cursor is not None:
             asked = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
             page = (await proxy.get(path, params=asked)).json()

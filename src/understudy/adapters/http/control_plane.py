@@ -12,6 +12,7 @@ from understudy.errors import (
     Overloaded,
     PolicyNotLoaded,
     QuotaExceeded,
+    TokenKeysAway,
 )
 
 CALL_SECONDS = 60.0
@@ -20,7 +21,7 @@ PAGE = 1_000
 """Things of a list that are asked for at once: as many as a proxy answers."""
 _MAX_PAGES = 1_000
 REGISTRY_PATH = "/v1/registry/models"
-PASSING = (PolicyNotLoaded, Overloaded, DeadlineExceeded, QuotaExceeded)
+PASSING = (PolicyNotLoaded, TokenKeysAway, Overloaded, DeadlineExceeded, QuotaExceeded)
 """Refusals that another question a moment later does not get: who waits goes on."""
 DRY_RUN = {"dry_run": "true"}
 

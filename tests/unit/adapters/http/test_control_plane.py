@@ -9,22 +9,26 @@ from understudy.adapters.http.control_plane import ControlPlaneClient
 from understudy.errors import ControlPlaneAway
 
 
+def things(first: int, last: int) -> list[Mapping[str, Any]]:
+    return [{"id": number} for number in range(first, last)]
+
+
 class Paging(ControlPlaneClient):
     """A proxy with so many things, whose cursor is how many were shown; it keeps what it was asked."""
 
-    def __init__(self, things: int, *, has_cursors: bool = True) -> None:
+    def __init__(self, there: int, *, has_cursors: bool = True) -> None:
         super().__init__("http://127.0.0.1:1", None)
         self.asked: list[Mapping[str, str]] = []
-        self._things, self._has_cursors = things, has_cursors
+        self._things, self._has_cursors = there, has_cursors
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         asked = dict(parameters or {})
         self.asked.append(asked)
         if not self._has_cursors:
-            return {"keys": list(range(self._things))}
+            return {"keys": things(0, self._things)}
         first = int(asked.get("cursor", "0"))
         last = min(first + int(asked["limit"]), self._things)
-        return {"keys": list(range(first, last)), "next_cursor": str(last) if last < self._things else None}
+        return {"keys": things(first, last), "next_cursor": str(last) if last < self._things else None}
 
 
 class Endless(Paging):
@@ -38,22 +42,22 @@ async def test_all_pages_are_read():
     async with Paging(2_500) as client:
         found = await client.pages("/v1/keys", "keys", {"model": "visits"})
 
-    assert found == list(range(2_500))
+    assert found == things(0, 2_500)
     assert [asked.get("cursor") for asked in client.asked] == [None, "1000", "2000"]
     assert {asked["model"] for asked in client.asked} == {"visits"}
 
 
-@pytest.mark.parametrize(("things", "calls"), [(30, 1), (2_500, 2)])
-async def test_no_page_is_read_that_was_not_asked_for(things, calls):
-    async with Paging(things) as client:
+@pytest.mark.parametrize(("there", "calls"), [(30, 1), (2_500, 2)])
+async def test_no_page_is_read_that_was_not_asked_for(there, calls):
+    async with Paging(there) as client:
         found = await client.pages("/v1/keys", "keys", at_most=1_200)
 
-    assert (found, len(client.asked)) == (list(range(min(1_200, things))), calls)
+    assert (found, len(client.asked)) == (things(0, min(1_200, there)), calls)
 
 
 async def test_a_proxy_of_the_release_before_answers_all_at_once():
     async with Paging(2_500, has_cursors=False) as client:
-        assert await client.pages("/v1/keys", "keys") == list(range(2_500))
+        assert await client.pages("/v1/keys", "keys") == things(0, 2_500)
 
 
 async def test_a_list_without_a_last_page_ends():

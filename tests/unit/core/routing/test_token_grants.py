@@ -1,0 +1,58 @@
+"""Which claims give which scopes."""
+
+import pytest
+
+from understudy.core.routing.token_grants import parse_grants
+
+GRANTS = """{
+    "groups": {"ml-oncall": ["read", "operate"], "fraud": ["operate:fraud", "read:fraud"]},
+    "realm_access.roles": {"releaser": ["register:fraud"]},
+    "scope": {"predict": ["predict"]}
+}"""
+
+
+def given(**claims: object) -> set[str]:
+    return {scope for grant in parse_grants(GRANTS) if grant.is_for(claims) for scope in grant.scopes}
+
+
+def test_each_value_of_a_claim_gives_its_scopes():
+    assert given() == set()
+    assert given(groups="fraud") == {"operate:fraud", "read:fraud"}
+    assert given(groups=["fraud", "ml-oncall", 7, None]) == {"operate:fraud", "read:fraud", "operate", "read"}
+    assert given(groups=["ml-oncall-2", "ML-ONCALL", "ml oncall"]) == set()
+
+
+def test_a_list_in_one_text_is_one_only_where_the_standard_says_so():
+    assert given(scope="openid predict") == {"predict"}
+    assert given(groups="fraud ml-oncall") == set()
+
+
+def test_a_claim_inside_of_others_is_found_by_its_path():
+    assert given(realm_access={"roles": ["releaser"]}) == {"register:fraud"}
+    assert given(**{"realm_access.roles": "releaser"}) == {"register:fraud"}
+    assert given(realm_access="roles") == given(realm_access=["roles"]) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("groups", "no JSON"),
+        ("[]", "expected"),
+        ('{"groups": ["read"]}', "expected"),
+        ('{"groups": {"fraud": "read"}}', "a list of scopes"),
+        ('{"groups": {"fraud": [1]}}', "a list of scopes"),
+        ('{"groups": {"fraud": ["write"]}}', "there is no scope 'write'"),
+        ('{"groups": {"fraud": ["keys:fraud"]}}', "there is no scope"),
+        ('{"groups": {"fraud": ["read:"]}}', "there is no scope"),
+    ],
+)
+def test_what_is_no_mapping_of_claims_is_refused(text, problem):
+    with pytest.raises(ValueError, match=problem):
+        parse_grants(text)
+
+
+def test_there_are_so_many_values_at_most():
+    values = ", ".join(f'"{number}": []' for number in range(1_001))
+
+    with pytest.raises(ValueError, match="at most 1000"):
+        parse_grants(f'{{"groups": {{{values}}}}}')
