@@ -66,9 +66,9 @@ class DatabaseControlPlane:
     @cached_property
     def rollouts(self) -> "RolloutOperations":
         """Rollouts."""
-        from understudy.bootstrap.stored_rollouts import StoredRollouts
+        from understudy.bootstrap.stored_rollouts import rollouts_of_command
 
-        return StoredRollouts(self._session, self._settings)
+        return rollouts_of_command(self._session, self._settings)
 
     @property
     def outcomes(self) -> "OutcomeStore":

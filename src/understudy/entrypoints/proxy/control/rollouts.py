@@ -4,7 +4,6 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from understudy.bootstrap.session import Session
+from understudy.bootstrap.stored_rollouts import StoredRollouts
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.documents.rollbacks import reach_document, rollback_document
 from understudy.entrypoints.documents.rollouts import (
@@ -44,8 +44,9 @@ from understudy.errors import DeadlineExceeded, GenerationMoved, NotRegistered, 
 from understudy.ports.rollout.rollout_store import RollbackRecord, UnreadableRollout
 from understudy.rollout.commands import run_command
 from understudy.rollout.manual_rollback import manual_rollback
+from understudy.rollout.operations import StartAsked
 from understudy.rollout.propagation import Propagation, wait_for_propagation
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, prepare, require_same_inputs
+from understudy.rollout.start.start import require_same_inputs
 from understudy.rollout.status import StatusReader
 from understudy.rollout.verdicts.replay import judged_again
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -72,36 +73,28 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
     asked = RolloutStart.read(body, dry_run=dry_run)
     main = asyncio.get_running_loop()
 
-    async def warm_up() -> None:
+    wanted = StartAsked(call.model_name, asked.version, asked.plan, asked.freezes, asked.expect_different_scores)
+
+    async def ask_version() -> None:
         async with call.handler.probe() as probe:
             await require_ready(probe, call.model_name, asked.version)
 
+    async def warm_up(_: StartAsked) -> None:
+        # gRPC connections belong to one event loop: the one that predictions use.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_version(), main))
+
     async def start(parts: Session) -> Reply:
-        prepared = await prepare(
-            parts.registry,
-            parts.windows,
-            call.model_name,
-            asked.version,
-            asked.plan,
-            now=time.time(),
-            budget_ratio=call.handler.challenger_budget_ratio,
-            freezes=asked.freezes,
-            expect_different_scores=asked.expect_different_scores,
-            entities=parts.history(ENTITIES_WAIT_SECONDS),
-            outcome_before=parts.outcome_before(OUTCOMES_WAIT_SECONDS),
-        )
+        budget_ratio = call.handler.challenger_budget_ratio
+        rollouts = StoredRollouts(parts, budget_ratio=budget_ratio, warm_up=warm_up)
+        prepared = await rollouts.prepare(wanted)
         if dry_run:
             return answer(start_document(prepared, None))
         if asked.generation is not None and asked.generation != prepared.generation:
             raise GenerationMoved(f"the policy is at generation {prepared.generation}, not {asked.generation}")
         require_same_inputs(prepared)
-        # gRPC connections belong to one event loop: the one that predictions use.
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(warm_up(), main))
-        record = await parts.rollouts.start(
-            prepared.rollout(asked.hashed_salt(lambda: token_hex(SALT_BYTES))),
-            call.actor(asked.reason),
-            expected_generation=prepared.generation,
-        )
+        await rollouts.require_ready(wanted)
+        salt = asked.hashed_salt(lambda: token_hex(SALT_BYTES))
+        record = await rollouts.start(wanted, prepared, salt, call.actor(asked.reason))
         place = f"/v1/models/{quote(call.model_name, safe='')}/rollouts/{record.id}".encode()
         return answer(start_document(prepared, record), 201, (b"location", place))
 
