@@ -72,7 +72,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
     said = claims.get(name)
     if said is None:
         return None
-    if isinstance(said, bool) or not isinstance(said, int | float) or not isfinite(said) or abs(said) > _MAX_SECONDS:
+    if isinstance(said, bool) or not isinstance(said, int | float) or abs(said) > _MAX_SECONDS or not isfinite(said):
         raise Unauthenticated(f"the token's claim {name} is no time", hint=_HINT)
     return float(said)
 
