@@ -129,6 +129,7 @@ def what_a_person_on_call_does(run: Callable[..., Done], database: CommandLine) 
         ("ab", "list", "visits", "--json"), ("explain", "visits", "entity-1"),
         ("explain", "visits", "entity-1", "--json"), ("audit", "list", "--limit", "3", "--json"),
         ("audit", "list", "visits", "--actor", "robot", "--via", "http", "--since", "24h", "--utc"),
+        ("model", "restore", "visits", "2", "--dry-run"), ("version", "diff", "visits", "1", "2"),
     ):  # fmt: skip
         assert run(*same_words).out == database(*same_words).out
     number = run("ab", "list", "visits", "--json").json["tests"][0]["id"]

@@ -37,7 +37,6 @@ async def test_an_issuer_that_is_down_slow_or_answers_something_else_is_told_apa
         f"more than {MAX_BYTES} bytes": huge,
         f"more than {MAX_KEYS} keys": http_answer(json.dumps(many).encode()),
         "no JWK set": http_answer(b"<html>"),
-        "no key for RS256, ES256 or EdDSA": http_answer(b'{"keys": []}'),
         "no answer: ": b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{",
     }
     for words, answer in answers.items():

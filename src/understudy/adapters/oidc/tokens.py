@@ -104,6 +104,8 @@ class OidcTokens:
         except NotFetched as problem:
             _log.warning("oidc.keys_not_fetched", why=str(problem))
             return
+        if not keys:  # nothing is believed then: the issuer may have taken back the only one
+            _log.warning("oidc.no_keys", why="the issuer publishes no key for RS256, ES256 or EdDSA")
         names, before = set(keys), set(self._keys)
         if names != before or any(keys[name].thumbprint() != self._keys[name].thumbprint() for name in names):
             self._kept.clear()  # what a key signed that is not published any more is not believed any more

@@ -159,6 +159,16 @@ async def test_what_a_key_signed_is_not_believed_once_the_key_is_not_published_a
     assert refusal(world, token) == "the token's signature is wrong"
 
 
+async def test_nothing_is_believed_of_an_issuer_that_publishes_no_key_any_more(world):
+    token = world.issuer.token("ec")
+    world.tokens.caller(token)
+
+    world.issuer.keys.clear()
+    await world.tokens.fetch_once()
+
+    assert "does not publish" in refusal(world, token)
+
+
 async def test_while_the_issuer_is_down_its_last_keys_are_believed_for_a_day():
     world = World()
     with pytest.raises(TokenKeysAway) as away:
@@ -203,8 +213,7 @@ def test_keys_for_other_purposes_are_passed_over():
         [ec_key().generate_key("P-384").as_dict(private=False)], published({"a": key}, x="AAAA")["keys"],
     ]  # fmt: skip
     for listed in unusable:
-        with pytest.raises(NotFetched, match="no key for"):
-            published_keys_of(listed)
+        assert published_keys_of(listed) == {}
     assert set(published_keys_of([secret, *published({"a": key}, alg="ES256")["keys"]])) == {("a", "ES256")}
 
 
