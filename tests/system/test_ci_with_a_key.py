@@ -139,10 +139,12 @@ def what_a_person_on_call_does(run: Callable[..., Done], database: CommandLine) 
     assert ("weight 0 committed as generation" in back.said, "1 of 1 live proxies" in back.said) == (True, True), back
     again = run("rollback", "visits", "--reason", "it burns", "--yes", code=1)
     assert "nothing to roll back" in again.said
+    run("rollout", "start", "visits", "1", "--plan", "5,100", "--reason", "once more", "--yes")
+    run("rollout", "abort", "visits", "--reason", "not today", "--yes")
     watched = run("rollout", "watch", "visits", code=3)
     lines = run("rollout", "watch", "visits", "--json-lines", code=3)
-    assert "weight 0 by robot" in watched.said or "rolled back" in watched.said, watched
-    assert {line["rollout"]["kind"] for line in map(json.loads, lines.out.splitlines())} == {"guard"}
+    assert watched.out.startswith("visits  2 → 1"), watched
+    assert {line["rollout"]["phase"] for line in map(json.loads, lines.out.splitlines())} == {"FAILED"}
 
 
 def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
