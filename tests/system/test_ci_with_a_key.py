@@ -17,7 +17,7 @@ from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.client import Client, Entity
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 WALL = """
 import os, sys
 
