@@ -18,6 +18,7 @@ from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jws import JWSRegistry, deserialize_compact, extract_compact
 
 from understudy.adapters.oidc.published_keys import NotFetched, PublicKey, PublishedKeys
+from understudy.core.routing.access import MAX_TOKEN
 from understudy.core.routing.policy import ApiKey
 from understudy.core.routing.token_rules import TokenRules
 from understudy.errors import TokenKeysAway, Unauthenticated
@@ -64,7 +65,9 @@ class OidcTokens:
         self._rules = rules
         self._fetch = fetch
         self._algorithms = frozenset(algorithms)
-        self._registry = JWSRegistry(algorithms=sorted(algorithms))
+        # RFC 7515 §4: fields that are not understood are passed over; what must be understood is in "crit".
+        self._registry = JWSRegistry(algorithms=sorted(algorithms), strict_check_header=False)
+        self._registry.max_header_length = self._registry.max_signature_length = MAX_TOKEN
         self._wall = wall
         self._now = now
         self._refetch_seconds = refetch_seconds
@@ -89,12 +92,13 @@ class OidcTokens:
 
     async def run(self) -> None:
         """Fetch the keys now, every :data:`REFRESH_SECONDS`, and when a token names one that is not known."""
+        idle_seconds = max(0.0, REFRESH_SECONDS - self._refetch_seconds)
         while True:
             self._wanted.clear()
             await self.fetch_once()
             await asyncio.sleep(self._refetch_seconds)
             with suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_SECONDS):
+                async with asyncio.timeout(idle_seconds):
                     await self._wanted.wait()
 
     async def fetch_once(self) -> None:
@@ -103,6 +107,8 @@ class OidcTokens:
             keys = await self._fetch()
         except NotFetched as problem:
             _log.warning("oidc.keys_not_fetched", why=str(problem))
+            if self._is_stale():
+                self._kept.clear()  # or what they signed would be believed for longer than they are
             return
         if not keys:  # nothing is believed then: the issuer may have taken back the only one
             _log.warning("oidc.no_keys", why="the issuer publishes no key for RS256, ES256 or EdDSA")
@@ -114,6 +120,9 @@ class OidcTokens:
     def __len__(self) -> int:
         """Return how many verified tokens are kept."""
         return len(self._kept)
+
+    def _is_stale(self) -> bool:
+        return self._fetched_at is not None and self._now() - self._fetched_at > MAX_STALE_SECONDS
 
     def _verified(self, token: str) -> Mapping[str, Any]:
         """Return the claims of a token whose signature is the issuer's."""
@@ -133,7 +142,7 @@ class OidcTokens:
 
     def _header_of(self, token: str) -> Mapping[str, Any]:
         try:
-            header = dict(extract_compact(token.encode()).headers())
+            header = dict(extract_compact(token.encode(), registry=self._registry).headers())
         except (JoseError, ValueError, TypeError, AttributeError, RecursionError):
             raise Unauthenticated("the token is no signed JWT", hint=_HINT) from None
         algorithm = header.get("alg")
@@ -146,10 +155,10 @@ class OidcTokens:
 
     def _key_of(self, header: Mapping[str, Any]) -> PublicKey:
         """Return the issuer's key that a token names, or its only one of that kind for a token that names none."""
-        age = None if self._fetched_at is None else self._now() - self._fetched_at
-        if age is None or age > MAX_STALE_SECONDS:
+        if self._fetched_at is None or self._is_stale():
             self._wanted.set()
             raise TokenKeysAway
+        age = self._now() - self._fetched_at
         algorithm, kid = str(header["alg"]), header.get("kid")
         if kid is None:
             fitting = [key for (_, one), key in self._keys.items() if one == algorithm]

@@ -21,13 +21,13 @@ GRANTS = parse_grants('{"groups": {"oncall": ["operate:fraud"]}}')
 class World:
     """An issuer whose keys are fetched without HTTP, and clocks that are set."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, max_seconds: float = 86_400.0, **options: Any) -> None:
         self.issuer = Issuer()
         self.issuer.url = "https://issuer/keys"
         self.issuer.keys = {"ec": ec_key(), "ed": OKPKey.generate_key("Ed25519")}
         self.clock, self.ahead = 1_000.0, 0.0
         self.fetches, self.problem, self.was_fetched = 0, "", asyncio.Event()
-        rules = TokenRules("https://issuer", AUDIENCE, GRANTS)
+        rules = TokenRules("https://issuer", AUDIENCE, GRANTS, max_seconds=max_seconds)
         self.tokens = OidcTokens(rules, self.fetch, wall=self.wall, now=lambda: self.clock, **options)
 
     def wall(self) -> float:
@@ -99,6 +99,13 @@ async def test_no_token_is_believed_that_the_issuer_did_not_sign(world):
         assert refusal(world, signed(ec, claims, kid=kid)) == unknown
     assert refusal(world, with_header(good, alg="ES256", kid=7)) == "the token does not name its key (kid)"
     assert world.fetches == 1
+
+
+async def test_header_fields_that_mean_nothing_here_are_passed_over_as_the_standard_has_it(world):
+    ec, claims = world.issuer.keys["ec"], world.issuer.claims()
+
+    for more in ({"nonce": "4Jz"}, {"signer": "arn:" + "a" * 500}, {"x5t": "QUJD"}):
+        assert world.tokens.caller(signed(ec, claims, kid="ec", **more)).id == "oidc:dana"
 
 
 @pytest.mark.parametrize("token", ["ey.ey.ey", "eyJ9.e30.x", "..", "ey..", f"{'ey' * 3000}.a.b"])
@@ -183,6 +190,20 @@ async def test_while_the_issuer_is_down_its_last_keys_are_believed_for_a_day():
     world.clock += 1
     with pytest.raises(TokenKeysAway):
         world.tokens.caller(world.issuer.token("ec", sub="kim"))
+
+
+async def test_a_token_that_was_verified_is_not_believed_for_longer_than_its_key():
+    world = World(max_seconds=31 * 86_400.0)
+    await world.tokens.fetch_once()
+    token = world.issuer.token("ec", exp=int(world.wall()) + 30 * 86_400)
+    world.tokens.caller(token)
+    world.problem = "no answer: ConnectError"
+
+    world.clock += MAX_STALE_SECONDS + 1
+    await world.tokens.fetch_once()
+
+    with pytest.raises(TokenKeysAway):
+        world.tokens.caller(token)
 
 
 async def test_the_keys_are_fetched_at_once_and_again_when_a_token_names_another():
