@@ -1,12 +1,11 @@
 """``Rollbacks`` over HTTP: a proxy sends all traffic back, and says which proxies have heard of it."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from understudy.adapters.http.control_plane import ControlPlaneClient, model_path, said
 from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
-from understudy.errors import ScopeMissing, UnknownRoute
+from understudy.errors import NotRegistered, UnderstudyError
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import PolicyReach, RollbackRecord
 
@@ -37,13 +36,19 @@ class HttpRollbacks:
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
         asked = {} if generation is None else {"generation": str(generation)}
-        # A key that may roll back need not read, and a proxy of the release before has no such path: then what the
-        # rollback itself was told has to do.
-        with suppress(*((ScopeMissing, UnknownRoute) if self._told is not None else ())):
+        try:
             found = (await self._client.get(model_path(model_name, "policy", "reach"), asked))["reach"]
-            return self._reach(found["generation"], found, found["in_flight"])
-        assert self._told is not None
-        return self._told
+        except NotRegistered:
+            raise
+        except UnderstudyError:
+            # A key that may roll back need not read, a proxy of the release before has no such path, and one under
+            # load refuses: the rollback is done all the same, so what was told last has to do.
+            if self._told is None:
+                raise
+            return self._told
+        seen = self._reach(found["generation"], found, found["in_flight"])
+        self._told = None if self._told is None else seen
+        return seen
 
     def _reach(self, generation: int, told: Mapping[str, Any], in_flight: Mapping[str, int] | None) -> PolicyReach:
         stale = told.get("silent") or {"count": 0, "first": []}
