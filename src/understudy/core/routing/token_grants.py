@@ -33,8 +33,8 @@ def parse_grants(text: str) -> tuple[Grant, ...]:
         ValueError: It is something else, or names a scope that there is not.
     """
     try:
-        claims = json.loads(text)
-    except ValueError as problem:
+        claims = json.loads(text, object_pairs_hook=_named_once)
+    except json.JSONDecodeError as problem:
         raise ValueError(f"no JSON: {problem}") from None
     if not isinstance(claims, dict) or not all(isinstance(values, dict) for values in claims.values()):
         raise ValueError('expected {"claim": {"value": ["scope", …]}}')
@@ -50,6 +50,22 @@ def parse_grants(text: str) -> tuple[Grant, ...]:
     if len(found) > MAX_GRANTS:
         raise ValueError(f"there are {len(found)} values of claims, and at most {MAX_GRANTS}")
     return tuple(found)
+
+
+def _named_once(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; of two members of one name JSON would keep the last, and one without a name is a slip.
+
+    Raises:
+        ValueError: There is such a member.
+    """
+    found: dict[str, Any] = {}
+    for name, value in members:
+        if not name:
+            raise ValueError("a claim or a value has an empty name")
+        if name in found:
+            raise ValueError(f"{name} is named twice")
+        found[name] = value
+    return found
 
 
 def claim_of(claims: Mapping[str, Any], name: str) -> Any:

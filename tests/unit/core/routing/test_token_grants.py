@@ -44,6 +44,10 @@ def test_a_claim_inside_of_others_is_found_by_its_path():
         ('{"groups": {"fraud": ["write"]}}', "there is no scope 'write'"),
         ('{"groups": {"fraud": ["keys:fraud"]}}', "there is no scope"),
         ('{"groups": {"fraud": ["read:"]}}', "there is no scope"),
+        ('{"scope": {"": ["operate"]}}', "an empty name"),
+        ('{"": {"fraud": ["operate"]}}', "an empty name"),
+        ('{"groups": {"fraud": ["read"]}, "groups": {"oncall": ["operate"]}}', "groups is named twice"),
+        ('{"groups": {"fraud": ["read"], "fraud": ["operate"]}}', "fraud is named twice"),
     ],
 )
 def test_what_is_no_mapping_of_claims_is_refused(text, problem):
