@@ -5,7 +5,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from understudy.adapters.http.proxy_client import HttpProxy
-from understudy.client.problems import ProxyAway
+from understudy.client.problems import AnswerTooLong, ProxyAway
 from understudy.errors import (
     ControlPlaneAway,
     DeadlineExceeded,
@@ -64,10 +64,16 @@ class ControlPlaneClient:
             ControlPlaneAway: There is no last page: the server is no proxy.
         """
         found: list[Mapping[str, Any]] = []
-        asked = dict(parameters or {})
+        asked, size = dict(parameters or {}), PAGE
         for _ in range(_MAX_PAGES):
-            left = PAGE if at_most is None else min(PAGE, at_most - len(found))
-            page = await self.get(path, {**asked, "limit": str(left)})
+            size = size if at_most is None else min(size, at_most - len(found))
+            try:
+                page = await self.get(path, {**asked, "limit": str(size)})
+            except ControlPlaneAway as problem:
+                if size == 1 or not isinstance(problem.__cause__, AnswerTooLong):
+                    raise
+                size = max(1, size // 4)  # versions with long schemas and baselines
+                continue
             found += page[member]
             cursor = page.get("next_cursor")  # a proxy of the release before has none: it answers all at once
             if cursor is None or (at_most is not None and len(found) >= at_most):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from understudy.adapters.http.control_plane import ControlPlaneClient
+from understudy.client.problems import AnswerTooLong
 from understudy.errors import ControlPlaneAway
 
 
@@ -29,6 +30,20 @@ class Paging(ControlPlaneClient):
         first = int(asked.get("cursor", "0"))
         last = min(first + int(asked["limit"]), self._things)
         return {"keys": things(first, last), "next_cursor": str(last) if last < self._things else None}
+
+
+class Wordy(Paging):
+    """A proxy whose things are so long that a client takes this many of them in one answer."""
+
+    def __init__(self, there: int, at_once: int) -> None:
+        super().__init__(there)
+        self._at_once = at_once
+
+    async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Mapping[str, Any]:
+        page = await super().get(path, parameters)
+        if len(page["keys"]) > self._at_once:
+            raise ControlPlaneAway("the answer is longer than it may be") from AnswerTooLong("it is longer")
+        return page
 
 
 class Endless(Paging):
@@ -58,6 +73,17 @@ async def test_no_page_is_read_that_was_not_asked_for(there, calls):
 async def test_a_proxy_of_the_release_before_answers_all_at_once():
     async with Paging(2_500, has_cursors=False) as client:
         assert await client.pages("/v1/keys", "keys") == things(0, 2_500)
+
+
+async def test_a_page_that_is_too_long_is_asked_for_with_fewer_things():
+    async with Wordy(900, at_once=300) as client:
+        assert await client.pages("/v1/registry/versions", "keys") == things(0, 900)
+    assert [asked["limit"] for asked in client.asked] == ["1000", "250", "250", "250", "250"]
+
+    async with Wordy(2, at_once=0) as client:
+        with pytest.raises(ControlPlaneAway, match="longer than it may be"):
+            await client.pages("/v1/registry/versions", "keys")
+    assert client.asked[-1]["limit"] == "1"
 
 
 async def test_a_list_without_a_last_page_ends():
