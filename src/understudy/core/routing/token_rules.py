@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from understudy.core.routing.policy import ApiKey
-from understudy.core.routing.token_grants import Grant, claim_of, texts_of
+from understudy.core.routing.token_grants import Grant, claim_of, given_scopes, texts_of
 from understudy.errors import Unauthenticated
 
 ACTOR = "oidc:"
@@ -41,8 +41,7 @@ class TokenRules(NamedTuple):
         if self.audience not in texts_of(claims.get("aud")):
             raise Unauthenticated("the token is for another audience", hint=_HINT)
         ends_at = self._end_of(claims, now)
-        scopes = frozenset(scope for grant in self.grants if grant.is_for(claims) for scope in grant.scopes)
-        return ApiKey(self._actor_of(claims), b"", scopes, expires_at=ends_at)
+        return ApiKey(self._actor_of(claims), b"", given_scopes(self.grants, claims), expires_at=ends_at)
 
     def _end_of(self, claims: Mapping[str, Any], now: float) -> float:
         ends_at, begins_at, made_at = (_seconds(claims, name) for name in ("exp", "nbf", "iat"))
