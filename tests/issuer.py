@@ -8,6 +8,7 @@ import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from ssl import SSLContext
 from typing import Any
 
 from joserfc.errors import SecurityWarning
@@ -113,10 +114,11 @@ def http_answer(body: bytes, status: str = "200 OK", *lines: str) -> bytes:
 
 
 @asynccontextmanager
-async def an_issuer() -> AsyncIterator[Issuer]:
+async def an_issuer(context: SSLContext | None = None) -> AsyncIterator[Issuer]:
     issuer = Issuer()
-    server = await asyncio.start_server(issuer._serve, "127.0.0.1", 0)  # noqa: SLF001 - its own server
-    issuer.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+    server = await asyncio.start_server(issuer._serve, "127.0.0.1", 0, ssl=context)  # noqa: SLF001 - its own server
+    scheme = "http" if context is None else "https"
+    issuer.url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
     try:
         yield issuer
     finally:

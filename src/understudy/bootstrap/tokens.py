@@ -1,7 +1,6 @@
 """Tokens of an OIDC issuer, where settings name one."""
 
 from contextlib import AsyncExitStack
-from functools import partial
 from importlib.util import find_spec
 
 from understudy import DISTRIBUTION
@@ -43,7 +42,7 @@ def open_tokens(settings: Settings, telemetry: Telemetry, stack: AsyncExitStack)
     if settings.oidc_issuer is None:
         return None
     # Late: signatures by public keys take 60 ms of processor, which a proxy without an issuer does without.
-    from understudy.adapters.oidc.published_keys import fetch_keys  # noqa: PLC0415
+    from understudy.adapters.oidc.published_keys import key_fetcher  # noqa: PLC0415
     from understudy.adapters.oidc.tokens import OidcTokens  # noqa: PLC0415
 
     rules = TokenRules(
@@ -55,6 +54,6 @@ def open_tokens(settings: Settings, telemetry: Telemetry, stack: AsyncExitStack)
         max_seconds=settings.oidc_max_token_seconds,
     )
     algorithms = settings.oidc_algorithms.split(",")
-    tokens = OidcTokens(rules, partial(fetch_keys, settings.oidc_jwks_url or ""), algorithms=algorithms)
+    tokens = OidcTokens(rules, key_fetcher(settings.oidc_jwks_url or ""), algorithms=algorithms)
     run_until_closed("oidc_keys", tokens.run, telemetry, stack)
     return tokens

@@ -6,8 +6,10 @@ Source:
 
 import asyncio
 import json
+import ssl
 import warnings
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +33,16 @@ class NotFetched(Exception):
     """The keys cannot be had; says why, without an address."""
 
 
-async def fetch_keys(url: str, *, timeout_seconds: float = FETCH_SECONDS) -> PublishedKeys:
+def key_fetcher(url: str) -> Callable[[], Awaitable[PublishedKeys]]:
+    """Return what fetches an issuer's keys.
+
+    The system's authorities, or those of ``SSL_CERT_FILE``, are read here and once: that takes 50 ms, in which each
+    fetch would keep the event loop from predictions.
+    """
+    return partial(fetch_keys, url, httpx2.create_ssl_context())
+
+
+async def fetch_keys(url: str, authorities: ssl.SSLContext, *, timeout_seconds: float = FETCH_SECONDS) -> PublishedKeys:
     """Return what an issuer publishes of keys that tokens may be signed with.
 
     Raises:
@@ -39,18 +50,29 @@ async def fetch_keys(url: str, *, timeout_seconds: float = FETCH_SECONDS) -> Pub
     """
     try:
         async with asyncio.timeout(timeout_seconds):
-            return keys_of(await _body(url))
+            return keys_of(await _body(url, authorities))
     except TimeoutError:
         raise NotFetched(f"no whole answer within {timeout_seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as problem:
-        raise NotFetched(f"no answer: {type(problem).__name__}") from None
+        raise NotFetched(f"no answer: {_words(problem)}") from None
 
 
-async def _body(url: str) -> bytes:
+def _words(problem: Exception) -> str:
+    """Return what failed; of a certificate also why, without the name that it is not for."""
+    cause: BaseException | None = problem
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    kind = type(problem).__name__
+    return kind if cause is None else f"{kind}, {cause.verify_message.partition(',')[0]}"
+
+
+async def _body(url: str, authorities: ssl.SSLContext) -> bytes:
     trusts = urlsplit(url).hostname not in _LOOPBACK  # no HTTP proxy for a call to this machine
     body = bytearray()
     async with (
-        httpx2.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False, trust_env=trusts) as client,
+        httpx2.AsyncClient(
+            timeout=FETCH_SECONDS, follow_redirects=False, trust_env=trusts, verify=authorities
+        ) as client,
         client.stream("GET", url, headers={"accept": "application/jwk-set+json, application/json"}) as response,
     ):
         if response.status_code != httpx2.codes.OK:
