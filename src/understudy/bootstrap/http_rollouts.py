@@ -11,7 +11,7 @@ from understudy.core.rollout.forecast import RolloutForecast, StepForecast
 from understudy.core.rollout.plan import Grade, Risk
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, Kind, state_from_json
-from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
+from understudy.core.routing.proxy_liveness import StaleProxies
 from understudy.core.schema.input_diff import InputDifferences
 from understudy.errors import ControlPlaneAway, MigrationNeeded, NotRegistered
 from understudy.ports.registry.registry import Actor
@@ -184,8 +184,7 @@ def _seen(record: RolloutRecord, document: Document) -> PolicySeen | None:
 
 def _view(record: RolloutRecord, policy: PolicySeen | None, presence: Document | None = None) -> RolloutView:
     told = presence or {"proxies": 0, "proxies_on_generation": 0, "proxies_hidden": False, "silent": None}
-    silent = told["silent"] or {"count": 0, "first": []}
-    stale = StaleProxies(silent["count"], tuple(StaleProxy(**proxy) for proxy in silent["first"]))
+    stale = StaleProxies.from_json(told["silent"] or {"count": 0, "first": []})
     return RolloutView(
         record,
         policy,

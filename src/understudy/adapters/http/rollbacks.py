@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from understudy.adapters.http.control_plane import ControlPlaneClient, model_path, said
-from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
+from understudy.core.routing.proxy_liveness import StaleProxies
 from understudy.errors import NotRegistered, UnderstudyError
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import PolicyReach, RollbackRecord
@@ -64,6 +64,6 @@ class HttpRollbacks:
             calls,
             None,
             0.0,
-            StaleProxies(stale["count"], tuple(StaleProxy(**proxy) for proxy in stale["first"])),
+            StaleProxies.from_json(stale),
             proxies_hidden=bool(told.get("proxies_hidden", not told)),
         )

@@ -74,6 +74,14 @@ async def test_the_last_that_was_read_holds():
     assert sum(calls[0].values()) == 3
 
 
+async def test_what_a_later_release_says_of_a_proxy_is_passed_over():
+    silent = {"count": 1, "first": [{"instance": "a:7", "seconds": 31.5, "zone": "b"}], "zones": ["b"]}
+    async with Proxy({**REACH, "silent": silent}) as proxy:
+        stale = (await HttpRollbacks(proxy).reach("visits")).stale
+
+    assert (stale.count, list(stale.first)) == (1, [("a:7", 31.5)])
+
+
 async def test_a_policy_that_is_gone_is_told():
     async with Proxy(NotRegistered("no policy")) as proxy:
         rollbacks = HttpRollbacks(proxy)
