@@ -8,10 +8,10 @@ compile() { # output, arguments…
     "$@" --output-file "requirements/$out"
 }
 echo "uv==0.13.8" | compile uv.txt -
-compile dev.txt --extra demo --extra files --extra archive --extra lake --extra frames --extra otel --extra editable --group dev pyproject.toml
+compile dev.txt --extra demo --extra oidc --extra files --extra archive --extra lake --extra frames --extra otel --extra editable --group dev pyproject.toml
 compile demo.txt --constraints requirements/dev.txt --extra demo --extra otel --extra editable pyproject.toml
 compile run.txt --constraints requirements/dev.txt --extra proxy --extra monitor --extra console pyproject.toml
-compile image.txt --constraints requirements/dev.txt --extra proxy --extra monitor --extra console --extra files --extra archive --extra lake --extra otel --extra modelserver pyproject.toml
+compile image.txt --constraints requirements/dev.txt --extra proxy --extra monitor --extra console --extra oidc --extra files --extra archive --extra lake --extra otel --extra modelserver pyproject.toml
 echo "hatchling>=1.27" | compile build.txt --constraints requirements/dev.txt -
 compile deploy.txt --constraints requirements/dev.txt --group deploy
 compile scan.txt --constraints requirements/dev.txt --group scan

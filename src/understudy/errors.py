@@ -20,7 +20,7 @@ UnderstudyError
 │   ├── MethodNotAllowed   E405 the path does not answer this method
 │   ├── HostUnknown        E421 the Host header has a name that the proxy is not called by
 │   ├── GenerationNotNamed E428 a change of a policy came without If-Match, so without the generation that it changes
-│   ├── Unauthenticated    E401 no key, or one that is unknown or revoked
+│   ├── Unauthenticated    E401 no key or token, or one that is unknown, revoked or not to be believed
 │   ├── QuotaExceeded      E429 the key, or its tenant, is over its rate limit (says when to retry)
 │   ├── ScopeMissing       E403 the key lacks the scope
 │   ├── TooManyLogins      E600 too many wrong keys were tried at the console's login (says when to retry)
@@ -34,6 +34,7 @@ UnderstudyError
 │   ├── PolicyNotLoaded    E506 no policy has been read yet
 │   ├── Overloaded         E507 load shedding: too much work is waiting
 │   ├── NotLogged          E508 the answer's log row cannot be written, and no answer leaves without it
+│   ├── TokenKeysAway      E517 the keys of a token's issuer are not there, so nothing tells whether it is good
 │   └── InternalFault      E500 a defect of Understudy itself
 └── RegistryError               the registry cannot do what an engineer asked
     ├── PolicyRefused      E203 the database refused the change (says why and what to do)
@@ -327,6 +328,13 @@ class PolicyNotLoaded(ServingError):
     title = "No serving policy has been read yet"
     hint = "The proxy is starting and waits for Postgres; /readyz is 200 once it can answer."
     retry_after_seconds = 1
+
+
+class TokenKeysAway(ServingError):
+    code = "E517"
+    title = "The keys of the token's issuer are not there"
+    hint = "Try again in a moment; if it goes on, the proxy's log says why it cannot fetch them. Keys work meanwhile."
+    retry_after_seconds = 2
 
 
 class Overloaded(ServingError):

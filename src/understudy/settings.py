@@ -7,6 +7,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
@@ -14,6 +15,7 @@ from pydantic.fields import FieldInfo
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
+from understudy.core.routing.token_grants import parse_grants
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens, signing_key
 
@@ -99,6 +101,16 @@ def environment_values(fields: Mapping[str, FieldInfo], environment: Mapping[str
     return values
 
 
+def _is_private(url: str) -> bool:
+    """Whether a URL has no login, and no machine on the way can change what it answers."""
+    parts = urlsplit(url)
+    return (
+        http_problem(url) is None
+        and "@" not in parts.netloc
+        and (parts.scheme == "https" or parts.hostname in LOOPBACK_HOSTS)
+    )
+
+
 def _key_of(field_name: str, field: FieldInfo) -> str:
     return field.validation_alias if isinstance(field.validation_alias, str) else field_name
 
@@ -158,6 +170,23 @@ class Settings(BaseModel):
     it there is no limit."""
     key_bytes_per_second: float | None = Field(default=None, gt=0)
     """The same limit for the bytes of bodies and log rows."""
+    oidc_issuer: str | None = Field(default=None, min_length=1, max_length=1_000)
+    """The issuer (``iss``) whose tokens the proxy accepts beside keys; without it none are."""
+    oidc_audience: str | None = Field(default=None, min_length=1, max_length=1_000, validate_default=True)
+    """What ``aud`` of a token has to name: this proxy, as the issuer knows it."""
+    oidc_jwks_url: str | None = Field(default=None, validate_default=True)
+    """Where the issuer publishes its keys (``jwks_uri`` of its discovery document): ``https``, or ``http`` on this
+    machine."""
+    oidc_scopes: str = "{}"
+    """Which claims of a token give which scopes: ``{"groups": {"ml-oncall": ["read", "operate:fraud"]}}``."""
+    oidc_actor_claim: str = Field(default="sub", min_length=1, max_length=100)
+    """The claim that the audit names as actor, behind ``oidc:``."""
+    oidc_algorithms: str = "RS256,ES256,EdDSA"
+    """How tokens may be signed: some of these."""
+    oidc_leeway_seconds: float = Field(default=60.0, ge=0, le=300)
+    """How far the issuer's clock may be from the proxy's."""
+    oidc_max_token_seconds: float = Field(default=86_400.0, gt=0, le=2_678_400)
+    """Longest life of a token that is accepted: nothing but its end revokes it."""
     docs: bool | None = None
     """Whether /docs and /openapi.json are served; by default only when ``host`` is a loopback address."""
 
@@ -405,6 +434,28 @@ class Settings(BaseModel):
         if problem is not None:
             raise ValueError(problem)
         return url
+
+    @field_validator("oidc_audience", "oidc_jwks_url", mode="after")
+    @classmethod
+    def _check_oidc(cls, text: str | None, info: ValidationInfo) -> str | None:
+        if (text is None) != (info.data.get("oidc_issuer") is None):
+            raise ValueError("UNDERSTUDY_OIDC_ISSUER, _AUDIENCE and _JWKS_URL are set together, or none of them")
+        if text is not None and info.field_name == "oidc_jwks_url" and not _is_private(text):
+            raise ValueError("expected https://host/path; http:// only on this machine")
+        return text
+
+    @field_validator("oidc_scopes", mode="after")
+    @classmethod
+    def _check_oidc_scopes(cls, text: str) -> str:
+        parse_grants(text)
+        return text
+
+    @field_validator("oidc_algorithms", mode="after")
+    @classmethod
+    def _check_oidc_algorithms(cls, text: str) -> str:
+        if not text or not set(text.split(",")) <= {"RS256", "ES256", "EdDSA"}:
+            raise ValueError("expected some of RS256,ES256,EdDSA")
+        return text
 
     @field_validator("receivers", mode="after")
     @classmethod

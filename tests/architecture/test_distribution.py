@@ -28,7 +28,7 @@ PACKED = {
 }
 BESIDE = {"CHANGELOG.md", "LICENSE", "NOTICE", "README.md", "SECURITY.md", "pyproject.toml"}
 OPTIONAL = {"duckdb": "archive", "obstore": "archive", "opentelemetry": "otel", "pyarrow": "files"}
-OPTIONAL |= {"pandas": "frames", "polars": "frames", "psycopg": "lake", "pyiceberg": "lake"}
+OPTIONAL |= {"joserfc": "oidc", "pandas": "frames", "polars": "frames", "psycopg": "lake", "pyiceberg": "lake"}
 """Packages whose absence the module says itself that wants one, with another way out."""
 TOGETHER = {
     "googleapis": "protobuf", "starlette": "fastapi", "pydantic_core": "pydantic",

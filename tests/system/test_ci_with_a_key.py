@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -17,7 +18,7 @@ from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.client import Client, Entity
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 WALL = """
 import os, sys
 
@@ -78,6 +79,18 @@ class WalledCommandLine:
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
+    def first_line(self, *arguments: str) -> tuple[str, int]:
+        """Return the first line of a command that goes on, and how it ended when it was interrupted then."""
+        program = [sys.executable, "-m", "understudy.entrypoints.cli", *arguments]
+        environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
+        with subprocess.Popen(
+            program, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            return line, process.wait(60)
+
 
 @pytest.fixture
 def ci(stack: Stack, tmp_path: Path) -> WalledCommandLine:
@@ -122,6 +135,25 @@ def write_outcomes(folder: Path, called: Mapping[str, datetime]) -> Path:
     file = folder / "outcomes.csv"
     file.write_text("\n".join(["event_id,model,entity_id,name,value,occurred_at", *lines]))
     return file
+
+
+def what_a_person_on_call_does(ci: WalledCommandLine, run: Callable[..., Done], database: CommandLine) -> None:
+    line, code = ci.first_line("rollout", "watch", "visits", "--json-lines")
+    assert (json.loads(line)["rollout"]["challenger"], code) == ("2", 130)
+    for same_words in (
+        ("ab", "list", "visits", "--json"), ("explain", "visits", "entity-1"),
+        ("explain", "visits", "entity-1", "--json"), ("audit", "list", "--limit", "3", "--json"),
+        ("audit", "list", "visits", "--actor", "robot", "--via", "http", "--since", "24h", "--utc"),
+        ("model", "restore", "visits", "2", "--dry-run"), ("version", "diff", "visits", "1", "2"),
+    ):  # fmt: skip
+        assert run(*same_words).out == database(*same_words).out
+    number = run("ab", "list", "visits", "--json").json["tests"][0]["id"]
+    assert "is over, and decides nothing" in run("ab", "stop", "visits", str(number)).said
+    assert "what changed within an hour around visits" in run("explain", "visits").said
+    back = run("rollback", "visits", "--reason", "it burns", "--yes")
+    assert ("weight 0 committed as generation" in back.said, "1 of 1 live proxies" in back.said) == (True, True), back
+    again = run("rollback", "visits", "--reason", "it burns", "--yes", code=1)
+    assert "nothing to roll back" in again.said
 
 
 def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
@@ -183,6 +215,7 @@ def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     assert "converted" in declared.said, declared
     assert "declared with other --within" in other.said
     assert "E225" in needed.said
+    what_a_person_on_call_does(ci, run, database)
     audit = asyncio.run(sql(database_url, "SELECT DISTINCT actor, via FROM RegistryAudit WHERE subject = 'version'"))
     assert ("robot", "http") in {tuple(row) for row in audit}
     [test] = asyncio.run(sql(database_url, "SELECT created_by FROM Experiment"))

@@ -25,7 +25,7 @@ def test_a_value_that_would_break_alerts_or_the_schedule_is_refused_by_name(fiel
 
 
 SCHEMES = {"database": "postgresql", "redis": "redis"}
-NO_PASSWORD = {"proxy_url", "archive_url", "lake_url", "runbooks_url"}
+NO_PASSWORD = {"oidc_jwks_url", "proxy_url", "archive_url", "lake_url", "runbooks_url"}
 """URLs that are refused with an account in them."""
 SIGNING = f"whsec_{'c2VjcmV0' * 4}"
 SECRETS = [name for name, field in Settings.model_fields.items() if is_secret(field)]
@@ -195,3 +195,35 @@ def test_a_cache_key_that_can_be_guessed_is_refused_by_name(monkeypatch):
 
     assert [error["loc"] for error in refused.value.errors()] == [("cache_key",)]
     assert "at least 32" in refused.value.errors()[0]["msg"]
+
+
+ISSUER = {
+    "oidc_issuer": "https://issuer",
+    "oidc_audience": "https://predict",
+    "oidc_jwks_url": "https://issuer/keys",
+}
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"oidc_audience": None}, "set together"),
+        ({"oidc_jwks_url": None}, "set together"),
+        ({"oidc_issuer": None}, "set together"),
+        ({"oidc_jwks_url": "http://issuer/keys"}, "http:// only on this machine"),
+        ({"oidc_jwks_url": "https://dana:secret@issuer/keys"}, "http:// only on this machine"),
+        ({"oidc_jwks_url": "file:///keys"}, "http:// only on this machine"),
+        ({"oidc_algorithms": "RS256,HS256"}, "expected some of"),
+        ({"oidc_algorithms": "none"}, "expected some of"),
+        ({"oidc_algorithms": ""}, "expected some of"),
+        ({"oidc_scopes": '{"groups": {"all": ["write"]}}'}, "there is no scope 'write'"),
+        ({"oidc_leeway_seconds": 301}, "less than or equal to 300"),
+        ({"oidc_max_token_seconds": 0}, "greater than 0"),
+    ],
+)
+def test_an_issuer_is_named_whole_and_only_with_what_can_be_believed(other, why):
+    assert Settings(**ISSUER).oidc_issuer == "https://issuer"
+    assert Settings(**{**ISSUER, "oidc_jwks_url": "http://127.0.0.1:8/keys"}).oidc_jwks_url is not None
+    with pytest.raises(ValidationError, match=why) as refused:
+        Settings(**{**ISSUER, **other})
+    assert "secret@" not in str(refused.value)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # numpy, and the adapters, which a list of models does withou
     from understudy.ports.experiments.outcome_store import OutcomeStore
     from understudy.ports.loading.loading_registry import MissingVersion
     from understudy.ports.registry.registry import Registry
+    from understudy.ports.rollout.rollout_store import Rollbacks
     from understudy.rollout.operations import RolloutOperations
 
 
@@ -32,6 +33,10 @@ class ControlPlane(Protocol):
     @property
     def outcomes(self) -> "OutcomeStore":
         """Outcome events."""
+
+    @property
+    def rollbacks(self) -> "Rollbacks":
+        """Rollbacks by hand, without what rollouts are judged by: those import in no time."""
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted, and not on every server that is to have them.
@@ -61,14 +66,19 @@ class DatabaseControlPlane:
     @cached_property
     def rollouts(self) -> "RolloutOperations":
         """Rollouts."""
-        from understudy.bootstrap.stored_rollouts import StoredRollouts
+        from understudy.bootstrap.stored_rollouts import rollouts_of_command
 
-        return StoredRollouts(self._session, self._settings)
+        return rollouts_of_command(self._session, self._settings)
 
     @property
     def outcomes(self) -> "OutcomeStore":
         """Outcome events."""
         return self._session.outcomes
+
+    @property
+    def rollbacks(self) -> "Rollbacks":
+        """Rollbacks by hand."""
+        return self._session.rollouts
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted and not loaded everywhere."""

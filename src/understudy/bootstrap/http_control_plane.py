@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from understudy.adapters.http.control_plane import ControlPlaneClient, model_path, registry_path
+from understudy.adapters.http.control_plane import PASSING, ControlPlaneClient, model_path, registry_path
+from understudy.errors import ControlPlaneAway
 
 if TYPE_CHECKING:
     from understudy.ports.experiments.outcome_store import OutcomeStore
     from understudy.ports.loading.loading_registry import MissingVersion
     from understudy.ports.registry.registry import Registry
+    from understudy.ports.rollout.rollout_store import Rollbacks
     from understudy.rollout.operations import RolloutOperations
 
 
@@ -51,6 +53,13 @@ class HttpControlPlane:
         return HttpRollouts(self._client)
 
     @cached_property
+    def rollbacks(self) -> "Rollbacks":
+        """Rollbacks by hand."""
+        from understudy.adapters.http.rollbacks import HttpRollbacks
+
+        return HttpRollbacks(self._client)
+
+    @cached_property
     def outcomes(self) -> "OutcomeStore":
         """Outcome events."""
         from understudy.adapters.http.outcomes import HttpOutcomes
@@ -71,6 +80,17 @@ class HttpControlPlane:
             UnderstudyError: The leaf that the proxy's problem names.
         """
         return await self._client.send(method, path, body, parameters=parameters)
+
+    async def look_again(self, path: str, parameters: Mapping[str, str]) -> Mapping[str, Any]:
+        """Return what a proxy says to who asks again and again; raises as :meth:`look`.
+
+        Raises:
+            ControlPlaneAway: Also while the proxy has just started, or has too much to do.
+        """
+        try:
+            return await self.look(path, parameters)
+        except PASSING as problem:
+            raise ControlPlaneAway(problem.detail, hint=problem.next_step) from problem
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted and not loaded everywhere."""

@@ -4,24 +4,16 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from understudy.adapters.http.control_plane import DRY_RUN, ControlPlaneClient, model_path, said
+from understudy.adapters.http.control_plane import DRY_RUN, PASSING, ControlPlaneClient, model_path, said
 from understudy.adapters.http.registry import HttpRegistry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.forecast import RolloutForecast, StepForecast
 from understudy.core.rollout.plan import Grade, Risk
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, Kind, state_from_json
-from understudy.core.routing.proxy_liveness import StaleProxies, StaleProxy
+from understudy.core.routing.proxy_liveness import StaleProxies
 from understudy.core.schema.input_diff import InputDifferences
-from understudy.errors import (
-    ControlPlaneAway,
-    DeadlineExceeded,
-    MigrationNeeded,
-    NotRegistered,
-    Overloaded,
-    PolicyNotLoaded,
-    QuotaExceeded,
-)
+from understudy.errors import ControlPlaneAway, MigrationNeeded, NotRegistered
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult
@@ -31,8 +23,6 @@ from understudy.rollout.start.start import Prepared
 Document = Mapping[str, Any]
 _MAX_LISTED = 100
 """As the route has it."""
-_PASSING = (PolicyNotLoaded, Overloaded, DeadlineExceeded, QuotaExceeded)
-"""Refusals that another question a moment later does not get: who waits goes on."""
 _WATCHED = 20
 """Newest rollouts of a model, among which one is that a command waits for."""
 
@@ -89,7 +79,7 @@ class HttpRollouts:
         model_name, number = seen.record.state.model_name, seen.record.id
         try:
             found = await self.found(model_name, _WATCHED)
-        except _PASSING as problem:
+        except PASSING as problem:
             raise ControlPlaneAway(problem.detail, hint=problem.next_step) from problem
         record = next((one for one in found.records if one.id == number), None)
         if record is None:
@@ -194,8 +184,7 @@ def _seen(record: RolloutRecord, document: Document) -> PolicySeen | None:
 
 def _view(record: RolloutRecord, policy: PolicySeen | None, presence: Document | None = None) -> RolloutView:
     told = presence or {"proxies": 0, "proxies_on_generation": 0, "proxies_hidden": False, "silent": None}
-    silent = told["silent"] or {"count": 0, "first": []}
-    stale = StaleProxies(silent["count"], tuple(StaleProxy(**proxy) for proxy in silent["first"]))
+    stale = StaleProxies.from_json(told["silent"] or {"count": 0, "first": []})
     return RolloutView(
         record,
         policy,

@@ -23,10 +23,12 @@ from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
 from understudy.bootstrap.prediction_log import open_log, open_shipper, open_spool
+from understudy.bootstrap.tokens import open_tokens
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.experiments.outcome_store import OutcomeStore
+from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.tracing import Tracer
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
@@ -62,6 +64,7 @@ class Parts:
     in_flight: Callable[[], int] = lambda: 0
     usage: ProcessUsage = field(default_factory=ProcessUsage)
     tracer: Tracer | None = None
+    tokens: TokenReader | None = None
 
     def publish(self) -> None:
         """Set the gauges of this worker, and share its counts with the metrics pages of the other workers."""
@@ -124,6 +127,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
             outcomes,
             control_of(settings),
             tracer=tracer,
+            tokens=open_tokens(settings, telemetry, stack),
         )
         run_until_closed("gauges", partial(_publish, parts), telemetry, stack)
         watched = ChampionGauges(backends, lambda: feed.snapshot, telemetry)

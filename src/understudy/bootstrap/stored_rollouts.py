@@ -1,7 +1,7 @@
 """``RolloutOperations`` over the database: this process prepares, warms up and starts."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command
@@ -15,11 +15,20 @@ from understudy.settings import Settings
 
 
 class StoredRollouts:
-    """Asks one database, under the login of ``DATABASE_URL``."""
+    """Asks one database: for a command, and for a proxy's callers.
 
-    def __init__(self, session: Session, settings: Settings) -> None:
+    Args:
+        session: The stores, under the login that changes are made by; they are the caller's to close.
+        budget_ratio: The challenger's share of a call's deadline.
+        warm_up: Goes on only with a version that answers example calls, from where this process reaches it.
+    """
+
+    def __init__(
+        self, session: Session, *, budget_ratio: float, warm_up: Callable[[StartAsked], Awaitable[None]]
+    ) -> None:
         self._session = session
-        self._settings = settings
+        self._budget_ratio = budget_ratio
+        self._warm_up = warm_up
 
     async def prepare(self, asked: StartAsked) -> Prepared:
         """Return what a start would mean at today's traffic."""
@@ -31,7 +40,7 @@ class StoredRollouts:
             asked.version,
             asked.plan,
             now=time.time(),
-            budget_ratio=self._settings.challenger_budget_ratio,
+            budget_ratio=self._budget_ratio,
             freezes=asked.freezes,
             expect_different_scores=asked.expect_different_scores,
             entities=session.history(ENTITIES_WAIT_SECONDS),
@@ -39,12 +48,8 @@ class StoredRollouts:
         )
 
     async def require_ready(self, asked: StartAsked) -> None:
-        """Have the version answer example calls, through live proxies where only they reach it."""
-        from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
-
-        proxies = proxy_warm_up(self._settings, self._session.warm_ups)
-        probe = warm_up_probe(self._settings, self._session.policies, proxies)
-        await require_ready(probe, asked.model_name, asked.version)
+        """Have the version answer example calls."""
+        await self._warm_up(asked)
 
     async def start(self, asked: StartAsked, prepared: Prepared, salt: str | None, actor: Actor) -> RolloutRecord:
         """Begin what was prepared, if the policy is still the one that it was prepared for."""
@@ -78,3 +83,15 @@ class StoredRollouts:
     async def command(self, model_name: str, command: Command) -> CommandResult:
         """Carry out a command to a model's newest rollout."""
         return await run_command(self._session.rollouts, model_name, None, command)
+
+
+def rollouts_of_command(session: Session, settings: Settings) -> StoredRollouts:
+    """Return the rollouts of a command: it warms a version up from here, or has live proxies do it."""
+
+    async def warm_up(asked: StartAsked) -> None:
+        from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
+
+        probe = warm_up_probe(settings, session.policies, proxy_warm_up(settings, session.warm_ups))
+        await require_ready(probe, asked.model_name, asked.version)
+
+    return StoredRollouts(session, budget_ratio=settings.challenger_budget_ratio, warm_up=warm_up)

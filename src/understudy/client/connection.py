@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 from understudy import __version__
-from understudy.client.problems import MAX_ANSWER_BYTES, ProxyAway
+from understudy.client.problems import MAX_ANSWER_BYTES, AnswerTooLong
 
 DEFAULT_SECONDS = 10.0
 _MAX_DEADLINE_MS = 3_600_000
@@ -90,9 +90,9 @@ def with_part(body: bytearray, part: bytes) -> bytearray:
     """Return a body with its next part.
 
     Raises:
-        ProxyAway: It is longer than an answer of a proxy can be.
+        AnswerTooLong: It is longer than an answer of a proxy can be.
     """
     body += part
     if len(body) > MAX_ANSWER_BYTES:
-        raise ProxyAway(f"the answer is longer than {MAX_ANSWER_BYTES:,} bytes", is_passing=False)
+        raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER_BYTES:,} bytes", is_passing=False)
     return body

@@ -30,6 +30,10 @@ class ProxyAway(Exception):
         self.retry_after_seconds = retry_after_seconds
 
 
+class AnswerTooLong(ProxyAway):
+    """The answer is longer than this client reads: fewer things of a list may do."""
+
+
 class Answer(NamedTuple):
     """A good answer: its JSON object, and its headers with names in lower case."""
 

@@ -8,6 +8,8 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhdw])", re.ASCII)
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
 MAX_SECONDS = 3_660 * 86_400.0
 """Ten years: a longer time is a typing error, and much longer ones are outside of ``datetime``'s range."""
+_FIRST_SECONDS = datetime.min.replace(tzinfo=UTC).timestamp()
+"""A zone east of Greenwich has the first hours of its year 1 before the first one of UTC."""
 
 
 def duration_seconds(text: str) -> float:
@@ -36,6 +38,8 @@ def moment_seconds(text: str, now: float) -> float:
     except ValueError:
         raise ValueError("is not a time") from None
     seconds = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    if seconds < _FIRST_SECONDS:
+        raise ValueError("is not a time")
     if seconds >= now:
         raise ValueError("is in the future")
     return seconds

@@ -52,12 +52,14 @@ def _value(field: str, row: Mapping[str, Any], labels: Mapping[int, str]) -> Any
     return value
 
 
-def _label(version_id: int, labels: Mapping[int, str]) -> str:
-    """Return a version's text.
+def _label(version_id: int | str, labels: Mapping[int, str]) -> str:
+    """Return a version's text, which an audit that was read over HTTP has already.
 
     Raises:
         PolicyRefused: It is there no more.
     """
+    if isinstance(version_id, str):
+        return version_id
     if version_id not in labels:
         raise PolicyRefused(
             f"version id {version_id} is not registered any more", hint="Name another generation, or set its fields."

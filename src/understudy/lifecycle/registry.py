@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
-from understudy.core.routing.access import Scope
+from understudy.core.routing.access import Scope, is_scope
 from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME
 from understudy.errors import PolicyRefused
 from understudy.lifecycle.policy_changes import complete_changes
@@ -41,7 +41,6 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "on_drift": (str,),
     "category_holdout_percent": (int,),
 }
-_SCOPES = frozenset(scope.value for scope in Scope)
 POLICY_FIELDS = tuple(_TYPES)
 """What :func:`set_policy` can change; a role is the version's text, or ``None`` for no version; ``arms`` are ranges."""
 
@@ -178,7 +177,7 @@ def checked_scopes(scopes: Sequence[str]) -> tuple[str, ...]:
         PolicyRefused: There is none, or one that does not exist.
     """
     wanted = tuple(dict.fromkeys(scopes))
-    unknown = [scope for scope in wanted if not _is_scope(scope)]
+    unknown = [scope for scope in wanted if not is_scope(scope)]
     if unknown or not wanted:
         raise PolicyRefused(
             f"there is no scope {unknown[0]!r}" if unknown else "a key needs at least one scope",
@@ -197,10 +196,3 @@ def _check_field(field: str, value: Any) -> None:
         raise PolicyRefused(
             f"{field} is {names}, not {type(value).__name__}", hint=f"Give {field} a value of that type."
         )
-
-
-def _is_scope(scope: str) -> bool:
-    kind, separator, model_name = scope.partition(":")
-    if separator:
-        return kind in _SCOPES - {Scope.KEYS} and 0 < len(model_name) <= MAX_NAME and "\0" not in model_name
-    return kind in _SCOPES

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies, is_confirmed_since
-from understudy.ports.rollout.rollout_store import PolicyReach, RolloutStore
+from understudy.ports.rollout.rollout_store import PolicyReach, Rollbacks
 
 POLL_SECONDS = 0.1
 
@@ -35,7 +35,7 @@ class Drained(NamedTuple):
 
 
 async def wait_for_drain(
-    rollouts: RolloutStore, model_name: str, version_ids: Collection[int], patience_seconds: float
+    rollouts: Rollbacks, model_name: str, version_ids: Collection[int], patience_seconds: float
 ) -> Drained:
     """Wait until no call is under way at these versions, as the proxies report it.
 
@@ -59,7 +59,7 @@ async def wait_for_drain(
 
 
 async def wait_for_propagation(
-    rollouts: RolloutStore, model_name: str, generation: int, patience_seconds: float
+    rollouts: Rollbacks, model_name: str, generation: int, patience_seconds: float
 ) -> tuple[Propagation, PolicyReach]:
     """Wait until every live proxy acts on the generation or a later one, and return what was seen last.
 

@@ -215,7 +215,9 @@ async def test_the_answers_are_the_documents_that_the_command_line_prints(served
     await until(is_confirmed)
     assert (await served.get(place)).json() == await printed(database_url, "rollout", "show", "visits", number)
     assert (await served.get(f"{VISITS}/rollouts")).json() == await printed(database_url, "rollout", "list", "visits")
-    assert (await served.get("/v1/audit?model=visits")).json() == await printed(database_url, "audit", "list", "visits")
+    changed = (await served.get("/v1/audit?model=visits")).json()
+    assert changed.pop("next_cursor") is None
+    assert changed == await printed(database_url, "audit", "list", "visits")
     planned = (await served.post(f"{VISITS}/rollouts?dry_run=true", json={"version": "3"})).json()
     assert planned["plan"] == (await printed(database_url, "plan", "visits", "3"))["plan"]
 
@@ -337,11 +339,89 @@ async def test_a_rollback_needs_no_body_and_doing_it_again_changes_nothing(proxy
     for told in (done, again):
         assert (told["confirmed"]["proxies"], told["confirmed"]["proxies_on_generation"]) == (1, 1)
         assert told["confirmed"]["seconds"] < 2
-        assert told["in_flight"] == {}
+        assert (told["in_flight"], told["dry_run"]) == ({}, False)
+    assert done["versions_without_calls"] == ["2", "3"]
     (weight,) = await sql(database_url, "SELECT challenger_weight FROM ServingPolicy")
     assert weight["challenger_weight"] == 0
     (signed,) = await sql(database_url, "SELECT actor, via FROM PolicyAudit WHERE generation = 3")
     assert tuple(signed) == ("ops", "http")
+
+
+async def test_a_rollback_is_tried_before_it_is_made_and_its_reach_is_asked_for(proxy, database_url):
+    await until(lambda: is_reported(database_url))
+    await proxy.patch(
+        f"{VISITS}/policy", json={"challenger": "2", "challenger_weight": 20}, headers={"if-match": '"1"'}
+    )
+    before = await rows_of(database_url)
+
+    tried = (await proxy.post(f"{VISITS}:rollback", json={"dry_run": True})).json()["rollback"]
+
+    assert await rows_of(database_url) == before
+    assert (tried["did"], tried["changed"], tried["dry_run"], tried["confirmed"]) == ("weight 0", True, True, None)
+
+    async def has_heard() -> bool:
+        reach = (await proxy.get(f"{VISITS}/policy/reach?generation=2", headers=EYE)).json()["reach"]
+        assert (reach["generation"], reach["proxies"], reach["in_flight"]) == (2, 1, {})
+        return bool(reach["proxies_on_generation"] == 1)
+
+    await until(has_heard)
+    assert (await proxy.get(f"{VISITS}/policy/reach?generation=3")).json()["reach"]["proxies_on_generation"] == 0
+
+
+async def test_long_lists_come_in_pages_that_are_the_whole_list_together(proxy, database_url):
+    async def paged(path: str, member: str, place: str, limit: int) -> list[Any]:
+        found: list[Any] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            asked = {"limit": str(limit)} | ({"cursor": cursor} if cursor else {})
+            page = (await proxy.get(path, params=asked)).json()
+            assert len(page[member]) <= limit
+            found, cursor = found + [one[place] for one in page[member]], page["next_cursor"]
+        return found
+
+    await register(database_url, 4, [1])
+    await register(database_url, 1, [1], model_name="digits")
+
+    for path, member, place in (
+        ("/v1/registry/versions", "versions", "id"),
+        ("/v1/registry/models/visits/versions", "versions", "version"),
+        ("/v1/registry/models", "models", "model_name"),
+        ("/v1/keys", "keys", "id"),
+        ("/v1/audit", "audit", "changed_at"),
+    ):
+        whole = [one[place] for one in (await proxy.get(path, params={"limit": "1000"})).json()[member]]
+        assert await paged(path, member, place, 2) == whole, path
+        assert len(set(whole)) >= 2, path
+    of_one = [one["version"] for one in (await proxy.get("/v1/registry/versions?model=digits")).json()["versions"]]
+    wrong = await proxy.get("/v1/registry/versions?cursor=x")
+    assert of_one == ["1"]
+    assert (wrong.status_code, wrong.json()["code"], pointers_of(wrong)) == (400, "E106", ["/query/cursor"])
+    assert pointers_of(await proxy.get("/v1/audit?cursor=9")) == ["/query/cursor"]
+
+
+async def test_the_audit_is_searched_by_actor_tool_time_and_generation(proxy):
+    await proxy.patch(f"{VISITS}/policy", json={"fallback": False}, headers={"if-match": '"1"'})
+
+    async def found(query: str) -> list[tuple[str, str, int | None]]:
+        entries = (await proxy.get(f"/v1/audit?model=visits&subject=policy&{query}")).json()["audit"]
+        return [(one["actor"], one["via"], one["generation"]) for one in entries]
+
+    assert await found("actor=ops") == await found("via=http") == await found("generation=2") == [("ops", "http", 2)]
+    assert await found("actor=dana") == await found("since=1s&via=console") == []
+    assert len(await found("since=1h")) == 2
+
+
+async def test_what_changed_and_why_an_entity_gets_its_answer_are_told_as_on_the_command_line(served, database_url):
+    changed = (await served.get(f"{VISITS}/changes", headers=EYE)).json()
+    explained = (await served.get(f"{VISITS}/explanation?entity_id=c-1", headers=EYE)).json()
+    drawn = (await served.get(f"{VISITS}/explanation?entity_id=c-1&columns=80", headers=EYE)).json()
+    nothing = await served.get(f"{VISITS}/explanation", headers=EYE)
+
+    printed_changes = await printed(database_url, "explain", "visits")
+    assert changed["changed_within_an_hour"]["changes"] == printed_changes["changed_within_an_hour"]["changes"]
+    assert explained == await printed(database_url, "explain", "visits", "c-1")
+    assert "md5(visits:c-1) mod 100 = bucket" in drawn["text"]
+    assert (nothing.status_code, nothing.json()["code"]) == (400, "E106")
 
 
 @pytest.mark.timed
@@ -679,6 +759,9 @@ async def test_a_key_for_one_model_reads_operates_and_tells_outcomes_of_that_one
         await status_of("GET", "/v1/audit?model=digits"),
         await status_of("GET", "/v1/audit?model=visits&model=digits"),
         await status_of("GET", "/v1/audit?subject=key"),
+        await status_of("GET", "/v1/experiments?model=digits"),
+        await status_of("GET", "/v1/models/digits/changes"),
+        await status_of("GET", "/v1/models/digits/policy/reach"),
         await status_of("POST", "/v1/models/digits:rollback"),
         await status_of("POST", "/v1/models/digits/versions/1/predict", {"inputs": {}}),
         await status_of("POST", "/v1/outcomes", {"events": [outcome(2, "visits"), outcome(3, "digits")]}),
@@ -878,6 +961,8 @@ def registry_calls() -> list[Asked]:
         Asked("declareTest", "POST", f"/v1/models/{MODEL}/experiments", {**ASKED_AB, "looks": 2}),
         Asked("askReportAb", "POST", f"/v1/models/{MODEL}/reports/ab", ASKED_AB),
         Asked("listTests", "GET", f"/v1/models/{MODEL}/experiments"),
+        Asked("listAllTests", "GET", "/v1/experiments?model=visits"),
+        Asked("stopTest", "POST", f"/v1/models/{MODEL}/experiments/999:stop"),
         Asked("planTest", "GET", f"/v1/models/{MODEL}/reports/ab-plan?metric=converted"),
         Asked("listRegisteredModels", "GET", "/v1/registry/models"),
         Asked("getRegisteredModel", "GET", REGISTERED),
@@ -913,6 +998,8 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
         await ask(call._replace(body={**call.body, "effect": "much"}))
         await ask(call._replace(body={**call.body, "within_seconds": 60.0, "given": ["--within"]}))
     await ask(sizes._replace(path=f"{sizes.path}&effect=much"))
+    for _ in range(2):
+        await ask(by_name["stopTest"]._replace(path=f"/v1/models/{MODEL}/experiments/1:stop"))
 
 
 async def test_every_status_that_the_description_names_is_reached_and_no_other_is(
@@ -935,6 +1022,9 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         Asked("rollBack", "POST", f"{VISITS}:rollback"),
         Asked("getPolicy", "GET", f"{VISITS}/policy"),
         Asked("changePolicy", "PATCH", f"{VISITS}/policy", {"fallback": False}, {"if-match": '"2"'}),
+        Asked("getReach", "GET", f"{VISITS}/policy/reach"),
+        Asked("getChanges", "GET", f"{VISITS}/changes"),
+        Asked("getExplanation", "GET", f"{VISITS}/explanation?entity_id=c-1"),
         Asked("listAudit", "GET", "/v1/audit"),
         Asked("reportAb", "GET", f"/v1/models/{MODEL}/reports/ab?metric=converted"),
         Asked("reportShadow", "GET", f"/v1/models/{MODEL}/reports/shadow?since=20d"),

@@ -33,3 +33,9 @@ def test_a_moment_is_in_the_past_or_refused(text):
 def test_what_no_calendar_holds_is_no_duration(text):
     with pytest.raises(ValueError, match="is not a duration"):
         duration_seconds(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+12:00", "0001-01-01T00:00:00+00:01"])
+def test_what_no_calendar_holds_is_no_moment(text):
+    with pytest.raises(ValueError, match="is not a time"):
+        moment_seconds(text, NOW)

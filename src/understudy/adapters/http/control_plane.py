@@ -5,12 +5,24 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from understudy.adapters.http.proxy_client import HttpProxy
-from understudy.client.problems import ProxyAway
-from understudy.errors import ControlPlaneAway
+from understudy.client.problems import AnswerTooLong, ProxyAway
+from understudy.errors import (
+    ControlPlaneAway,
+    DeadlineExceeded,
+    Overloaded,
+    PolicyNotLoaded,
+    QuotaExceeded,
+    TokenKeysAway,
+)
 
 CALL_SECONDS = 60.0
 """Longest time of a call: the start of a rollout, with its warm-up, may take 45 s."""
+PAGE = 1_000
+"""Things of a list that are asked for at once: as many as a proxy answers."""
+_MAX_PAGES = 1_000
 REGISTRY_PATH = "/v1/registry/models"
+PASSING = (PolicyNotLoaded, TokenKeysAway, Overloaded, DeadlineExceeded, QuotaExceeded)
+"""Refusals that another question a moment later does not get: who waits goes on."""
 DRY_RUN = {"dry_run": "true"}
 
 
@@ -42,6 +54,32 @@ class ControlPlaneClient:
             ControlPlaneAway: No server answers, or it is no proxy.
         """
         return await self.send("GET", path, parameters=parameters)
+
+    async def pages(
+        self, path: str, member: str, parameters: Mapping[str, str] | None = None, *, at_most: int | None = None
+    ) -> list[Mapping[str, Any]]:
+        """Return a list that a proxy answers in pages, whole or its first ``at_most``; raises as :meth:`get`.
+
+        Raises:
+            ControlPlaneAway: There is no last page: the server is no proxy.
+        """
+        found: list[Mapping[str, Any]] = []
+        asked, size = dict(parameters or {}), PAGE
+        for _ in range(_MAX_PAGES):
+            size = size if at_most is None else min(size, at_most - len(found))
+            try:
+                page = await self.get(path, {**asked, "limit": str(size)})
+            except ControlPlaneAway as problem:
+                if size == 1 or not isinstance(problem.__cause__, AnswerTooLong):
+                    raise
+                size = max(1, size // 4)  # versions with long schemas and baselines
+                continue
+            found += page[member]
+            cursor = page.get("next_cursor")  # a proxy of the release before has none: it answers all at once
+            if cursor is None or (at_most is not None and len(found) >= at_most):
+                return found[:at_most]
+            asked["cursor"] = str(cursor)
+        raise ControlPlaneAway(f"{self.url}: {path} has no last page among {_MAX_PAGES}")
 
     async def send(
         self,

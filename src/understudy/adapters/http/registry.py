@@ -20,10 +20,12 @@ from understudy.errors import DatabaseNeeded, GenerationMoved
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import (
     EVERY_CHANGE,
+    EVERY_VERSION,
     Actor,
     AppliedFile,
     AuditEntry,
     AuditFilter,
+    AuditPlace,
     AuditSubject,
     ChangedPolicy,
     FileWords,
@@ -32,6 +34,7 @@ from understudy.ports.registry.registry import (
     ModelRecord,
     NewVersion,
     VersionChange,
+    VersionPage,
     VersionRecord,
 )
 
@@ -57,10 +60,16 @@ class HttpRegistry:
         )
         return await self._version("POST", registry_path(new.model_name, "versions"), body, dry_run=dry_run)
 
-    async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
+    async def list_versions(
+        self, model_name: str | None = None, *, only: VersionPage = EVERY_VERSION
+    ) -> Sequence[VersionRecord]:
         # Of one model as well: an unknown one has no versions here, and at its own path it is not found.
-        found = await self._client.get("/v1/registry/versions", {} if model_name is None else {"model": model_name})
-        return [records.version_record(version) for version in found["versions"]]
+        named = {} if model_name is None else {"model": model_name}
+        found = await self._client.pages("/v1/registry/versions", "versions", named)
+        versions = [records.version_record(version) for version in found]
+        models = only.models
+        wanted = [one for one in versions if one.id > only.after_id and (models is None or one.model_name in models)]
+        return wanted[: only.at_most]
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
         return await self._version("GET", registry_path(model_name, "versions", version))
@@ -97,7 +106,7 @@ class HttpRegistry:
         return VersionChange(records.version_record(found["before"]), records.version_record(found["version"]))
 
     async def list_models(self) -> Sequence[ModelRecord]:
-        return [records.model_record(model) for model in (await self._client.get(REGISTRY_PATH))["models"]]
+        return [records.model_record(model) for model in await self._client.pages(REGISTRY_PATH, "models")]
 
     async def show_model(self, model_name: str) -> ModelRecord:
         return records.model_record((await self._client.get(registry_path(model_name)))["model"])
@@ -146,8 +155,8 @@ class HttpRegistry:
         )
 
     async def list_applied(self, model_name: str | None = None) -> Sequence[AppliedFile]:
-        found = await self._client.get("/v1/registry/applied", {} if model_name is None else {"model": model_name})
-        return [records.applied_file(one) for one in found["applied"]]
+        named = {} if model_name is None else {"model": model_name}
+        return [records.applied_file(one) for one in await self._client.pages("/v1/registry/applied", "applied", named)]
 
     async def list_audit(
         self,
@@ -157,11 +166,19 @@ class HttpRegistry:
         *,
         only: AuditFilter = EVERY_CHANGE,
     ) -> Sequence[AuditEntry]:
-        if only != EVERY_CHANGE:
-            raise DatabaseNeeded("the audit is not searched by actor, tool, time or generation over HTTP")
-        asked = {"model": model_name, "subject": None if subject is None else subject.value, "limit": str(limit)}
+        policy, other = only.after
+        asked = {
+            "model": model_name,
+            "subject": None if subject is None else subject.value,
+            "actor": only.actor,
+            "via": only.via,
+            "since": None if only.since is None else only.since.isoformat(),
+            "generation": None if only.generation is None else str(only.generation),
+            "cursor": None if only.after == AuditPlace() else f"{policy or ''}.{other or ''}",
+        }
         named = {name: value for name, value in asked.items() if value is not None}
-        return [records.audit_entry(entry) for entry in (await self._client.get("/v1/audit", named))["audit"]]
+        found = await self._client.pages("/v1/audit", "audit", named, at_most=limit)
+        return [records.audit_entry(entry) for entry in found]
 
     async def add_key(
         self,
@@ -181,7 +198,7 @@ class HttpRegistry:
         return records.key_record(found["key"])
 
     async def list_keys(self) -> Sequence[KeyRecord]:
-        return [records.key_record(key) for key in (await self._client.get("/v1/keys"))["keys"]]
+        return [records.key_record(key) for key in await self._client.pages("/v1/keys", "keys")]
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         found = await self._client.send("POST", f"/v1/keys/{quote(key_id, safe='')}:revoke")

@@ -1,11 +1,12 @@
 """Access of callers: keys, the scopes and models that a key gives, and whether a call is admitted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum, StrEnum
 from hashlib import sha256
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
+from understudy.core.routing.policy_file import MAX_NAME
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
 
 if TYPE_CHECKING:  # numpy, which a command about keys does not need
@@ -13,6 +14,12 @@ if TYPE_CHECKING:  # numpy, which a command about keys does not need
 
 MAX_CREDENTIAL = 512
 """Characters of a credential that are looked at; a longer one is refused before it is hashed."""
+
+
+MAX_TOKEN = 8_192
+"""Characters of a token of another issuer that are looked at."""
+Tokens = Callable[[str], "ApiKey"]
+"""Returns the bearer of a token that an OIDC issuer made, as if it had shown a key; raises ``UnderstudyError``."""
 
 
 class Scope(StrEnum):
@@ -26,6 +33,17 @@ class Scope(StrEnum):
     """Register versions and name their model servers: addresses that proxies call, and tokens that these get."""
     KEYS = "keys"
     """Make, list and revoke keys; no key gives another one a scope that it has not itself."""
+
+
+def is_scope(text: str) -> bool:
+    """Whether there is such a scope, for all models or for one."""
+    kind, separator, model_name = text.partition(":")
+    if separator:
+        return kind in _OF_A_MODEL and 0 < len(model_name) <= MAX_NAME and "\0" not in model_name
+    return kind in _OF_A_MODEL or kind == Scope.KEYS
+
+
+_OF_A_MODEL = frozenset(Scope) - {Scope.KEYS}
 
 
 class AnyModel(Enum):
@@ -48,22 +66,31 @@ def admit(
     *,
     needs_key: bool,
     now: float,
+    tokens: Tokens | None = None,
 ) -> None:
     """Let a caller pass who may do what is ``needed``; a scope for one model must name ``model_name``.
+
+    ``tokens`` reads those of an OIDC issuer; ``None``: there are none beside keys.
 
     Raises:
         PolicyNotLoaded: There is a key, but nothing yet to tell whether it is good.
         Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
+        TokenKeysAway: There is a token, and its issuer's keys are not there yet.
         ScopeMissing: The key is good, but not for this.
     """
     if snapshot is None and authorization is not None:
         raise PolicyNotLoaded
     keys = snapshot.keys if snapshot is not None else {}
-    require(scopes_of(keys, authorization, needs_key=needs_key, now=now), needed, model_name)
+    require(scopes_of(keys, authorization, needs_key=needs_key, now=now, tokens=tokens), needed, model_name)
 
 
 def scopes_of(
-    keys: "Mapping[str, ApiKey]", authorization: str | None, *, needs_key: bool, now: float
+    keys: "Mapping[str, ApiKey]",
+    authorization: str | None,
+    *,
+    needs_key: bool,
+    now: float,
+    tokens: Tokens | None = None,
 ) -> frozenset[str]:
     """Return the scopes of a caller.
 
@@ -72,6 +99,7 @@ def scopes_of(
         authorization: The header's value, ``Bearer <id>.<secret>``.
         needs_key: Whether a caller without a key is refused.
         now: In seconds since the epoch: a key may have an end.
+        tokens: As of :func:`admit`.
 
     Raises:
         Unauthenticated: No key where one is needed, or one that is unknown, malformed, revoked or has expired.
@@ -80,6 +108,12 @@ def scopes_of(
         if needs_key:
             raise Unauthenticated("this proxy asks every caller for a key")
         return ANONYMOUS
+    token = None if tokens is None else token_of(authorization)
+    if token is not None and tokens is not None:
+        bearer = tokens(token)
+        if bearer.expires_at <= now:
+            raise Unauthenticated("the token has expired")
+        return bearer.scopes
     kind, _, credential = authorization.partition(" ")
     key_id, _, secret = credential.strip().partition(".")
     if kind.lower() != "bearer" or not secret or len(credential) > MAX_CREDENTIAL:
@@ -94,6 +128,19 @@ def scopes_of(
     return key.scopes
 
 
+def token_of(authorization: str) -> str | None:
+    """Return the JSON Web Token that a header has; ``None`` where it has a key, or nothing that is good."""
+    kind, _, credential = authorization.partition(" ")
+    credential = credential.strip()
+    # Three parts, of which the first is JSON: "{" is "e" and more in base64. The id of a key is in hex.
+    is_token = credential.count(".") == 2 and credential.startswith("ey")  # noqa: PLR2004 - header, claims, signature
+    if not is_token or kind.lower() != "bearer":
+        return None
+    if len(credential) > MAX_TOKEN or not credential.isascii():
+        raise Unauthenticated(f"a token has at most {MAX_TOKEN} characters, all of ASCII")
+    return credential
+
+
 def key_id_of(authorization: str | None) -> str:
     """Return the id of the key that a caller showed, whether it is good or not; ``anonymous`` without one."""
     if authorization is None:
@@ -101,10 +148,15 @@ def key_id_of(authorization: str | None) -> str:
     return authorization.partition(" ")[2].strip().partition(".")[0]
 
 
-def key_of(snapshot: "PolicySnapshot | None", authorization: str | None) -> "ApiKey | None":
-    """Return the key of a caller that was let in, ``None`` for one that showed none."""
+def key_of(
+    snapshot: "PolicySnapshot | None", authorization: str | None, tokens: Tokens | None = None
+) -> "ApiKey | None":
+    """Return the key of a caller that was let in, or what its token is as one; ``None`` for one that showed none."""
     if snapshot is None or authorization is None:
         return None
+    token = None if tokens is None else token_of(authorization)
+    if token is not None and tokens is not None:
+        return tokens(token)
     return snapshot.keys.get(key_id_of(authorization))
 
 

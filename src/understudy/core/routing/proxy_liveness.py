@@ -6,7 +6,7 @@ operator can tell the three apart. So only live proxies confirm a change, and st
 relies on it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -44,6 +44,11 @@ class StaleProxies:
     def to_json(self) -> dict[str, Any]:
         """Return them as answers and records hold them."""
         return {"count": self.count, "first": [proxy._asdict() for proxy in self.first]}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> "StaleProxies":
+        """Return what an answer holds; what a later release added to it is passed over."""
+        return cls(said["count"], tuple(StaleProxy(one["instance"], one["seconds"]) for one in said["first"]))
 
 
 NONE_STALE = StaleProxies()

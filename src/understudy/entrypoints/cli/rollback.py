@@ -7,7 +7,7 @@ from typing import NamedTuple
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, LIVE_SECONDS, stale_proxies_words
 from understudy.entrypoints.cli.shared.actor import actor_of_command
@@ -21,7 +21,7 @@ from understudy.entrypoints.cli.shared.options import (
     required_reason,
 )
 from understudy.entrypoints.cli.shared.rendering import show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports.registry.registry import PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
@@ -61,25 +61,26 @@ def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_js
     """
     actor = actor_of_command(required_reason(reason, dry_run=False))
 
-    async def take_back(session: Session) -> _TakenBack:
+    async def take_back(control_plane: ControlPlane) -> _TakenBack:
+        rollbacks = control_plane.rollbacks
         if not yes:
-            before = (await session.registry.show_model(model)).policy
-            tried = await session.rollouts.roll_back(model, actor, dry_run=True)
+            before = (await control_plane.registry.show_model(model)).policy
+            tried = await rollbacks.roll_back(model, actor, dry_run=True)
             if before is not None and tried.changed:
                 confirm_traffic_move(model, _what_moves(before, tried.champion), yes=yes)
         began = time.monotonic()
-        done = await session.rollouts.roll_back(model, actor)
+        done = await rollbacks.roll_back(model, actor)
         committed = time.monotonic() - began
         if not done.changed:
             return _TakenBack(done, committed)
-        confirmed, _ = await wait_for_propagation(session.rollouts, model, done.generation, DRAIN_SECONDS)
+        confirmed, _ = await wait_for_propagation(rollbacks, model, done.generation, DRAIN_SECONDS)
         if not confirmed.proxies:
             return _TakenBack(done, committed, confirmed)
         patience = max(0.0, DRAIN_SECONDS - (time.monotonic() - began))
-        drained = await wait_for_drain(session.rollouts, model, done.without_calls, patience)
+        drained = await wait_for_drain(rollbacks, model, done.without_calls, patience)
         return _TakenBack(done, committed, confirmed, drained)
 
-    taken = with_session(take_back)
+    taken = with_control_plane(take_back)
     document = rollback_document(taken.done, taken.confirmed)
     document["drained"] = None if taken.drained is None else taken.drained._asdict()
     show({"rollback": document}, *_lines(taken), as_json=as_json)

@@ -8,6 +8,7 @@ from importlib import import_module
 
 import typer
 
+from understudy.bootstrap.tokens import TokensRefused, check_tokens
 from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -27,7 +28,8 @@ def proxy() -> None:
     settings = read_settings()
     try:
         check_traces(settings)
-    except TracesRefused as problem:
+        check_tokens(settings)
+    except (TracesRefused, TokensRefused) as problem:
         raise CommandRefused(ExitCode.USAGE, problem.detail, problem.next_step) from None
     require_proxy_ports(settings)
     _serve("understudy.entrypoints.proxy.processes.launch", settings)

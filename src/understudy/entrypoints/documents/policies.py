@@ -88,7 +88,8 @@ def changes_of(entry: AuditEntry, labels: Mapping[int, str]) -> dict[str, list[A
             continue
         values = [before.get(name), after.get(name)]
         if name in _ROLES:
-            values = [version_label(value, labels) if value is not None else None for value in values]
+            # Over HTTP an entry has the labels already.
+            values = [version_label(value, labels) if isinstance(value, int) else value for value in values]
         if name == "arms":
             values = [_percents(ranges, labels) if ranges is not None else None for ranges in values]
         changed[_ROLES.get(name, name)] = values

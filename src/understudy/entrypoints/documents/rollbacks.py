@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from understudy.ports.rollout.rollout_store import RollbackRecord
+from understudy.ports.rollout.rollout_store import PolicyReach, RollbackRecord
 from understudy.rollout.propagation import Propagation
 
 _TOLD_APART = ("stale", "proxies_hidden")
@@ -17,6 +17,17 @@ def rollback_document(done: RollbackRecord, confirmed: Propagation | None) -> di
         **{name: value for name, value in done._asdict().items() if name != "without_calls"},
         "changed": done.changed,
         "confirmed": None if confirmed is None or confirmed.proxies_hidden else _confirmed_document(confirmed),
+    }
+
+
+def reach_document(reach: PolicyReach) -> dict[str, Any]:
+    """Return how far a policy has come as JSON, without the calls under way, whose versions are ids there."""
+    return {
+        "generation": reach.generation,
+        "proxies": reach.proxies,
+        "proxies_on_generation": reach.proxies_on_generation,
+        "proxies_hidden": reach.proxies_hidden,
+        "silent": reach.stale.to_json(),
     }
 
 

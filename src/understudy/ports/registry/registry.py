@@ -1,6 +1,6 @@
 """Models, versions, policies, keys and the audit, as operators and commands change them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -63,6 +63,20 @@ class VersionRecord(NamedTuple):
     timeout_ms: int
     created_at: datetime
     deployed_at: datetime | None
+
+
+class VersionPage(NamedTuple):
+    """Which versions of a list are asked for."""
+
+    after_id: int = 0
+    """Only later ones than this."""
+    at_most: int | None = None
+    """``None``: as many as there are."""
+    models: Collection[str] | None = None
+    """Only of these models; ``None``: of all."""
+
+
+EVERY_VERSION = VersionPage()
 
 
 class VersionChange(NamedTuple):
@@ -269,8 +283,10 @@ class Registry(Protocol):
             VersionInUse: It was to be replaced, and was deployed or called, or agents have it loaded.
         """
 
-    async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
-        """Return the versions of a model, or of all, oldest first; an unknown model has none."""
+    async def list_versions(
+        self, model_name: str | None = None, *, only: VersionPage = EVERY_VERSION
+    ) -> Sequence[VersionRecord]:
+        """Return the versions of a model, or of all, or a page of them, oldest first; an unknown model has none."""
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
         """Return one version.

@@ -184,7 +184,34 @@ class RolloutListing(Protocol):
         """Return the newest rollouts, of one model or of all, newest first; also what this release cannot read."""
 
 
-class RolloutStore(RolloutListing, Protocol):
+class Rollbacks(Protocol):
+    """Rollbacks by hand, and how far a policy has come; raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
+
+    async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
+        """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
+
+        Args:
+            model_name: The model.
+            actor: Who asks, and why.
+            dry_run: Only say what it would do.
+
+        Raises:
+            PolicyRefused: The model has no policy.
+        """
+
+    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
+        """Return how many live proxies act on a model's policy, which are stale, and whether a monitor looks at it.
+
+        Args:
+            model_name: The model.
+            generation: Proxies count that act on this generation or a later one; ``None`` for the newest.
+
+        Raises:
+            NotRegistered: The model has no policy.
+        """
+
+
+class RolloutStore(RolloutListing, Rollbacks, Protocol):
     """Rollouts, their events, and the one way in which they change a policy.
 
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``; writes with an epoch also ``LeadershipLost``.
@@ -278,26 +305,3 @@ class RolloutStore(RolloutListing, Protocol):
 
     async def tell(self, alerts: Sequence[AlertEvent], *, epoch: Epoch | None = None) -> None:
         """Keep alerts that belong to no transition; one that resolves an incident that is not open is dropped."""
-
-    async def roll_back(self, model_name: str, actor: Actor, *, dry_run: bool = False) -> RollbackRecord:
-        """Send all traffic back at once, whatever rollout there is or is not; doing it again changes nothing.
-
-        Args:
-            model_name: The model.
-            actor: Who asks, and why.
-            dry_run: Only say what it would do.
-
-        Raises:
-            PolicyRefused: The model has no policy.
-        """
-
-    async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
-        """Return how many live proxies act on a model's policy, which are stale, and whether a monitor looks at it.
-
-        Args:
-            model_name: The model.
-            generation: Proxies count that act on this generation or a later one; ``None`` for the newest.
-
-        Raises:
-            NotRegistered: The model has no policy.
-        """

@@ -10,11 +10,14 @@ from understudy.core.routing.access import (
     ANY_MODEL,
     Scope,
     admit,
+    is_scope,
     key_id_of,
+    key_of,
     models_of,
     require,
     scopes_beyond,
     scopes_of,
+    token_of,
 )
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.errors import PolicyNotLoaded, ScopeMissing, Unauthenticated
@@ -126,3 +129,46 @@ def test_a_key_gives_no_other_one_a_scope_that_it_lacks():
         "predict",
         "operate:visits",
     ]
+
+
+TOKEN = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJkYW5hIn0.c2lnbmF0dXJl"
+BEARER = ApiKey("oidc:dana", b"", frozenset({"operate:fraud"}), expires_at=100.0)
+
+
+def test_a_token_has_the_scopes_of_its_bearer_until_it_ends_where_tokens_are_read():
+    asked: list[str] = []
+
+    def tokens(token: str) -> ApiKey:
+        asked.append(token)
+        return BEARER
+
+    header = f"Bearer  {TOKEN} "
+    assert scopes_of(KEYS, header, needs_key=True, now=99.0, tokens=tokens) == {"operate:fraud"}
+    assert key_of(PolicySnapshot(keys=KEYS), header, tokens) is BEARER
+    assert asked == [TOKEN, TOKEN]
+    with pytest.raises(Unauthenticated, match="token has expired"):
+        scopes_of(KEYS, header, needs_key=True, now=100.0, tokens=tokens)
+    with pytest.raises(Unauthenticated, match="the key is unknown"):
+        scopes_of(KEYS, header, needs_key=True, now=0.0)
+
+
+def test_a_key_is_a_key_where_tokens_are_read_as_well():
+    def never(token: str) -> ApiKey:
+        raise AssertionError(token)
+
+    assert scopes_of(KEYS, "Bearer k1.secret", needs_key=True, now=0.0, tokens=never) == KEYS["k1"].scopes
+    for header in (f"Basic {TOKEN}", "Bearer a.b.c", "Bearer ey.b", f"Bearer {TOKEN}.x", TOKEN):
+        assert token_of(header) is None
+        with pytest.raises(Unauthenticated):
+            scopes_of(KEYS, header, needs_key=True, now=0.0, tokens=never)
+
+
+@pytest.mark.parametrize("token", [f"{TOKEN}{'A' * 9_000}", f"{TOKEN}\u00e9"])
+def test_a_token_is_read_only_up_to_a_length_and_in_ascii(token):
+    with pytest.raises(Unauthenticated, match="at most 8192 characters"):
+        token_of(f"Bearer {token}")
+
+
+def test_scopes_are_for_all_models_or_for_one():
+    assert all(map(is_scope, ("read", "keys", "operate:a:b", f"read:{'m' * 255}")))
+    assert not any(map(is_scope, ("", "write", "keys:fraud", "read:", f"read:{'m' * 256}", "read:\0")))

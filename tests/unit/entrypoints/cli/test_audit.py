@@ -50,3 +50,12 @@ def test_what_has_no_model_is_named_by_itself(subject, model, named):
     entry = AuditEntry(1, model, None, NOON, "kim", "psql", None, "insert", None, {}, subject, "7", None)
 
     assert name_of_changed(entry) == named
+
+
+@pytest.mark.parametrize("champions", [(1, 2), ("6", "7")])
+def test_versions_have_their_labels_whether_the_database_or_a_proxy_told_of_the_change(champions):
+    old, new = ({"champion_version": one, "generation": number} for number, one in enumerate(champions, 3))
+    policy = AuditSubject.POLICY
+    entry = AuditEntry(1, "visits", 4, NOON, "k1", "http", None, "update", old, new, policy, "visits", None)
+
+    assert change_text(entry, {1: "6", 2: "7"}) == "champion 6 → 7"

@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 from understudy import __version__
 from understudy.entrypoints.cli.main import run
 from understudy.entrypoints.cli.shared.startup.noun_group import load
-from understudy.entrypoints.cli.shared.startup.nouns import NOUNS
+from understudy.entrypoints.cli.shared.startup.nouns import GROUPS, NOUNS
 
 HEAVY = {
     "typer",
@@ -45,6 +45,7 @@ def test_the_help_names_every_noun_within_80_columns(capsys, monkeypatch):
     said = capsys.readouterr().out
     assert code == 0
     assert all(f"\n  {noun} " in said for noun in NOUNS)
+    assert [line for line in said.splitlines() if line in GROUPS] == list(GROUPS)
     assert max(map(len, said.splitlines())) <= 80
 
 

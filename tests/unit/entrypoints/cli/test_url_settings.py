@@ -29,6 +29,7 @@ TEMPLATES = {
     "artifact_stores": "s3://key:{}@bucket/models",
     "runbooks_url": "https://ada:{}@docs.internal/runbooks",
     "proxy_url": "https://ada:{}@predict.internal",
+    "oidc_jwks_url": "https://ada:{}@issuer.internal/keys",
 }
 """Every setting that is a URL, with a password; those of OpenTelemetry are ``serve proxy``'s alone."""
 COMMANDS = """

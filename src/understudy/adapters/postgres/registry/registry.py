@@ -24,6 +24,7 @@ from understudy.core.routing.status_changes import StatusChange, with_status_cha
 from understudy.errors import AlreadyRegistered, GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.registry.registry import (
     EVERY_CHANGE,
+    EVERY_VERSION,
     RETIRED,
     STAGING,
     Actor,
@@ -39,6 +40,7 @@ from understudy.ports.registry.registry import (
     NewVersion,
     PolicyRecord,
     VersionChange,
+    VersionPage,
     VersionRecord,
 )
 
@@ -81,9 +83,13 @@ class PostgresRegistry:
                     await connection.execute(rows.ADD_LOADING, version_id, group_name)
             return await _version(connection, new.model_name, new.version)
 
-    async def list_versions(self, model_name: str | None = None) -> Sequence[VersionRecord]:
+    async def list_versions(
+        self, model_name: str | None = None, *, only: VersionPage = EVERY_VERSION
+    ) -> Sequence[VersionRecord]:
+        models = None if only.models is None else sorted(only.models)
         async with self._transaction() as connection:
-            return [rows.version_record(row) for row in await connection.fetch(rows.VERSIONS, model_name)]
+            found = await connection.fetch(rows.VERSIONS, model_name, models, only.after_id, only.at_most)
+            return [rows.version_record(row) for row in found]
 
     async def show_version(self, model_name: str, version: str) -> VersionRecord:
         async with self._transaction() as connection:

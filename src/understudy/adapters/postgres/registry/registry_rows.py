@@ -39,7 +39,10 @@ _ENDPOINTS = """(
     SELECT array_agg(target::text ORDER BY target) FROM modelendpoint WHERE model_version_id = v.id) AS endpoints"""
 _VERSION_COLUMNS = ", ".join(f"v.{name}" for name in VersionRecord._fields if name != "endpoints")
 _VERSIONS = f"SELECT {_VERSION_COLUMNS}, {_ENDPOINTS} FROM modelversion v"  # noqa: S608 - constants
-VERSIONS = f"{_VERSIONS} WHERE $1::text IS NULL OR model_name = $1 ORDER BY id"
+VERSIONS = f"""{_VERSIONS}
+    WHERE ($1::text IS NULL OR model_name = $1) AND ($2::text[] IS NULL OR model_name = ANY($2)) AND id > $3::bigint
+    ORDER BY id LIMIT $4
+"""
 VERSION = f"{_VERSIONS} WHERE model_name = $1 AND version = $2"
 LABELS = "SELECT version FROM modelversion WHERE model_name = $1 ORDER BY id"
 NEW_VERSION = tuple(name for name in NewVersion._fields if name not in ("endpoints", "group_name"))

@@ -4,18 +4,21 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from understudy.bootstrap.session import Session
+from understudy.entrypoints.cli.ab.tests_text import stopped_words, tests_text
 from understudy.entrypoints.cli.ab.text import report_texts, sizes_texts
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.screens import Drawn
 from understudy.entrypoints.cli.shared.session import Experiments, experiments_of
 from understudy.entrypoints.cli.shared.times import day_of
-from understudy.entrypoints.documents.experiments import ab_document
+from understudy.entrypoints.documents.experiments import ab_document, test_document
 from understudy.entrypoints.documents.json_text import document_of
+from understudy.entrypoints.documents.policies import version_label
 from understudy.errors import DeclaredOtherwise, NotDeclarable
 from understudy.experiments.ab_plan import AbSizes, PlanQuestion, plan_ab
 from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
+from understudy.experiments.listed_tests import ListedTest, end_test, list_tests
 
 
 class ReportAsked(NamedTuple):
@@ -47,6 +50,32 @@ async def drawn_sizes(session: Session, question: PlanQuestion, version: str | N
     beside = [experiments.label(version_id) for version_id in sizes.beside]
     about = {"beside": beside, "model": question.model_name, "metric": question.metric}
     return Drawn({"plan": {**document_of(sizes), **about}}, sizes_texts(sizes, question))
+
+
+async def drawn_tests(session: Session, models: Collection[str] | None, at_most: int) -> Drawn:
+    """Return the newest declared tests of these models as they are shown; ``None``: of all models.
+
+    Raises:
+        NotRegistered: One of them is no model.
+    """
+    labels: dict[int, str] = {}
+    found: list[ListedTest] = []
+    for model in [None] if models is None else models:
+        if model is not None:
+            await session.registry.show_model(model)
+        labels |= {one.id: one.version for one in await session.registry.list_versions(model)}
+        found += await list_tests(session.experiments, model, at_most)
+    shown = sorted(found, key=lambda one: one.record.id, reverse=True)[:at_most]
+    document = {"tests": [test_document(one, lambda version_id: version_label(version_id, labels)) for one in shown]}
+    return Drawn(document, [tests_text(shown, labels)])
+
+
+async def drawn_stop(session: Session, model: str, test_id: int) -> Drawn:
+    """End a test before it decides, and return what is said of that; raises as :func:`end_test`."""
+    await session.registry.show_model(model)
+    ended = await end_test(session.experiments, model, test_id)
+    stopped = {"id": test_id, "model": model, "metric": ended.metric}
+    return Drawn({"stopped": stopped}, [stopped_words(test_id, ended.metric)])
 
 
 async def report_of(experiments: Experiments, asked: ReportAsked, *, with_timeline: bool = False) -> AbReport:

@@ -1,7 +1,6 @@
 """``understudy ab``: plan A/B tests, and say whether the challenger is better."""
 
 import time
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,26 +10,30 @@ import typer
 from understudy.bootstrap.http_control_plane import model_path
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.ab.asked import EFFECT, LOOKS, WITHIN, wanted_of
-from understudy.entrypoints.cli.ab.asking import ReportAsked, drawn_report, drawn_sizes, report_of
+from understudy.entrypoints.cli.ab.asking import (
+    ReportAsked,
+    drawn_report,
+    drawn_sizes,
+    drawn_stop,
+    drawn_tests,
+    report_of,
+)
 from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.tests_text import stopped_words, tests_text
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts
 from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.options import AsJson, Limit, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
-from understudy.entrypoints.cli.shared.session import Experiments, with_experiments, with_session
+from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
-from understudy.entrypoints.documents.experiments import ab_document, test_document
-from understudy.entrypoints.documents.policies import version_label
+from understudy.entrypoints.documents.experiments import ab_document
 from understudy.experiments.ab_plan import PlanQuestion
 from understudy.experiments.ab_report import AbReport
 from understudy.experiments.declared_rows import MAX_LOOKS
 from understudy.experiments.declared_tests import MetricChoice
 from understudy.experiments.declaring import AbQuestion
-from understudy.experiments.listed_tests import ListedTest, end_test, list_tests
 from understudy.ports.experiments.experiment_log import Observed
 
 app = typer.Typer(no_args_is_help=True, help="Plan A/B tests, report on them, bring outcomes in.", add_completion=False)
@@ -154,15 +157,11 @@ def list_declared(
 ) -> None:
     """List declared tests, newest first: open, decided, or ended by hand."""
 
-    async def read(session: Session) -> tuple[Sequence[ListedTest], Mapping[int, str]]:
-        if model is not None:
-            await session.registry.show_model(model)
-        versions = await session.registry.list_versions(model)
-        return await list_tests(session.experiments, model, limit), {one.id: one.version for one in versions}
+    async def draw(session: Session) -> Drawn:
+        return await drawn_tests(session, None if model is None else [model], limit)
 
-    found, labels = with_session(read)
-    document = {"tests": [test_document(one, lambda version_id: version_label(version_id, labels)) for one in found]}
-    show(document, tests_text(found, labels), as_json=as_json)
+    parameters = {"limit": str(limit)} | ({} if model is None else {"model": model})
+    show_screen(draw, AtProxy("/v1/experiments", parameters), as_json=as_json)
 
 
 @app.command()
@@ -173,12 +172,11 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """End a declared test before it decides; it says nothing then, and another one of the same may be declared."""
-    found = with_experiments(model, lambda experiments: _stopped(experiments, model, test_id))
-    show({"stopped": {"id": test_id, "model": model, "metric": found}}, stopped_words(test_id, found), as_json=as_json)
 
+    async def draw(session: Session) -> Drawn:
+        return await drawn_stop(session, model, test_id)
 
-async def _stopped(experiments: Experiments, model: str, test_id: int) -> str:
-    return (await end_test(experiments.store, model, test_id)).metric
+    show_screen(draw, AtProxy(f"{model_path(model, 'experiments', str(test_id))}:stop", {}, "POST"), as_json=as_json)
 
 
 async def _with_page(experiments: Experiments, asked: ReportAsked) -> tuple[AbReport, Experiments]:

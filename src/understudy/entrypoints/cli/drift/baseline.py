@@ -11,6 +11,7 @@ from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.training import TrainingFile, open_training_file
+from understudy.bootstrap.session import Session
 from understudy.core.drift.baseline import Baseline, Baselines, baseline_to_json, baselines_of
 from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.drift.training_profile import training_columns
@@ -23,7 +24,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Reason, VersionLabel, required_reason
 from understudy.entrypoints.cli.shared.rendering import names_words, show
 from understudy.entrypoints.cli.shared.running.progress import progress_bar
-from understudy.entrypoints.cli.shared.session import with_registry, with_session
+from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.lifecycle.baselines import (
     MAX_SCORES,
@@ -34,7 +35,7 @@ from understudy.lifecycle.baselines import (
     profile_training_rows,
 )
 from understudy.ports.experiments.outcome_store import FileRow
-from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
+from understudy.ports.registry.registry import VersionChange, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Set what drift is measured from.", add_completion=False)
 SCORE_COLUMN = "score"
@@ -103,13 +104,15 @@ def set_baseline(
     """
     _check_options(source, since, score_column, columns, from_log=from_log)
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
-    record = with_registry(lambda registry: registry.show_version(model, version))
+    record = with_session(lambda session: session.registry.show_version(model, version))
     made = _from_log(record, since or SINCE) if source is None else _from_file(record, source, score_column, columns)
 
-    async def work(registry: Registry) -> VersionChange:
-        return await registry.set_baselines(model, version, made.baselines, actor, source=made.source, dry_run=dry_run)
+    async def work(session: Session) -> VersionChange:
+        return await session.registry.set_baselines(
+            model, version, made.baselines, actor, source=made.source, dry_run=dry_run
+        )
 
-    changed = with_registry(work)
+    changed = with_session(work)
     before, after = _by_subject(_readable(changed.before.metrics)), _by_subject(made.baselines)
     head = Text(f"Would set the baseline of {model} {version} from {made.source}; nothing was written.", "bold")
     then = "Run again without --dry-run to set it."

@@ -9,19 +9,20 @@ from shlex import quote
 from typing import Annotated
 
 import typer
-from rich.live import Live
 
 from understudy.bootstrap.http_control_plane import model_path
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command, CommandKind, Kind, Phase
 from understudy.core.routing.proxy_liveness import stale_proxies_words
+from understudy.entrypoints.cli.rollout.following import followed, followed_at_proxy
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_screen
 from understudy.entrypoints.cli.rollout.slices_text import slices_view
 from understudy.entrypoints.cli.rollout.text import end_words, listing
-from understudy.entrypoints.cli.rollout.watch import WATCH_SECONDS, Screen, follow
+from understudy.entrypoints.cli.rollout.watch import (
+    WATCH_SECONDS,
+)
 from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
@@ -44,10 +45,10 @@ from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     plan_source_of,
     prepared_rollout_texts,
 )
-from understudy.entrypoints.cli.shared.rendering import advise, data_console, print_json, show
+from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
-from understudy.entrypoints.cli.shared.session import with_control_plane, with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane, with_session, with_session_or_proxy
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.rollouts import (
     command_document,
@@ -55,7 +56,6 @@ from understudy.entrypoints.documents.rollouts import (
     rollout_document,
     slices_document,
     start_document,
-    status_document,
 )
 from understudy.errors import RegistryUnavailable
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
@@ -97,8 +97,6 @@ def start(
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
-    if watch_it:
-        settings_with_demo(lambda _: None)  # refuses before anything is started: to watch needs the database
     asked = StartAsked(model, version, plan_source_of(plan), freeze or (), expect_different_scores)
 
     async def begin(rollouts: RolloutOperations) -> tuple[Prepared, RolloutRecord | None]:
@@ -190,31 +188,19 @@ def watch(
 ) -> None:
     """Follow a rollout until it ends; leaving does not stop it."""
     try:
-        status = with_session(lambda session: _followed(_status_reader(session, model), as_lines=json_lines))
+        phase, kind = with_session_or_proxy(
+            lambda session: followed(_status_reader(session, model), as_lines=json_lines),
+            lambda proxy: followed_at_proxy(proxy, model, as_lines=json_lines),
+        )
     except KeyboardInterrupt:
         advise(f"It goes on without you. → understudy rollout watch {quote(model)}")
         raise typer.Exit(ExitCode.INTERRUPTED) from None
-    raise typer.Exit(_exit_code(status.view))
+    raise typer.Exit(_exit_code(phase, kind))
 
 
 def _status_reader(session: Session, model: str, rollout_id: int | None = None) -> StatusReader:
     """Return what looks at a rollout."""
     return StatusReader(session.rollouts, session.windows, session.measure_outcome, model, rollout_id)
-
-
-async def _followed(reader: StatusReader, *, as_lines: bool) -> RolloutStatus:
-    if as_lines:
-        reminder = Reminder()
-
-        def tell(status: RolloutStatus) -> None:
-            reminder.back()
-            print_json(status_document(status, ()))
-
-        return await follow(reader, tell, reminder.away)
-    console = data_console()
-    with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        screen = Screen(console, live)
-        return await follow(reader, screen.tell, screen.away)
 
 
 @app.command()
@@ -250,7 +236,7 @@ def wait(
 
     view = with_control_plane(lambda control_plane: waited(control_plane.rollouts))
     show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
-    raise typer.Exit(_exit_code(view))
+    raise typer.Exit(_exit_code(view.record.state.phase, view.record.state.kind))
 
 
 @app.command()
@@ -327,10 +313,9 @@ def _command(
         raise typer.Exit(ExitCode.CONFLICT)
 
 
-def _exit_code(view: RolloutView) -> ExitCode:
-    phase = view.record.state.phase
+def _exit_code(phase: Phase, kind: Kind) -> ExitCode:
     if phase is Phase.FAILED:
         return ExitCode.DEGRADED
-    if view.record.state.kind is Kind.GUARD:
+    if kind is Kind.GUARD:
         return ExitCode.UNDECIDED
     return ExitCode.DONE if phase in (Phase.SUCCEEDED, Phase.PROMOTING) else ExitCode.UNDECIDED

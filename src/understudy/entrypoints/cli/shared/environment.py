@@ -49,5 +49,11 @@ def settings_with_demo(tell: Callable[[str], None] = advise) -> Settings:
     return settings.model_copy(update={"database_url": SecretStr(running["database_url"]), "redis_url": redis})
 
 
+def settings_of_place() -> Settings:
+    """Return the settings of a command that works wherever its registry is: over HTTP, or in the database."""
+    settings = read_settings()
+    return settings_with_demo() if chosen_proxy(settings) is None else settings
+
+
 def _variable(field: str) -> str:
     return field if field.isupper() else f"UNDERSTUDY_{field.upper()}"

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
-from understudy.entrypoints.cli.shared.environment import settings_with_demo
+from understudy.entrypoints.cli.shared.environment import settings_of_place
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
@@ -146,7 +146,7 @@ class _Registration(NamedTuple):
 
     def carry_out(self, *, yes: bool, dry_run: bool, as_json: bool) -> None:
         """Compare it with its servers, ask a person where its schemas are proposed, store it, and show it."""
-        settings = self.described.settings or settings_with_demo()
+        settings = self.described.settings or settings_of_place()
         answers = asked_servers(self.new, settings) if self.ask else []
         require_agreement(answers)
         if self.described.is_proposed and not dry_run and not yes:

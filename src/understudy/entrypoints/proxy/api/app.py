@@ -103,6 +103,7 @@ class Proxy:
                     Allowance(settings.key_calls_per_second, settings.key_bytes_per_second), workers=settings.workers
                 ),
                 version_headers=settings.version_headers,
+                tokens=parts.tokens,
                 tracer=parts.tracer,
             )
             parts.in_flight = lambda: handler.in_flight
@@ -119,7 +120,7 @@ class Proxy:
                 now=time.monotonic,
                 new_id=self.new_id,
             )
-            with closing(ControlHandler(parts.control)) as app.state.control:
+            with closing(ControlHandler(parts.control, handler.actor)) as app.state.control:
                 overload = overload_manager(settings, parts.telemetry)
                 budget = body_budget(settings, overload)
                 watching = asyncio.create_task(run_forever("overload", overload.run, parts.telemetry))

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 
 from understudy.entrypoints.proxy.api.predict_route import read_body
 from understudy.entrypoints.proxy.control.bodies import MAX_BODY_BYTES
 from understudy.entrypoints.proxy.control.handler import ControlCall, ControlHandler
+from understudy.entrypoints.proxy.control.pages import MAX_PAGE, NEXT, PageAsked
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.settings import Settings
 
@@ -15,7 +16,19 @@ ModelOrAll = Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only
 Columns = Annotated[
     int | None, Query(ge=40, le=400, description="Answer also the text for a terminal this wide, as `text`.")
 ]
+Cursor = Annotated[
+    str | None, Query(pattern=NAME_PATTERN, description=f"`{NEXT}` of the page before; the first page without it.")
+]
 DryRun = Annotated[bool, Query(description="Say what would happen; change nothing.")]
+
+
+def page_asked(limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE, cursor: Cursor = None) -> PageAsked:
+    """Return which page of a list is asked for, by the queries ``limit`` and ``cursor``."""
+    return PageAsked(limit, cursor)
+
+
+Paged = Annotated[PageAsked, Depends(page_asked)]
+"""The page of a list that may be long."""
 
 
 def call_of(request: Request, model_name: str) -> ControlCall:

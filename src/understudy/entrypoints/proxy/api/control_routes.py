@@ -1,6 +1,7 @@
 """The control plane's routes: FastAPI reads queries and headers, the functions of the control plane do the rest."""
 
 import time
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from fastapi import FastAPI, Header, Query, Request, Response
@@ -8,21 +9,31 @@ from fastapi import FastAPI, Header, Query, Request, Response
 from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.core.durations import duration_seconds, moment_seconds
 from understudy.core.rollout.state import CommandKind
+from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.proxy.api.authorization import permitted_models
-from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
+from understudy.entrypoints.proxy.api.control_calls import (
+    NAME_PATTERN,
+    Columns,
+    Cursor,
+    DryRun,
+    ModelOrAll,
+    body_of,
+    call_of,
+)
 from understudy.entrypoints.proxy.api.experiment_routes import add_experiment_routes
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.key_routes import add_key_routes
 from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.api.registry_routes import add_registry_routes
-from understudy.entrypoints.proxy.control import outcomes, policies, reports, rollouts
+from understudy.entrypoints.proxy.control import explanations, outcomes, policies, reports, rollouts
+from understudy.entrypoints.proxy.control.pages import audit_place
 from understudy.errors import QueryInvalid, ScopeMissing, Violation
 from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion
 from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
 from understudy.ports.experiments.experiment_log import Observed
-from understudy.ports.registry.registry import AuditSubject
+from understudy.ports.registry.registry import AuditFilter, AuditSubject
 
 MAX_LISTED = 100
 MAX_NAMES_BYTES = 1_048_576
@@ -34,6 +45,7 @@ USUAL_WANTED = Wanted(0.05)
 """The effect that a report without a declared test looks for, on the command line too."""
 
 DriftPolicyName = Literal["default", "seed"]
+Named = Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only changes by this one.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_LISTED)]
 Moment = Annotated[str, Query(max_length=100, description="So long ago, a day or a moment: 24h, 2026-11-20.")]
 
@@ -44,6 +56,7 @@ def add_control_routes(api: FastAPI) -> None:
     for kind in CommandKind:
         _add_command_route(api, kind)
     _add_policy_routes(api)
+    _add_explanation_routes(api)
     _add_report_routes(api)
     _add_outcome_routes(api)
     add_registry_routes(api)
@@ -92,6 +105,12 @@ def _add_policy_routes(api: FastAPI) -> None:
     async def get_policy(model: Name, request: Request) -> Response:
         return response_of(await policies.show_policy(call_of(request, model)))
 
+    @api.get("/v1/models/{model}/policy/reach", **CONTROL["get_reach"])
+    async def get_reach(
+        model: Name, request: Request, generation: Annotated[int | None, Query(ge=0, le=2**63 - 1)] = None
+    ) -> Response:
+        return response_of(await rollouts.show_reach(call_of(request, model), generation))
+
     @api.patch("/v1/models/{model}/policy", **CONTROL["change_policy"])
     async def change_policy(
         model: Name,
@@ -112,12 +131,37 @@ def _add_policy_routes(api: FastAPI) -> None:
         *,
         model: ModelOrAll = None,
         subject: Annotated[AuditSubject | None, Query(description="Only changes of such things.")] = None,
+        actor: Named = None,
+        via: Named = None,
+        since: Moment | None = None,
+        generation: Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Of a policy.")] = None,
         limit: Annotated[int, Query(ge=1, le=MAX_CHANGES_LISTED)] = 20,
+        cursor: Cursor = None,
     ) -> Response:
         permitted = permitted_models(request.scope)
         if permitted is not None and model not in permitted:
             raise ScopeMissing("this needs a key with scope 'read'; one for a model names it: ?model=…")
-        return response_of(await policies.list_audit(call_of(request, model or ""), limit, subject))
+        began = None if since is None else datetime.fromtimestamp(_moment("since", since, time.time()), UTC)
+        only = AuditFilter(actor, via, began, generation, audit_place(cursor))
+        return response_of(await policies.list_audit(call_of(request, model or ""), limit, subject, only))
+
+
+def _add_explanation_routes(api: FastAPI) -> None:
+    @api.get("/v1/models/{model}/changes", **CONTROL["get_changes"])
+    async def get_changes(model: Name, request: Request, *, columns: Columns = None) -> Response:
+        return response_of(await explanations.show_changes(call_of(request, model), columns))
+
+    @api.get("/v1/models/{model}/explanation", **CONTROL["get_explanation"])
+    async def get_explanation(
+        model: Name,
+        request: Request,
+        *,
+        entity_id: Annotated[str, Query(min_length=1, max_length=MAX_ENTITY_ID)],
+        category: Annotated[str | None, Query(max_length=MAX_ENTITY_ID)] = None,
+        columns: Columns = None,
+    ) -> Response:
+        call = call_of(request, model)
+        return response_of(await explanations.explain_entity(call, entity_id, category, columns))
 
 
 def _add_outcome_routes(api: FastAPI) -> None:

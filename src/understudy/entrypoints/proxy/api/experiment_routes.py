@@ -4,13 +4,15 @@ from typing import Annotated
 
 from fastapi import FastAPI, Query, Request, Response
 
-from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, body_of, call_of
+from understudy.entrypoints.proxy.api.authorization import permitted_models
+from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, ModelOrAll, body_of, call_of
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control import experiments
+from understudy.errors import ScopeMissing
 from understudy.experiments.declared_rows import MAX_LOOKS
 
-_LISTED = 100
+_LISTED, _ALL_LISTED = 100, 1_000
 
 
 def add_experiment_routes(api: FastAPI) -> None:
@@ -31,6 +33,23 @@ def add_experiment_routes(api: FastAPI) -> None:
         model: Name, request: Request, limit: Annotated[int, Query(ge=1, le=_LISTED)] = 20
     ) -> Response:
         return response_of(await experiments.list_tests(call_of(request, model), limit))
+
+    @api.get("/v1/experiments", **CONTROL["list_all_tests"])
+    async def list_all_tests(
+        request: Request,
+        *,
+        model: ModelOrAll = None,
+        limit: Annotated[int, Query(ge=1, le=_ALL_LISTED)] = 20,
+        columns: Columns = None,
+    ) -> Response:
+        permitted = permitted_models(request.scope)
+        if permitted is not None and model is not None and model not in permitted:
+            raise ScopeMissing("this needs a key with scope 'read'")
+        return response_of(await experiments.show_tests(call_of(request, model or ""), limit, permitted, columns))
+
+    @api.post("/v1/models/{model}/experiments/{test_id}:stop", **CONTROL["stop_test"])
+    async def stop_test(model: Name, test_id: str, request: Request, *, columns: Columns = None) -> Response:
+        return response_of(await experiments.stop_test(call_of(request, model), test_id, columns))
 
     @api.get("/v1/models/{model}/reports/ab-plan", **CONTROL["plan_test"])
     async def plan_test(

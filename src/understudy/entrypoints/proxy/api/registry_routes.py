@@ -5,7 +5,15 @@ from typing import Annotated
 from fastapi import FastAPI, Query, Request, Response
 
 from understudy.entrypoints.proxy.api.authorization import permitted_models
-from understudy.entrypoints.proxy.api.control_calls import NAME_PATTERN, Columns, DryRun, ModelOrAll, body_of, call_of
+from understudy.entrypoints.proxy.api.control_calls import (
+    NAME_PATTERN,
+    Columns,
+    DryRun,
+    ModelOrAll,
+    Paged,
+    body_of,
+    call_of,
+)
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control import registry
@@ -25,26 +33,26 @@ def add_registry_routes(api: FastAPI) -> None:
 
 def _add_reading(api: FastAPI) -> None:
     @api.get("/v1/registry/models", **CONTROL["list_registered_models"])
-    async def list_registered_models(request: Request) -> Response:
-        return response_of(await registry.list_models(call_of(request, ""), permitted_models(request.scope)))
+    async def list_registered_models(request: Request, page: Paged) -> Response:
+        return response_of(await registry.list_models(call_of(request, ""), permitted_models(request.scope), page))
 
     @api.get("/v1/registry/models/{model}", **CONTROL["get_registered_model"])
     async def get_registered_model(model: Name, request: Request) -> Response:
         return response_of(await registry.show_model(call_of(request, model)))
 
     @api.get("/v1/registry/versions", **CONTROL["list_all_versions"])
-    async def list_all_versions(request: Request, model: ModelOrAll = None) -> Response:
+    async def list_all_versions(request: Request, page: Paged, model: ModelOrAll = None) -> Response:
         call = call_of(request, model or "")
-        return response_of(await registry.list_versions(call, permitted_models(request.scope)))
+        return response_of(await registry.list_versions(call, permitted_models(request.scope), page))
 
     @api.get("/v1/registry/applied", **CONTROL["list_applied"])
-    async def list_applied(request: Request, model: ModelOrAll = None) -> Response:
+    async def list_applied(request: Request, page: Paged, model: ModelOrAll = None) -> Response:
         call = call_of(request, model or "")
-        return response_of(await registry.list_applied(call, permitted_models(request.scope)))
+        return response_of(await registry.list_applied(call, permitted_models(request.scope), page))
 
     @api.get("/v1/registry/models/{model}/versions", **CONTROL["list_versions"])
-    async def list_versions(model: Name, request: Request) -> Response:
-        return response_of(await registry.list_versions_of(call_of(request, model)))
+    async def list_versions(model: Name, request: Request, page: Paged) -> Response:
+        return response_of(await registry.list_versions_of(call_of(request, model), page))
 
     @api.get(_VERSION, **CONTROL["get_version"])
     async def get_version(model: Name, version: Name, request: Request) -> Response:

@@ -164,6 +164,12 @@ class Remark(Body):
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
 
+class RollbackAsked(Remark):
+    """The optional body of a rollback."""
+
+    dry_run: bool = Field(default=False, description="Say what it would do; change nothing.")
+
+
 class Resumption(Remark):
     """The optional body of a resume."""
 

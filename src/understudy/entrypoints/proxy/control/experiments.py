@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, field_validator
 
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.documents.json_text import moment_of
-from understudy.entrypoints.proxy.control.bodies import Body, Label, documented, problem_of_field
+from understudy.entrypoints.proxy.control.bodies import Body, Label, documented, problem_of_field, read_whole_number
 from understudy.entrypoints.proxy.control.handler import (
     READ_SECONDS,
     REPORT_SECONDS,
@@ -22,7 +22,7 @@ from understudy.entrypoints.proxy.control.handler import (
     version_labeller,
 )
 from understudy.entrypoints.proxy.messages.reply import Reply
-from understudy.errors import BodyInvalid, QueryInvalid
+from understudy.errors import BodyInvalid, NotRegistered, QueryInvalid
 from understudy.experiments.ab_plan import PlanQuestion
 from understudy.experiments.declared_rows import MAX_LOOKS
 from understudy.experiments.declared_tests import MetricChoice
@@ -152,6 +152,43 @@ async def list_tests(call: ControlCall, limit: int) -> Reply:
         return answer({"experiments": tests})
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+async def show_tests(call: ControlCall, limit: int, permitted: frozenset[str] | None, columns: int | None) -> Reply:
+    """Return the newest declared tests of a model, or of all that the key may read, as ``understudy ab list`` does.
+
+    Raises:
+        NotRegistered: There is no such model.
+    """
+
+    async def draw(parts: Session) -> "Drawn":
+        from understudy.entrypoints.cli.ab.asking import drawn_tests  # noqa: PLC0415 - rich, for few calls
+
+        models = [call.model_name] if call.model_name else permitted
+        if models is not None and not call.model_name:  # a key may name models that there are not yet
+            models = [one.model_name for one in await parts.registry.list_models() if one.model_name in models]
+        return await drawn_tests(parts, models, limit)
+
+    return await _shown(call, draw, columns, Bulkhead.READ, QueryInvalid)
+
+
+async def stop_test(call: ControlCall, test_id: str, columns: int | None) -> Reply:
+    """End a declared test before it decides, as ``understudy ab stop`` does.
+
+    Raises:
+        NotRegistered: The model has no such test.
+        PolicyRefused: It is over, or was changed at this moment.
+    """
+    number = read_whole_number(test_id)
+    if number is None:
+        raise NotRegistered("there is no such test", hint="GET /v1/models/{model}/experiments lists them.")
+
+    async def draw(parts: Session) -> "Drawn":
+        from understudy.entrypoints.cli.ab.asking import drawn_stop  # noqa: PLC0415 - rich, for few calls
+
+        return await drawn_stop(parts, call.model_name, number)
+
+    return await _shown(call, draw, columns, Bulkhead.WRITE, QueryInvalid)
 
 
 async def _shown(

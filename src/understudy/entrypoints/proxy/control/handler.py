@@ -46,9 +46,19 @@ PLACES: Mapping[Bulkhead, int] = {Bulkhead.READ: 2, Bulkhead.WRITE: 4, Bulkhead.
 
 
 class ControlHandler:
-    """The bulkheads of the control plane."""
+    """The bulkheads of the control plane.
 
-    def __init__(self, control: Control) -> None:
+    Args:
+        control: What calls work with.
+        actor_of: Returns who a caller that was admitted is, for the audit; by default the id of its key.
+    """
+
+    def __init__(
+        self,
+        control: Control,
+        actor_of: Callable[[RequestOptions], str] = lambda options: key_id_of(options.authorization),
+    ) -> None:
+        self._actor_of = actor_of
         self.probe = control.probe
         self.challenger_budget_ratio = control.challenger_budget_ratio
         self.try_version = control.try_version
@@ -56,7 +66,7 @@ class ControlHandler:
 
     def call(self, model_name: str, options: RequestOptions) -> "ControlCall":
         """Return a call about a model by the caller that the request's headers name."""
-        return ControlCall(self, model_name, key_id_of(options.authorization), options.timeout_seconds)
+        return ControlCall(self, model_name, self._actor_of(options), options.timeout_seconds)
 
     def close(self) -> None:
         """Cancel the calls under way and release the threads."""

@@ -16,10 +16,11 @@ from understudy.core.routing.policy import ApiKey
 from understudy.core.routing.rate_limits import Allowance
 from understudy.entrypoints.proxy.control.bodies import Body, Label, documented, problem_of_field
 from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Bulkhead, ControlCall, answer
+from understudy.entrypoints.proxy.control.pages import NEXT, PageAsked, page_of
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import ScopeMissing
 from understudy.lifecycle.registry import checked_scopes, create_key
-from understudy.ports.registry.registry import KeyLimits
+from understudy.ports.registry.registry import KeyLimits, KeyRecord
 
 _MAX_SCOPES, _MAX_SCOPE, _MAX_NOTE = 1_000, 300, 1_000
 
@@ -66,11 +67,12 @@ class KeyCreation(Body):
         return KeyLimits(self.tenant, self.calls_per_second, self.bytes_per_second, until)
 
 
-async def list_keys(call: ControlCall) -> Reply:
-    """Return every key; secrets are kept nowhere."""
+async def list_keys(call: ControlCall, asked: PageAsked) -> Reply:
+    """Return a page of all keys, oldest first; secrets are kept nowhere."""
 
     async def read(parts: Session) -> Reply:
-        return answer({"keys": [key._asdict() for key in await parts.registry.list_keys()]})
+        page, cursor = page_of(await parts.registry.list_keys(), _age_of, asked)
+        return answer({"keys": [key._asdict() for key in page], NEXT: cursor})
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
@@ -119,6 +121,11 @@ async def revoke_key(call: ControlCall, key_id: str, own: ApiKey) -> Reply:
         return answer({"key": (await parts.registry.revoke_key(key_id, call.actor(None)))._asdict(), "dry_run": False})
 
     return await call.run(Bulkhead.WRITE, end, WRITE_SECONDS)
+
+
+def _age_of(key: KeyRecord) -> str:
+    """Return a key's place among all: one text is before another where its key is older."""
+    return f"{key.created_at.timestamp():.6f}.{key.id}"
 
 
 def _as_key(key_id: str, scopes: Sequence[str], limits: KeyLimits) -> ApiKey:

@@ -14,10 +14,11 @@ from understudy.entrypoints.proxy.control.handler import (
     answer,
     version_labels,
 )
+from understudy.entrypoints.proxy.control.pages import NEXT, audit_cursor
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.errors import GenerationMoved, GenerationNotNamed, HeaderInvalid, NotRegistered
 from understudy.lifecycle.registry import set_policy
-from understudy.ports.registry.registry import AuditSubject, PolicyRecord
+from understudy.ports.registry.registry import AuditFilter, AuditSubject, PolicyRecord
 
 
 async def show_policy(call: ControlCall) -> Reply:
@@ -73,13 +74,16 @@ async def change_policy(call: ControlCall, body: bytes, *, generation: int, dry_
     return await call.run(Bulkhead.WRITE, change, WRITE_SECONDS)
 
 
-async def list_audit(call: ControlCall, limit: int, subject: AuditSubject | None) -> Reply:
-    """Return the latest changes of a model, or all where the call names no model, latest first."""
+async def list_audit(call: ControlCall, limit: int, subject: AuditSubject | None, only: AuditFilter) -> Reply:
+    """Return a page of the changes of a model, or of all where the call names no model, latest first."""
     model_name = call.model_name or None
 
     async def read(parts: Session) -> Reply:
         labels = await version_labels(parts, model_name)
-        return answer(audit_document(await parts.registry.list_audit(model_name, limit, subject), labels))
+        found = await parts.registry.list_audit(model_name, limit + 1, subject, only=only)
+        shown = found[:limit]
+        cursor = audit_cursor(shown, only.after) if len(found) > limit else None
+        return answer({**audit_document(shown, labels), NEXT: cursor})
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 

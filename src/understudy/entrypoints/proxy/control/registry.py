@@ -4,6 +4,7 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from understudy.bootstrap.session import Session
@@ -20,23 +21,25 @@ from understudy.entrypoints.proxy.control.handler import (
     ControlCall,
     answer,
 )
+from understudy.entrypoints.proxy.control.pages import NEXT, PageAsked, cut, page_of
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.lifecycle.policy_files import explained_contradictions
 from understudy.lifecycle.registry import champion_of, register_version
-from understudy.ports.registry.registry import VersionRecord
+from understudy.ports.registry.registry import VersionPage, VersionRecord
 
 if TYPE_CHECKING:
     from understudy.entrypoints.cli.version.check import Tried
 
 
-async def list_models(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
-    """Return every model of the registry, also one without a policy; ``permitted`` are a key's, ``None``: all."""
+async def list_models(call: ControlCall, permitted: frozenset[str] | None, asked: PageAsked) -> Reply:
+    """Return a page of the registry's models, also without a policy; ``permitted`` are a key's, ``None``: all."""
 
     async def read(parts: Session) -> Reply:
         found = await parts.registry.list_models()
         shown = [model for model in found if permitted is None or model.model_name in permitted]
-        return answer({"models": [model_document(model) for model in shown]})
+        page, cursor = page_of(shown, lambda model: model.model_name, asked)
+        return answer({"models": [model_document(model) for model in page], NEXT: cursor})
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
@@ -69,41 +72,51 @@ async def show_model(call: ControlCall) -> Reply:
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def list_applied(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
-    """Return the files that policies were last applied from; of all models that the key may read, or of one."""
+async def list_applied(call: ControlCall, permitted: frozenset[str] | None, asked: PageAsked) -> Reply:
+    """Return a page of the files that policies were last applied from, of a model or of all that the key may read."""
 
     async def read(parts: Session) -> Reply:
         found = await parts.registry.list_applied(call.model_name or None)
-        shown = [one._asdict() for one in found if permitted is None or one.model_name in permitted]
-        return answer({"applied": shown})
+        shown = [one for one in found if permitted is None or one.model_name in permitted]
+        page, cursor = page_of(shown, lambda one: one.model_name, asked)
+        return answer({"applied": [one._asdict() for one in page], NEXT: cursor})
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def list_versions(call: ControlCall, permitted: frozenset[str] | None) -> Reply:
-    """Return the versions of all models that the key may read, or of one; an unknown one has none."""
+async def list_versions(call: ControlCall, permitted: frozenset[str] | None, asked: PageAsked) -> Reply:
+    """Return a page of the versions of all models that the key may read, or of one; an unknown one has none.
+
+    Raises:
+        QueryInvalid: The cursor is none.
+    """
+    only = VersionPage(asked.after_id, asked.limit + 1, permitted)
 
     async def read(parts: Session) -> Reply:
-        found = await parts.registry.list_versions(call.model_name or None)
-        shown = [one for one in found if permitted is None or one.model_name in permitted]
-        return answer({"versions": [version_document(version) for version in shown]})
+        return answer(_versions(await parts.registry.list_versions(call.model_name or None, only=only), asked))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def list_versions_of(call: ControlCall) -> Reply:
-    """Return the versions of a model.
+async def list_versions_of(call: ControlCall, asked: PageAsked) -> Reply:
+    """Return a page of a model's versions, oldest first.
 
     Raises:
         NotRegistered: There is no such model.
+        QueryInvalid: The cursor is none.
     """
+    only = VersionPage(asked.after_id, asked.limit + 1)
 
     async def read(parts: Session) -> Reply:
         await parts.registry.show_model(call.model_name)
-        found = await parts.registry.list_versions(call.model_name)
-        return answer({"versions": [version_document(version) for version in found]})
+        return answer(_versions(await parts.registry.list_versions(call.model_name, only=only), asked))
 
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
+
+
+def _versions(found: Sequence[VersionRecord], asked: PageAsked) -> dict[str, Any]:
+    page, cursor = cut(found, lambda version: str(version.id), asked.limit)
+    return {"versions": [version_document(version) for version in page], NEXT: cursor}
 
 
 async def show_version(call: ControlCall, version: str) -> Reply:

@@ -4,15 +4,17 @@ Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` an
 """
 
 import asyncio
-import time
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
+from typing import NamedTuple
 from urllib.parse import quote
 
 from understudy.bootstrap.session import Session
+from understudy.bootstrap.stored_rollouts import StoredRollouts
 from understudy.core.rollout.state import Command, CommandKind
-from understudy.entrypoints.documents.rollbacks import rollback_document
+from understudy.entrypoints.documents.rollbacks import reach_document, rollback_document
 from understudy.entrypoints.documents.rollouts import (
     by_hand_document,
     command_document,
@@ -22,8 +24,8 @@ from understudy.entrypoints.documents.rollouts import (
 )
 from understudy.entrypoints.proxy.control.bodies import (
     Approval,
-    Remark,
     Resumption,
+    RollbackAsked,
     RolloutStart,
     command_body,
     read_whole_number,
@@ -42,8 +44,9 @@ from understudy.errors import DeadlineExceeded, GenerationMoved, NotRegistered, 
 from understudy.ports.rollout.rollout_store import RollbackRecord, UnreadableRollout
 from understudy.rollout.commands import run_command
 from understudy.rollout.manual_rollback import manual_rollback
+from understudy.rollout.operations import StartAsked
 from understudy.rollout.propagation import Propagation, wait_for_propagation
-from understudy.rollout.start.start import ENTITIES_WAIT_SECONDS, OUTCOMES_WAIT_SECONDS, prepare, require_same_inputs
+from understudy.rollout.start.start import require_same_inputs
 from understudy.rollout.status import StatusReader
 from understudy.rollout.verdicts.replay import judged_again
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -70,36 +73,28 @@ async def start_rollout(call: ControlCall, body: bytes, *, dry_run: bool) -> Rep
     asked = RolloutStart.read(body, dry_run=dry_run)
     main = asyncio.get_running_loop()
 
-    async def warm_up() -> None:
+    wanted = StartAsked(call.model_name, asked.version, asked.plan, asked.freezes, asked.expect_different_scores)
+
+    async def ask_version() -> None:
         async with call.handler.probe() as probe:
             await require_ready(probe, call.model_name, asked.version)
 
+    async def warm_up(_: StartAsked) -> None:
+        # gRPC connections belong to one event loop: the one that predictions use.
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(ask_version(), main))
+
     async def start(parts: Session) -> Reply:
-        prepared = await prepare(
-            parts.registry,
-            parts.windows,
-            call.model_name,
-            asked.version,
-            asked.plan,
-            now=time.time(),
-            budget_ratio=call.handler.challenger_budget_ratio,
-            freezes=asked.freezes,
-            expect_different_scores=asked.expect_different_scores,
-            entities=parts.history(ENTITIES_WAIT_SECONDS),
-            outcome_before=parts.outcome_before(OUTCOMES_WAIT_SECONDS),
-        )
+        budget_ratio = call.handler.challenger_budget_ratio
+        rollouts = StoredRollouts(parts, budget_ratio=budget_ratio, warm_up=warm_up)
+        prepared = await rollouts.prepare(wanted)
         if dry_run:
             return answer(start_document(prepared, None))
         if asked.generation is not None and asked.generation != prepared.generation:
             raise GenerationMoved(f"the policy is at generation {prepared.generation}, not {asked.generation}")
         require_same_inputs(prepared)
-        # gRPC connections belong to one event loop: the one that predictions use.
-        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(warm_up(), main))
-        record = await parts.rollouts.start(
-            prepared.rollout(asked.hashed_salt(lambda: token_hex(SALT_BYTES))),
-            call.actor(asked.reason),
-            expected_generation=prepared.generation,
-        )
+        await rollouts.require_ready(wanted)
+        salt = asked.hashed_salt(lambda: token_hex(SALT_BYTES))
+        record = await rollouts.start(wanted, prepared, salt, call.actor(asked.reason))
         place = f"/v1/models/{quote(call.model_name, safe='')}/rollouts/{record.id}".encode()
         return answer(start_document(prepared, record), 201, (b"location", place))
 
@@ -186,37 +181,70 @@ async def roll_back(call: ControlCall, body: bytes) -> Reply:
         NotRegistered: There is no such model.
         PolicyRefused: The model has no policy.
     """
-    actor = call.actor(Remark.read(body).reason)
+    asked = RollbackAsked.read(body)
+    actor = call.actor(asked.reason)
 
     async def take_back(parts: Session) -> RollbackRecord:
         try:
-            return await parts.rollouts.roll_back(call.model_name, actor)
+            return await parts.rollouts.roll_back(call.model_name, actor, dry_run=asked.dry_run)
         except PolicyRefused:
             # Says of an unknown model that it is unknown; not before, so that the rollback waits for no other reading.
             await parts.registry.show_model(call.model_name)
             raise
 
     done = await call.run(Bulkhead.ROLLBACK, take_back, WRITE_SECONDS)
-    confirmed, in_flight = await _propagation(call, done.generation)
-    return answer({"rollback": {**rollback_document(done, confirmed), "in_flight": in_flight}})
+    seen = _NOT_SEEN if asked.dry_run else await _propagation(call, done)
+    document = rollback_document(done, seen.confirmed) | {"in_flight": seen.in_flight}
+    return answer({"rollback": document | {"versions_without_calls": seen.without_calls, "dry_run": asked.dry_run}})
 
 
-async def _propagation(call: ControlCall, generation: int) -> tuple[Propagation | None, dict[str, int] | None]:
-    """Return how many proxies act on a rollback, and the calls under way by version as live proxies report them.
+class _Seen(NamedTuple):
+    """What is known after a rollback; ``None`` where it cannot be read: the rollback is done all the same."""
 
-    ``None`` where that cannot be read: the rollback is done all the same.
-    """
+    confirmed: Propagation | None
+    in_flight: dict[str, int] | None
+    """Calls under way by version, as live proxies report them."""
+    without_calls: list[str] | None
+    """Versions that get no calls any more."""
 
-    async def wait(parts: Session) -> tuple[Propagation, dict[str, int] | None]:
-        confirmed, reach = await wait_for_propagation(parts.rollouts, call.model_name, generation, CONFIRM_SECONDS)
+
+_NOT_SEEN = _Seen(None, None, None)
+
+
+async def _propagation(call: ControlCall, done: RollbackRecord) -> _Seen:
+    """Return how many proxies act on a rollback, and what is under way."""
+
+    async def wait(parts: Session) -> _Seen:
+        name, generation = call.model_name, done.generation
+        confirmed, reach = await wait_for_propagation(parts.rollouts, name, generation, CONFIRM_SECONDS)
         if not confirmed.proxies:
-            return confirmed, None
-        labels = await version_labels(parts, call.model_name)
-        return confirmed, {labels[number]: calls for number, calls in reach.in_flight.items() if number in labels}
+            return _Seen(confirmed, None, None)
+        labels = await version_labels(parts, name)
+        without_calls = [labels[number] for number in done.without_calls if number in labels]
+        return _Seen(confirmed, _by_label(reach.in_flight, labels), without_calls)
 
     with suppress(RegistryError, Overloaded, DeadlineExceeded):
         return await call.run(Bulkhead.CONFIRMATION, wait, CONFIRM_SECONDS + 1)
-    return None, None
+    return _NOT_SEEN
+
+
+async def show_reach(call: ControlCall, generation: int | None) -> Reply:
+    """Return how many live proxies act on a policy, or on a generation of it, and the calls under way by version.
+
+    Raises:
+        NotRegistered: The model has no policy.
+    """
+
+    async def read(parts: Session) -> Reply:
+        reach = await parts.rollouts.reach(call.model_name, generation)
+        labels = await version_labels(parts, call.model_name)
+        return answer({"reach": reach_document(reach) | {"in_flight": _by_label(reach.in_flight, labels)}})
+
+    return await call.run(Bulkhead.CONFIRMATION, read, READ_SECONDS)
+
+
+def _by_label(in_flight: Mapping[int, int], labels: Mapping[int, str]) -> dict[str, int]:
+    return {labels[number]: calls for number, calls in in_flight.items() if number in labels}
 
 
 def _id_of(rollout_id: str) -> int:

@@ -42,6 +42,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.PolicyNotLoaded: 503,
     errors.Overloaded: 503,
     errors.NotLogged: 503,
+    errors.TokenKeysAway: 503,
     errors.InternalFault: 500,
     errors.PolicyRefused: 409,
     errors.SchemaInvalid: 422,

@@ -17,7 +17,16 @@ import orjson
 from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch, read_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
-from understudy.core.routing.access import AnyModel, Scope, admit, key_of, models_of, scopes_of
+from understudy.core.routing.access import (
+    AnyModel,
+    Scope,
+    admit,
+    key_id_of,
+    key_of,
+    models_of,
+    scopes_of,
+    token_of,
+)
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
@@ -41,6 +50,7 @@ from understudy.entrypoints.proxy.messages.problems import (
 )
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.errors import DeadlineExceeded, PolicyNotLoaded, UnderstudyError
+from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Asked, Call
@@ -91,6 +101,7 @@ class PredictHandler:
         wall: The clock that keys expire by, in seconds since the epoch.
         rate_limiter: Each key's limits; by default only those of the keys themselves.
         version_headers: Whether a reply's headers name version and role.
+        tokens: Reads tokens of an OIDC issuer, which are accepted beside keys; ``None``: none are.
         tracer: Makes the spans of calls; the transport begins a request's span. ``None``: nothing is traced.
     """
 
@@ -105,6 +116,7 @@ class PredictHandler:
         wall: Callable[[], float] = time.time,
         rate_limiter: RateLimiter | None = None,
         version_headers: bool = True,
+        tokens: TokenReader | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self._predictor = predictor
@@ -113,6 +125,7 @@ class PredictHandler:
         self._needs_key = needs_key
         self._now = now
         self._wall = wall
+        self._tokens = None if tokens is None else tokens.caller
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
         self.version_headers = version_headers
         self.tracer = tracer
@@ -224,9 +237,17 @@ class PredictHandler:
             UnderstudyError: As :func:`understudy.core.routing.access.admit`.
         """
         snapshot = self._snapshot()
-        admit(snapshot, options.authorization, needed, model_name, needs_key=self._needs_key, now=self._wall())
+        admit(
+            snapshot,
+            options.authorization,
+            needed,
+            model_name,
+            needs_key=self._needs_key,
+            now=self._wall(),
+            tokens=self._tokens,
+        )
         if charges:
-            self._rate_limiter.charge(key_of(snapshot, options.authorization), options.content_length, self._now())
+            self._rate_limiter.charge(self.key(options), options.content_length, self._now())
 
     def require_key(self, options: RequestOptions) -> None:
         """Let a caller pass whose model is not known yet: one with a key, whatever that permits, where one is needed.
@@ -242,9 +263,10 @@ class PredictHandler:
 
     def _admitted(self, options: RequestOptions, model_name: str) -> _Admitted:
         """Admit a caller to a model for a turn of the event loop; raises as :meth:`admit`, and charges nothing."""
-        snapshot, authorization = self._snapshot(), options.authorization
-        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key, now=self._wall())
-        key = key_of(snapshot, authorization)
+        snapshot, authorization, tokens = self._snapshot(), options.authorization, self._tokens
+        now = self._wall()
+        admit(snapshot, authorization, Scope.PREDICT, model_name, needs_key=self._needs_key, now=now, tokens=tokens)
+        key = key_of(snapshot, authorization, tokens)
         return _Admitted(key, self._predictor.decoder_of(model_name), self._rate_limiter.limits(key))
 
     def permitted_models(self, options: RequestOptions, needed: Scope) -> frozenset[str] | None:
@@ -259,19 +281,26 @@ class PredictHandler:
         """Return all scopes of a caller; raises as :meth:`permitted_models`."""
         snapshot = self._snapshot()
         keys = snapshot.keys if snapshot is not None else {}
-        return scopes_of(keys, options.authorization, needs_key=self._needs_key, now=self._wall())
+        return scopes_of(keys, options.authorization, needs_key=self._needs_key, now=self._wall(), tokens=self._tokens)
 
     def key(self, options: RequestOptions) -> ApiKey | None:
-        """Return the key of a caller that was admitted; ``None`` for one that showed none."""
-        return key_of(self._snapshot(), options.authorization)
+        """Return the key of a caller that was admitted, or its token as one; ``None`` for one that showed none."""
+        return key_of(self._snapshot(), options.authorization, self._tokens)
+
+    def actor(self, options: RequestOptions) -> str:
+        """Return who a caller that was admitted is, for the audit: a key's id, or a token's subject."""
+        token = None if self._tokens is None or options.authorization is None else token_of(options.authorization)
+        if token is not None and self._tokens is not None:
+            return self._tokens(token).id
+        return key_id_of(options.authorization)
 
     def charge_members(self, options: RequestOptions, more: int) -> None:
         """Charge a batch's members but the first, which was charged when the batch was admitted."""
-        self._rate_limiter.charge_members(key_of(self._snapshot(), options.authorization), more, self._now())
+        self._rate_limiter.charge_members(self.key(options), more, self._now())
 
     def charge_bytes(self, options: RequestOptions, more: int) -> None:
         """Charge what a body is longer than the call that was admitted said."""
-        self._rate_limiter.charge_bytes(key_of(self._snapshot(), options.authorization), more, self._now())
+        self._rate_limiter.charge_bytes(self.key(options), more, self._now())
 
     def refuse(self, problem: UnderstudyError, path: str) -> Reply:
         """Answer with a problem before there is a route, so without a receipt."""

@@ -1,9 +1,9 @@
 """Following a rollout: until it ends, also while Postgres is away for a while."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -11,11 +11,11 @@ from rich.live import Live
 
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.core.rollout.state import Phase, new_rollout_state
-from understudy.entrypoints.cli.rollout.watch import Screen, follow
-from understudy.errors import RegistryUnavailable
+from understudy.core.rollout.state import Kind, Phase, new_rollout_state
+from understudy.entrypoints.cli.rollout.watch import ProxyReader, Screen, Seen, follow
+from understudy.errors import ControlPlaneAway, RegistryUnavailable
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
-from understudy.rollout.status import RolloutStatus, StatusReader
+from understudy.rollout.status import RolloutStatus
 
 POLICY = PolicySeen("6", "7", 0, 4, 1)
 EVENTS = [
@@ -45,8 +45,12 @@ class Looks:
         return moment
 
 
-def a_reader(*moments: RolloutStatus | None) -> StatusReader:
-    return cast("StatusReader", Looks(moments))
+def a_reader(*moments: RolloutStatus | None) -> Looks:
+    return Looks(moments)
+
+
+def is_final(status: RolloutStatus) -> bool:
+    return status.view.record.state.phase.is_final
 
 
 async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_waited_for():
@@ -54,7 +58,8 @@ async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_w
     away: list[float] = []
     running, over = a_status(), a_status(is_over=True)
 
-    last = await follow(a_reader(running, None, None, running, over), told.append, away.append, pause_seconds=0.0)
+    reader = a_reader(running, None, None, running, over)
+    last = await follow(reader, told.append, away.append, is_final, pause_seconds=0.0)
 
     assert last is over
     assert told == [running, running, over]
@@ -64,7 +69,7 @@ async def test_a_rollout_is_followed_to_its_end_and_a_postgres_that_is_away_is_w
 
 async def test_a_postgres_that_is_away_from_the_first_look_on_is_a_failure():
     with pytest.raises(RegistryUnavailable):
-        await follow(a_reader(None), lambda _: None, lambda _: None)
+        await follow(a_reader(None), lambda _: None, lambda _: None, is_final)
 
 
 def a_screen(height: int) -> tuple[io.StringIO, Screen, Live]:
@@ -95,3 +100,48 @@ def test_while_postgres_is_away_the_last_picture_stays_under_one_line_that_says_
 
     assert shown.getvalue().count("Postgres does not answer for 12 s; this is from before.") >= 1
     assert "event 39" in shown.getvalue()
+
+
+class Proxy:
+    """A proxy that has a rollout for so many looks; it keeps what it was asked. ``None``: it is away."""
+
+    def __init__(self, *phases: str | None) -> None:
+        self.asked: list[tuple[str, Mapping[str, str]]] = []
+        self._phases = iter(phases)
+
+    async def look(self, path: str, parameters: Mapping[str, str]) -> Mapping[str, Any]:
+        self.asked.append((path, parameters))
+        phase = next(self._phases)
+        if phase is None:
+            raise ControlPlaneAway
+        rollout = {"rollout_id": 118, "phase": phase, "kind": "rollout"}
+        return {"schema": 1, "rollout": rollout, "text": f"churn is {phase}\n"}
+
+
+async def test_a_proxy_is_asked_for_the_rollout_that_was_the_newest_at_first():
+    proxy = Proxy("PROGRESSING", None, "PROGRESSING", "FAILED")
+    told: list[Seen] = []
+    away: list[float] = []
+    reader = ProxyReader(proxy.look, "a/b", 80)
+
+    last = await follow(reader, told.append, away.append, lambda seen: seen.phase.is_final, pause_seconds=0.0)
+
+    assert (last.phase, last.kind) == (Phase.FAILED, Kind.ROLLOUT)
+    assert [path for path, _ in proxy.asked] == [
+        "/v1/models/a%2Fb/rollouts/newest",
+        *["/v1/models/a%2Fb/rollouts/118"] * 3,
+    ]
+    assert {tuple(parameters.items()) for _, parameters in proxy.asked} == {(("columns", "80"),)}
+    assert told[-1].document == {"rollout": {"rollout_id": 118, "phase": "FAILED", "kind": "rollout"}}
+    assert len(away) == 1
+
+
+def test_what_a_proxy_drew_is_shown_with_how_long_it_is_away():
+    shown, screen, live = a_screen(20)
+
+    with live:
+        screen.tell_seen(Seen({}, "churn is at 10 %\n"))
+        screen.away(7.0)
+
+    assert "churn is at 10 %" in shown.getvalue()
+    assert "does not answer for 7 s" in shown.getvalue()

@@ -11,6 +11,7 @@ from understudy.entrypoints.proxy.api.openapi.control import CONTROL
 from understudy.entrypoints.proxy.control.bodies import (
     PolicyChange,
     Remark,
+    RollbackAsked,
     RolloutStart,
     read_whole_number,
 )
@@ -36,7 +37,7 @@ def pointers_of(refused: pytest.ExceptionInfo[BodyInvalid]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("call", "read"), [("start_rollout", start), ("roll_back", read_remark), ("change_policy", read_change)]
+    ("call", "read"), [("start_rollout", start), ("roll_back", RollbackAsked.read), ("change_policy", read_change)]
 )
 def test_the_description_has_the_fields_that_are_read_and_no_others(call, read):
     content = CONTROL[call]["openapi_extra"]["requestBody"]["content"]

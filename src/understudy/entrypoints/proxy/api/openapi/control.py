@@ -14,6 +14,7 @@ from understudy.entrypoints.proxy.control.bodies import (
     OutcomeQuestion,
     PolicyChange,
     Remark,
+    RollbackAsked,
     RolloutStart,
     command_body,
 )
@@ -63,7 +64,13 @@ _POLICY = _document(
     policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10},
 )
 _ROLLBACK = _typed(
-    RollbackRecord, "without_calls", changed=bool, confirmed=dict[str, Any] | None, in_flight=dict[str, int] | None
+    RollbackRecord,
+    "without_calls",
+    changed=bool,
+    confirmed=dict[str, Any] | None,
+    in_flight=dict[str, int] | None,
+    versions_without_calls=list[str] | None,
+    dry_run=bool,
 )
 _ROLLED_BACK = _document(
     "RolledBack",
@@ -86,6 +93,7 @@ _AUDIT = _document(
     "Audit",
     {"audit": {"type": "array", "items": _typed(AuditEntry, subject=_Subject, changes=dict[str, list[Any]])}},
     audit=[{"subject": "policy", "actor": "9f2c01aa77de", "via": "http", "changes": {"challenger_weight": [10, 0]}}],
+    next_cursor=None,
 )
 
 
@@ -127,14 +135,17 @@ def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
 
 
 _VERSION = {"model_name": "visits", "version": "7", "status": "staging", "endpoints": ["models:8001"]}
-_VERSIONS = _document(versions=[_VERSION])
+_VERSIONS = _document(versions=[_VERSION], next_cursor=None)
 _REGISTERED = _document(version=_VERSION, input_differences={"breaking": [], "possible": []}, dry_run=False)
 _RETIRED = _document(version=_VERSION, changed=True, dry_run=False)
 _SERVED = _document(version=_VERSION, dry_run=False)
 _MODEL = {"model_name": "visits", "policy": {"champion": "6"}, "version_count": 7}
 _REGISTRY: dict[str, dict[str, Any]] = {
     "list_registered_models": _call(
-        "listRegisteredModels", "Every model of the registry, with its policy", _document(models=[_MODEL]), _READ
+        "listRegisteredModels",
+        "Every model of the registry, with its policy",
+        _document(models=[_MODEL], next_cursor=None),
+        _READ,
     ),
     "get_registered_model": _call(
         "getRegisteredModel",
@@ -146,7 +157,10 @@ _REGISTRY: dict[str, dict[str, Any]] = {
     "list_applied": _call(
         "listApplied",
         "The files that policies were last applied from",
-        _document(applied=[{"model_name": "visits", "path": "policy/visits.yaml", "fields": {"champion": "6"}}]),
+        _document(
+            applied=[{"model_name": "visits", "path": "policy/visits.yaml", "fields": {"champion": "6"}}],
+            next_cursor=None,
+        ),
         _READ,
     ),
     "list_versions": _call("listVersions", "The versions of a model", _VERSIONS, (*_READ, 404)),
@@ -178,7 +192,9 @@ _REGISTRY: dict[str, dict[str, Any]] = {
 _KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}
 _MADE = _document(key=_KEY)
 _KEYS: dict[str, dict[str, Any]] = {
-    "list_keys": _call("listKeys", "Every key, without its secret (scope keys)", _document(keys=[_KEY]), _READ),
+    "list_keys": _call(
+        "listKeys", "Every key, without its secret (scope keys)", _document(keys=[_KEY], next_cursor=None), _READ
+    ),
     "create_key": _call(
         "createKey", "Make a key (scope keys)", _MADE, (400, 401, 403, 408, 409, 413, 422, 503, 504), KeyCreation
     ),
@@ -198,6 +214,18 @@ _TESTS: dict[str, dict[str, Any]] = {
     ),
     "list_tests": _call(
         "listTests", "A model's newest declared tests", _document(experiments=[{"metric": "converted"}]), (*_READ, 404)
+    ),
+    "list_all_tests": _call(
+        "listAllTests",
+        "The newest declared tests of all models, and how each stands",
+        _document(tests=[{"id": 12, "model": "visits", "metric": "converted", "ended_at": None}]),
+        (*_READ, 404),
+    ),
+    "stop_test": _call(
+        "stopTest",
+        "End a declared test before it decides (scope operate)",
+        _document(stopped={"id": 12, "model": "visits", "metric": "converted"}),
+        (*_READ, 404, 409),
     ),
     "plan_test": _call(
         "planTest", "How many entities a test needs", _document(plan={"metric": "converted"}), (*_READ, 404)
@@ -235,7 +263,7 @@ CONTROL: dict[str, dict[str, Any]] = {
     CommandKind.ABORT: _command(CommandKind.ABORT, "End a rollout with weight 0 and the old champion"),
     CommandKind.APPROVE: _command(CommandKind.APPROVE, "Approve the next step, where the plan asks a person"),
     "roll_back": _call(
-        "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), Remark
+        "rollBack", "Send all traffic back, at once (scope operate)", _ROLLED_BACK, (*_WRITE, 409), RollbackAsked
     ),
     "get_policy": _call(
         "getPolicy", "Which versions answer a model's calls; ETag is the generation", _POLICY, (*_READ, 404)
@@ -249,6 +277,24 @@ CONTROL: dict[str, dict[str, Any]] = {
     ),
     "list_audit": _call(
         "listAudit", "Changes of policies, versions, endpoints, keys and subscriptions, latest first", _AUDIT, _READ
+    ),
+    "get_changes": _call(
+        "getChanges",
+        "What changed around a model within an hour, and whether its rollout waits",
+        _document(changed_within_an_hour={"changes": [], "total": 0}),
+        (*_READ, 404),
+    ),
+    "get_explanation": _call(
+        "getExplanation",
+        "Which version answers an entity, why, and what watches over that",
+        _document(assignment={"model": "visits", "version": "7", "role": "challenger", "bucket": 3}),
+        (*_READ, 404),
+    ),
+    "get_reach": _call(
+        "getReach",
+        "How many live proxies act on a policy, and the calls under way by version",
+        _document(reach={"generation": 42, **_LIVENESS, "in_flight": {"7": 2}}),
+        (*_READ, 404),
     ),
     "report_ab": _call(
         "reportAb",

@@ -23,7 +23,12 @@ ENTRY = AuditEntry(
     *(7, "visits", 42, NOW, "9f2c01aa77de", "http", None, "update", {}, {"challenger_weight": 10}),
     *(AuditSubject.POLICY, "visits", None),
 )
-DONE = {**rollback_document(RollbackRecord("visits", "weight 0", 42, "6", "7", 118), None), "in_flight": {"7": 2}}
+DONE = {
+    **rollback_document(RollbackRecord("visits", "weight 0", 42, "6", "7", 118), None),
+    "in_flight": {"7": 2},
+    "versions_without_calls": ["7"],
+    "dry_run": False,
+}
 
 
 def schema_of(call: str, member: str) -> dict[str, Any]:
