@@ -1,0 +1,162 @@
+"""What is sent on a connection: calls while the server takes more streams, requests while it takes more bytes."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from understudy.adapters.model_servers.http2.call import UnaryCall
+from understudy.adapters.model_servers.http2.frames import (
+    DATA,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW,
+    ENABLE_PUSH,
+    END_STREAM,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    MAX_FRAME_SIZE,
+    MAX_STREAM,
+    MAX_WINDOW,
+    ConnectionFault,
+    ErrorCode,
+    frame,
+    head_frames,
+)
+from understudy.adapters.model_servers.http2.request_head import NO_TABLE
+from understudy.adapters.model_servers.http2.stream import Stream
+
+MAX_PART_BYTES = 65_536
+"""Of a request that are sent at once, however much the server takes: then it is looked whether the socket does."""
+_MAX_FRAME_SIZES = range(16_384, 2**24)
+
+
+class Outbox:
+    """The sending side of a connection; ``on_part`` is called for each part of a request that did not go at once."""
+
+    def __init__(self, on_part: Callable[[], None]) -> None:
+        self._on_part = on_part
+        self._transport: asyncio.WriteTransport | None = None
+        self._window = DEFAULT_WINDOW
+        self._initial_window = DEFAULT_WINDOW
+        self._max_frame_bytes = DEFAULT_FRAME_BYTES
+        self._max_streams = MAX_STREAM
+        self._is_paused = False
+        self._next_number = 1
+        self._blocked: dict[int, Stream] = {}
+        """Streams whose request has not been sent to its end."""
+        self.pending: dict[UnaryCall, None] = {}
+        """Calls that have no stream yet, the longest waiting first."""
+        self.streams: dict[int, Stream] = {}
+
+    @property
+    def last_number(self) -> int:
+        """The number of the last stream that was opened."""
+        return self._next_number - 2
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether there are no numbers for further streams."""
+        return self._next_number > MAX_STREAM
+
+    def attach(self, transport: asyncio.WriteTransport) -> None:
+        """Send over a transport from now on."""
+        self._transport = transport
+
+    def write(self, data: bytes) -> None:
+        """Send frames as they are."""
+        assert self._transport is not None
+        self._transport.write(data)
+
+    def start(self, call: UnaryCall) -> None:
+        """Send a call, or have it wait until the server takes it."""
+        if self._is_paused or len(self.streams) >= self._max_streams:
+            self.pending[call] = None
+        else:
+            self._open(call)
+
+    def forget(self, number: int) -> None:
+        """End a stream, and send a call that waits for its place."""
+        del self.streams[number]
+        self._blocked.pop(number, None)
+        if self.pending:
+            self._start_pending()
+
+    def pause(self, *, is_paused: bool) -> None:
+        """Send nothing, or go on: the socket is full, or takes more."""
+        self._is_paused = is_paused
+        self._resume()
+
+    def settle(self, values: Mapping[int, int]) -> None:
+        """Keep to the server's settings.
+
+        Raises:
+            ConnectionFault: One of them may not be.
+        """
+        self._max_streams = values.get(MAX_CONCURRENT_STREAMS, self._max_streams)
+        size = values.get(MAX_FRAME_SIZE, self._max_frame_bytes)
+        if size not in _MAX_FRAME_SIZES or values.get(ENABLE_PUSH):
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a setting that may not be")
+        self._max_frame_bytes = size
+        window = values.get(INITIAL_WINDOW_SIZE, self._initial_window)
+        more, self._initial_window = window - self._initial_window, window
+        for stream in self.streams.values():
+            stream.window += more
+        if max((window, *(stream.window for stream in self.streams.values()))) > MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window over its limit")
+        self._resume()
+
+    def grow(self, stream: Stream | None, size: int) -> None:
+        """Let a stream, or without one the connection, send so many bytes more.
+
+        Raises:
+            ConnectionFault: They are none, or too many.
+        """
+        if not size:
+            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a window that grows by nothing")
+        if stream is None:
+            self._window += size
+        else:
+            stream.window += size
+        if max(self._window, 0 if stream is None else stream.window) > MAX_WINDOW:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window over its limit")
+        self._resume()
+
+    def _resume(self) -> None:
+        for stream in tuple(self._blocked.values()):
+            self._pump(stream)
+        if self.pending:
+            self._start_pending()
+
+    def _start_pending(self) -> None:
+        while self.pending and not self._is_paused and len(self.streams) < self._max_streams and not self.is_used_up:
+            call = next(iter(self.pending))
+            del self.pending[call]
+            self._open(call)
+
+    def _open(self, call: UnaryCall) -> None:
+        number, message, size = self._next_number, call.message, len(call.message)
+        call.number = number
+        self._next_number = number + 2
+        stream = self.streams[number] = Stream(number, call, self._initial_window)
+        block = call.head_block() if number > 1 else NO_TABLE + call.head_block()
+        head = head_frames(number, block, self._max_frame_bytes)
+        if size <= self._window and size <= stream.window and size <= self._max_frame_bytes:
+            self._window -= size
+            stream.window -= size
+            self.write(head + frame(DATA, END_STREAM, number, message))
+            return
+        self.write(head)
+        stream.unsent = memoryview(message)
+        self._blocked[number] = stream
+        self._pump(stream)
+
+    def _pump(self, stream: Stream) -> None:
+        """Send of a request what the windows allow and the socket takes."""
+        while not self._is_paused and (most := min(self._window, stream.window)) > 0:
+            size = min(most, len(stream.unsent), self._max_frame_bytes, MAX_PART_BYTES)
+            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
+            self._window -= size
+            stream.window -= size
+            self._on_part()
+            self.write(frame(DATA, 0 if stream.unsent else END_STREAM, stream.number, part))
+            if not stream.unsent:
+                del self._blocked[stream.number]
+                return
