@@ -63,14 +63,14 @@ class Peer:
             if one.kind == kind and (kind not in (SETTINGS, PING) or bool(one.flags & ACK) is ack):
                 return one
 
-    async def call(self) -> tuple[int, bytes]:
-        """Return the stream and the message of the next call that has come to its end."""
-        parts: dict[int, bytes] = {}
+    async def call(self, parts: dict[int, bytearray] | None = None) -> tuple[int, bytes]:
+        """Return the stream and the message of the next call that has come to its end; ``parts``: of those that run."""
+        parts = {} if parts is None else parts
         while True:
             one = await self.find(DATA)
-            parts[one.stream] = parts.get(one.stream, b"") + one.payload
+            parts.setdefault(one.stream, bytearray()).extend(one.payload)
             if one.flags & END_STREAM:
-                return one.stream, parts[one.stream][5:]
+                return one.stream, bytes(parts.pop(one.stream)[5:])
 
     def block(self, fields: tuple[tuple[str, str], ...]) -> bytes:
         return bytes(self.encoder.encode(fields))

@@ -124,6 +124,25 @@ async def test_a_request_is_sent_as_the_servers_windows_and_settings_allow():
     assert sizes == [1_000, 500]
 
 
+async def test_a_socket_that_is_full_holds_requests_up_and_loses_none():
+    """The server allows all of them at once, and reads late: the socket takes some of the first."""
+
+    async def reads_late(peer: Peer) -> None:
+        peer.send(
+            frame(SETTINGS, payload=setting(INITIAL_WINDOW, 2**31 - 1)), frame(WINDOW_UPDATE, 0, 0, number(2**30))
+        )
+        parts: dict[int, bytearray] = {}
+        for _ in range(4):
+            stream, content = await peer.call(parts)
+            peer.answer(stream, content[:1] + b"%d" % len(content))
+
+    contents = [bytes([letter]) * 3_000_000 for letter in b"abcd"]
+    async with connected(reads_late) as (channel, _):
+        answers = await asyncio.gather(*(ask(channel, content) for content in contents))
+
+    assert answers == [b"a3000000", b"b3000000", b"c3000000", b"d3000000"]
+
+
 async def test_a_server_that_takes_one_call_at_a_time_gets_the_next_one_after_the_answer():
     async def one_at_a_time(peer: Peer) -> None:
         peer.send(frame(SETTINGS, payload=setting(MAX_STREAMS, 1)))

@@ -27,7 +27,8 @@ class UnaryCall:
 
     def __init__(self, fields: bytes, metadata: bytes, request: bytes, timeout: float, *, waits: bool) -> None:
         self._loop = asyncio.get_running_loop()
-        self._answer: asyncio.Future[Outcome] = self._loop.create_future()
+        self._answer: asyncio.Future[Outcome] | None = self._loop.create_future()
+        """``None`` once the caller has its outcome: a failure knows the caller's frames, which know this call."""
         self._until = self._loop.time() + timeout
         self._timer = self._loop.call_later(timeout, self._expire)
         self._fields = (fields, metadata)
@@ -42,19 +43,24 @@ class UnaryCall:
 
     def __await__(self) -> Generator[Any, None, bytes]:
         """Return the answer; raises as gRPC's own library does."""
+        assert self._answer is not None
         try:
             outcome = yield from self._answer.__await__()
         except asyncio.CancelledError:
             self._abandon()
             raise
+        self._answer = None
         if isinstance(outcome, Exception):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # the failure knows this frame, too
         return outcome  # type: ignore[return-value] # None is what gRPC's library returns, too, and its types do not say
 
     @property
     def is_settled(self) -> bool:
         """Whether it has an outcome, or was cancelled."""
-        return self._answer.done()
+        return self._answer is None or self._answer.done()
 
     def try_move(self) -> bool:
         """Whether it may go to another connection, now that this one has not taken it; counts that it does."""
@@ -68,9 +74,8 @@ class UnaryCall:
 
     def cancel(self) -> bool:
         """See the port."""
-        if self._answer.done():
+        if self._answer is None or not self._answer.cancel():
             return False
-        self._answer.cancel()
         self._abandon()
         return True
 
@@ -78,13 +83,15 @@ class UnaryCall:
         """Give the caller its outcome, if it still waits."""
         self._timer.cancel()
         self.holder = None
-        if not self._answer.done():
+        if self._answer is not None and not self._answer.done():
             self._answer.set_result(outcome)
 
     def _expire(self) -> None:
-        if not self._answer.done():
-            self._answer.set_result(late())
-            self._abandon()
+        holder = self.holder
+        if not self.is_settled:
+            self.settle(late())
+            if holder is not None:
+                holder.drop(self)
 
     def _abandon(self) -> None:
         self._timer.cancel()

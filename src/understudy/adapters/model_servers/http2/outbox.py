@@ -82,7 +82,8 @@ class Outbox:
     def pause(self, *, is_paused: bool) -> None:
         """Send nothing, or go on: the socket is full, or takes more."""
         self._is_paused = is_paused
-        self._resume()
+        if not is_paused:
+            self._resume()
 
     def settle(self, values: Mapping[int, int]) -> None:
         """Keep to the server's settings.
@@ -143,20 +144,26 @@ class Outbox:
             stream.window -= size
             self.write(head + frame(DATA, END_STREAM, number, message))
             return
-        self.write(head)
         stream.unsent = memoryview(message)
         self._blocked[number] = stream
-        self._pump(stream)
+        self._pump(stream, head)
 
-    def _pump(self, stream: Stream) -> None:
-        """Send of a request what the windows allow and the socket takes."""
-        while not self._is_paused and (most := min(self._window, stream.window)) > 0:
-            size = min(most, len(stream.unsent), self._max_frame_bytes, MAX_PART_BYTES)
-            part, stream.unsent = stream.unsent[:size], stream.unsent[size:]
-            self._window -= size
-            stream.window -= size
+    def _pump(self, stream: Stream, head: bytes = b"") -> None:
+        """Send of a request what the windows allow and the socket takes, behind its head if that was not sent."""
+        parts = [head] if head else []
+        size = 0
+        while not self._is_paused and (most := min(self._window, stream.window)) > 0 and stream.unsent:
+            taken = min(most, len(stream.unsent), self._max_frame_bytes, MAX_PART_BYTES)
+            part, stream.unsent = stream.unsent[:taken], stream.unsent[taken:]
+            self._window -= taken
+            stream.window -= taken
             self._on_part()
-            self.write(frame(DATA, 0 if stream.unsent else END_STREAM, stream.number, part))
-            if not stream.unsent:
-                del self._blocked[stream.number]
-                return
+            parts.append(frame(DATA, 0 if stream.unsent else END_STREAM, stream.number, part))
+            size += taken
+            if size >= MAX_PART_BYTES:
+                self.write(b"".join(parts))  # which may call pause()
+                parts, size = [], 0
+        if not stream.unsent:
+            del self._blocked[stream.number]
+        if parts:
+            self.write(b"".join(parts))
