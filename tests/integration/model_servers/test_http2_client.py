@@ -234,6 +234,7 @@ async def test_a_server_that_goes_away_ends_the_calls_that_it_took_and_gets_no_o
 
         assert (await first, second) == (b"by the first connection", b"by the second connection")
         assert (server.connections, channel.is_connected) == (2, True)
+        assert len(channel._connections()) == 1  # noqa: SLF001 - not shown: the first is not kept
 
 
 async def test_a_refused_stream_is_asked_again_once():
@@ -291,6 +292,25 @@ async def test_a_server_that_answers_before_it_has_read_the_request_is_sent_no_m
 
     async with connected(hasty) as (channel, _):
         assert (await code_of(channel, bytes(100)))[0] == "RESOURCE_EXHAUSTED"
+
+
+async def test_a_server_whose_answers_are_all_late_keeps_its_connection():
+    async def is_late(peer: Peer) -> None:
+        peer.send(HELLO)
+        while True:
+            one = await peer.receive()
+            if one.kind == RST_STREAM:
+                peer.answer(one.stream, b"late")
+            elif one.kind == DATA and one.payload[5:] == b"last":
+                peer.answer(one.stream, b"in time")
+
+    async with connected(is_late) as (channel, server):
+        for _ in range(10):
+            calls = [channel.method(METHOD)(b"x", timeout=SECONDS, metadata=()) for _ in range(50)]
+            await channel.method(METHOD)(b"last", timeout=SECONDS, metadata=())
+            assert all(call.cancel() for call in calls)
+        assert await ask(channel, b"last") == b"in time"
+        assert server.connections == 1
 
 
 ENDS = {

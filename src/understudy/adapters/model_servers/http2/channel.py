@@ -128,8 +128,8 @@ class Http2Channel:
             except OSError as error:
                 self._fail(why_not_connected(error))
             else:
-                self._use(connection)
-                return
+                if self._use(connection):
+                    return
             await asyncio.sleep(pause * (1 + JITTER * (2 * self._draw() - 1)))
             pause = min(pause * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
@@ -139,14 +139,15 @@ class Http2Channel:
             del self._waiting[call]
             call.settle(failures.lost(why))
 
-    def _use(self, connection: Http2Connection) -> None:
+    def _use(self, connection: Http2Connection) -> bool:
+        """Send calls on a new connection; not on one that the server has ended in the same moment."""
         self._failure = None
-        if not connection.is_ready:  # it ended in the same moment; a call that waits makes another
-            self._loop.call_soon(self._place_waiting)
-            return
+        if not connection.is_ready:
+            return False
         self._connection = connection
         self.keepalive.start(connection)
         self._place_waiting()
+        return True
 
     def _place_waiting(self) -> None:
         waiting, self._waiting = tuple(self._waiting), {}

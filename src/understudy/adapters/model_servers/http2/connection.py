@@ -275,7 +275,8 @@ class Http2Connection(asyncio.Protocol):
         if not self.hello.done():
             self.hello.set_exception(ConnectionError(why))
             self.hello.exception()  # retrieved, whether or not it is still waited for
-        self._retire()
+        self.is_retired = True
+        self._owner.retired(self)
         if outcome is None:
             self._move_pending()
         calls = [*self._outbox.pending, *(stream.call for stream in self._outbox.streams.values())]

@@ -162,11 +162,11 @@ class Inbox:
 
     def _finish(self, stream: Stream, outcome: Outcome) -> None:
         """The server has ended a stream."""
-        self._budget.earn()
         stream.call.settle(outcome)
         if stream.unsent:  # it does not want the rest
             self.reset(stream.number, ErrorCode.NO_ERROR)
         else:
+            self._budget.earn()
             self._outbox.forget(stream.number)
             self._on_end()
 
@@ -176,6 +176,7 @@ class Inbox:
 
     def _forget(self, number: int) -> None:
         """Count a stream as ended, of which frames may still come."""
+        self._budget.earn()  # a late answer's frames are no attack
         if len(self._resets) == MAX_RESETS:
             self._forgotten = max(self._forgotten, self._resets[0])
         self._resets.append(number)
