@@ -81,7 +81,8 @@ async def test_a_call_tells_method_time_and_metadata_in_fields_that_any_decoder_
 
     async def reads(peer: Peer) -> None:
         peer.send(HELLO)
-        told.extend(Decoder().decode((await peer.find(HEADERS)).payload))
+        fields = Decoder().decode((await peer.find(HEADERS)).payload)
+        told.extend((str(name), str(value)) for name, value in fields)
         peer.answer(1, b"answer")
 
     async with connected(reads) as (channel, server):

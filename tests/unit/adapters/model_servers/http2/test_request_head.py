@@ -23,7 +23,7 @@ def test_any_decoder_reads_what_was_meant_and_keeps_none_of_it(metadata, path, s
     block = request_prefix(path, "m:1", is_secure=is_secure) + timeout_block(seconds) + metadata_block(tuple(metadata))
 
     for first in (NO_TABLE, b"", b""):
-        fields = decoder.decode(first + block)
+        fields = [(str(name), str(value)) for name, value in decoder.decode(first + block)]
         assert fields[:4] == [
             (":method", "POST"),
             (":scheme", "https" if is_secure else "http"),
@@ -45,4 +45,5 @@ def test_a_time_has_eight_digits_at_most():
 def test_what_cannot_be_a_header_is_left_out():
     metadata = (("a", "line\r\nbreak"), ("ü", "x"), ("b", "ü"), ("c", "\x00"), ("D", "kept"))
 
-    assert Decoder().decode(metadata_block(metadata)) == [("d", "kept")]
+    fields = [(str(name), str(value)) for name, value in Decoder().decode(metadata_block(metadata))]
+    assert fields == [("d", "kept")]
