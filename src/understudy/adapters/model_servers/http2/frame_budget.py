@@ -7,6 +7,8 @@ from understudy.adapters.model_servers.http2.frames import ConnectionFault, Erro
 BURST = 1_000
 PER_SECOND = 100.0
 PER_ANSWER = 16
+MAX_SAVED = 8_192
+"""Calls that are late together are answered together, with three frames each for which there is no caller any more."""
 
 
 class FrameBudget:
@@ -19,7 +21,7 @@ class FrameBudget:
 
     def earn(self) -> None:
         """Count what a server may answer with some frames: a call that ended, a part of a request that was sent."""
-        if self._left < BURST:
+        if self._left < MAX_SAVED:
             self._left += PER_ANSWER
 
     def spend(self) -> None:

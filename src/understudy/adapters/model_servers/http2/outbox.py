@@ -25,13 +25,15 @@ from understudy.adapters.model_servers.http2.stream import Stream
 
 MAX_PART_BYTES = 65_536
 """Of a request that are sent at once, however much the server takes: then it is looked whether the socket does."""
+LEAST_PART_BYTES = 64
+"""Of a part that counts as one: windows that grow by a byte are work for nothing."""
 _MAX_FRAME_SIZES = range(16_384, 2**24)
 
 
 class Outbox:
     """The sending side of a connection; ``on_part`` is called for each part of a request that did not go at once."""
 
-    def __init__(self, on_part: Callable[[], None]) -> None:
+    def __init__(self, on_part: Callable[[], None], first_number: int = 1) -> None:
         self._on_part = on_part
         self._transport: asyncio.WriteTransport | None = None
         self._window = DEFAULT_WINDOW
@@ -39,7 +41,7 @@ class Outbox:
         self._max_frame_bytes = DEFAULT_FRAME_BYTES
         self._max_streams = MAX_STREAM
         self._is_paused = False
-        self._next_number = 1
+        self._next_number = first_number
         self._blocked: dict[int, Stream] = {}
         """Streams whose request has not been sent to its end."""
         self.pending: dict[UnaryCall, None] = {}
@@ -67,7 +69,7 @@ class Outbox:
 
     def start(self, call: UnaryCall) -> None:
         """Send a call, or have it wait until the server takes it."""
-        if self._is_paused or len(self.streams) >= self._max_streams:
+        if self._is_paused or len(self.streams) >= self._max_streams or self.is_used_up:
             self.pending[call] = None
         else:
             self._open(call)
@@ -78,6 +80,13 @@ class Outbox:
         self._blocked.pop(number, None)
         if self.pending:
             self._start_pending()
+
+    def clear(self) -> list[UnaryCall]:
+        """Send nothing more, keep nothing of what was not sent, and return the calls in hand."""
+        calls = [*self.pending, *(stream.call for stream in self.streams.values())]
+        for kept in (self.pending, self.streams, self._blocked):
+            kept.clear()
+        return calls
 
     def pause(self, *, is_paused: bool) -> None:
         """Send nothing, or go on: the socket is full, or takes more."""
@@ -151,13 +160,15 @@ class Outbox:
     def _pump(self, stream: Stream, head: bytes = b"") -> None:
         """Send of a request what the windows allow and the socket takes, behind its head if that was not sent."""
         parts = [head] if head else []
-        size = 0
+        size, is_moving = 0, False
         while not self._is_paused and (most := min(self._window, stream.window)) > 0 and stream.unsent:
+            is_moving = True
             taken = min(most, len(stream.unsent), self._max_frame_bytes, MAX_PART_BYTES)
             part, stream.unsent = stream.unsent[:taken], stream.unsent[taken:]
             self._window -= taken
             stream.window -= taken
-            self._on_part()
+            if taken >= LEAST_PART_BYTES or not stream.unsent:
+                self._on_part()
             parts.append(frame(DATA, 0 if stream.unsent else END_STREAM, stream.number, part))
             size += taken
             if size >= MAX_PART_BYTES:
@@ -165,5 +176,7 @@ class Outbox:
                 parts, size = [], 0
         if not stream.unsent:
             del self._blocked[stream.number]
+        elif is_moving:  # now it is the others' turn
+            self._blocked[stream.number] = self._blocked.pop(stream.number)
         if parts:
             self.write(b"".join(parts))
