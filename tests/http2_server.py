@@ -50,6 +50,10 @@ class Peer:
     def send(self, *frames: bytes) -> None:
         self._writer.write(b"".join(frames))
 
+    def end(self) -> None:
+        """Say that nothing more comes, and go on reading, or not."""
+        self._writer.write_eof()
+
     async def receive(self) -> Frame:
         """Return the next frame; raises ``IncompleteReadError`` at the connection's end."""
         head = await self._reader.readexactly(9)

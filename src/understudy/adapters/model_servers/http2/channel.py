@@ -53,6 +53,8 @@ class Http2Channel:
         self._failure: str | None = None
         """Why the last attempt failed; ``None``: it did not."""
         self._is_closed = False
+        self._is_draining = False
+        """Closed with a grace."""
         self.keepalive = Keepalive(self._loop)
 
     @property
@@ -70,16 +72,18 @@ class Http2Channel:
         Calls that have no connection get none: with a grace they fail as those of a lost connection, to be retried.
         """
         self._is_closed = True
+        self._is_draining = bool(grace_seconds)
         if self._dialling is not None:
             self._dialling.cancel()
         for call in tuple(self._waiting):
-            call.settle(failures.lost("the endpoint has moved") if grace_seconds else closed())
+            call.settle(self._refusal())
         self._waiting.clear()
         connections = self._connections()
         if grace_seconds and connections:
             for connection in connections:
                 connection.leave()
             await asyncio.wait([connection.ended for connection in connections], timeout=grace_seconds)
+        self._is_draining = False
         for connection in connections:
             connection.end("the channel is closed", closed())
 
@@ -88,7 +92,7 @@ class Http2Channel:
         if call.is_settled:
             return
         if self._is_closed:
-            call.settle(closed())
+            call.settle(self._refusal())
         elif self._connection is not None:
             self._connection.start(call)
         elif self._failure is not None and not call.waits:
@@ -112,13 +116,12 @@ class Http2Channel:
         elif connection.in_flight:
             self._leaving.add(connection)
 
+    def _refusal(self) -> Exception:
+        return failures.lost("the endpoint has moved") if self._is_draining else closed()
+
     def _connect(self) -> None:
         if self._dialling is None:
             self._dialling = asyncio.create_task(self._dial())
-            self._dialling.add_done_callback(self._dialled)
-
-    def _dialled(self, _dialling: "asyncio.Task[None]") -> None:
-        self._dialling = None
 
     async def _dial(self) -> None:
         pause = FIRST_PAUSE_SECONDS
@@ -128,8 +131,9 @@ class Http2Channel:
             except OSError as error:
                 self._fail(why_not_connected(error))
             else:
-                if self._use(connection):
-                    return
+                self._dialling = None  # from here on, a call that finds no connection has another one made
+                self._use(connection)
+                return
             await asyncio.sleep(pause * (1 + JITTER * (2 * self._draw() - 1)))
             pause = min(pause * PAUSE_GROWTH, MAX_PAUSE_SECONDS)
 
@@ -139,17 +143,10 @@ class Http2Channel:
             del self._waiting[call]
             call.settle(failures.lost(why))
 
-    def _use(self, connection: Http2Connection) -> bool:
-        """Send calls on a new connection; not on one that the server has ended in the same moment."""
+    def _use(self, connection: Http2Connection) -> None:
         self._failure = None
-        if not connection.is_ready:
-            return False
         self._connection = connection
         self.keepalive.start(connection)
-        self._place_waiting()
-        return True
-
-    def _place_waiting(self) -> None:
         waiting, self._waiting = tuple(self._waiting), {}
         for call in waiting:
             self.place(call)

@@ -94,11 +94,6 @@ class Http2Connection(asyncio.Protocol):
     # -- towards the channel -------------------------------------------------------------------------------------------
 
     @property
-    def is_ready(self) -> bool:
-        """Whether a call would leave at once."""
-        return self.hello.done() and not self.is_retired
-
-    @property
     def in_flight(self) -> int:
         """Calls that it has in hand."""
         return len(self._outbox.streams) + len(self._outbox.pending)
@@ -108,8 +103,7 @@ class Http2Connection(asyncio.Protocol):
         call.holder = self
         self._outbox.start(call)
         if self._outbox.is_used_up:
-            self._retire()
-            self._move_pending()
+            self._on_used_up()
 
     def drop(self, call: UnaryCall) -> None:
         """Forget a call whose caller waits no longer, and tell the server."""
@@ -160,6 +154,10 @@ class Http2Connection(asyncio.Protocol):
         """See asyncio."""
         if not self.is_over:
             self._outbox.pause(is_paused=False)
+
+    def eof_received(self) -> None:
+        """See asyncio, which would first send what the server may never read."""
+        self._over("the connection was closed")
 
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio."""
@@ -261,7 +259,13 @@ class Http2Connection(asyncio.Protocol):
             self.is_retired = True
             self._owner.retired(self)
 
+    def _on_used_up(self) -> None:
+        self._retire()
+        self._move_pending()
+
     def _on_end(self) -> None:
+        if self._outbox.is_used_up and self._outbox.pending:  # a call that had waited has got the last number
+            self._on_used_up()
         if self.is_retired and not self.in_flight:
             self._over("the connection has ended")
 
@@ -276,13 +280,10 @@ class Http2Connection(asyncio.Protocol):
             self.hello.set_exception(ConnectionError(why))
             self.hello.exception()  # retrieved, whether or not it is still waited for
         self.is_retired = True
-        self._owner.retired(self)
+        self._owner.retired(self)  # told again: it need not keep it any longer
         if outcome is None:
             self._move_pending()
-        calls = [*self._outbox.pending, *(stream.call for stream in self._outbox.streams.values())]
-        self._outbox.pending.clear()
-        self._outbox.streams.clear()
-        for call in calls:
+        for call in self._outbox.clear():
             call.settle(failures.lost(why) if outcome is None else outcome)
 
     def _close(self, code: ErrorCode) -> None:

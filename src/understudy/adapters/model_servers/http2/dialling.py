@@ -65,6 +65,8 @@ class Dialler:
         if secured is not None and secured.selected_alpn_protocol() != ALPN:
             raise ssl.SSLError("the server does not agree on HTTP/2 (ALPN)")
         await connection.hello
+        if connection.is_retired:
+            raise ConnectionError("the server takes no calls on the connection")
 
 
 def why_not_connected(error: OSError) -> str:

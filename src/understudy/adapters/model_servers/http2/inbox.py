@@ -121,9 +121,12 @@ class Inbox:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame on a stream that was not opened")
 
     def give_back(self, stream: Stream, failure: Exception) -> None:
-        """Have another connection take a call that the server did not; at the second time it fails."""
+        """Have another connection take a call that the server did not; at the second time it fails.
+
+        A server that has begun an answer has taken the call, whatever it says.
+        """
         self._forget(stream.number)
-        if stream.call.try_move():
+        if not stream.is_begun and stream.call.try_move():
             self._move(stream.call)
         else:
             stream.call.settle(failure)
