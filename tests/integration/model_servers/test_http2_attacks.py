@@ -97,6 +97,11 @@ FLOODS: dict[str, Attack] = {
     "pings": lambda _: frame(PING, payload=bytes(8)) * MANY,
     "priorities": lambda _: frame(PRIORITY, 0, 1, bytes(5)) * MANY,
     "frames of no known kind": lambda _: frame(0x77) * MANY,
+    "a number that does not end": lambda _: (
+        frame(HEADERS, 0, 1, b"\xff" * 16_000)
+        + frame(CONTINUATION, 0, 1, b"\xff" * 16_000) * 3
+        + frame(CONTINUATION, END_HEADERS, 1)
+    ),
     "windows": lambda _: frame(WINDOW_UPDATE, 0, 1, number(1)) * MANY,
     "empty data": lambda peer: peer.head(1) + frame(DATA, 0, 1) * MANY,
     "padding without data": lambda peer: peer.head(1) + frame(DATA, PADDED, 1, b"\0") * MANY,
