@@ -13,6 +13,7 @@ from http2_server import (
     END_STREAM,
     GOAWAY,
     HEADERS,
+    PING,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
@@ -34,7 +35,7 @@ METHOD = "/test.Echo/Echo"
 SECONDS = 20.0
 HELLO = frame(SETTINGS)
 GRACEFUL = frame(GOAWAY, payload=number(2**31 - 1) + number(0))
-MAX_STREAMS, INITIAL_WINDOW = 3, 4
+MAX_STREAMS, INITIAL_WINDOW, MAX_FRAME = 3, 4, 5
 REFUSED = 7
 MIB = 1_048_576
 
@@ -201,3 +202,36 @@ async def test_a_short_request_does_not_wait_for_all_of_a_long_one():
         assert await ask(channel, b"short", 5.0) == b"short"
         await channel.close()
         long.cancel()
+
+
+async def test_what_new_settings_let_go_is_sent_behind_their_acknowledgement():
+    """A server that counts by the old ones until then would reset the stream, as gRPC's library does."""
+    seen: list[int] = []
+
+    async def gives_more(peer: Peer) -> None:
+        peer.send(frame(SETTINGS, payload=setting(INITIAL_WINDOW, 10)))
+        await peer.find(DATA)
+        peer.send(frame(SETTINGS, payload=setting(INITIAL_WINDOW, 1_000)))
+        seen.extend([(await peer.receive()).kind, (await peer.receive()).kind])
+        peer.answer(1, b"whole")
+
+    async with connected(gives_more) as (channel, _):
+        assert await ask(channel, bytes(100)) == b"whole"
+
+    assert seen == [SETTINGS, DATA]
+
+
+async def test_a_server_that_is_slow_to_read_a_long_request_may_ask_for_signs_of_life():
+    async def asks(peer: Peer) -> None:
+        peer.send(
+            frame(SETTINGS, payload=setting(INITIAL_WINDOW, 2**31 - 1) + setting(MAX_FRAME, 2**24 - 1)),
+            frame(WINDOW_UPDATE, 0, 0, number(2**30)),
+        )
+        await peer.find(HEADERS)
+        peer.send(frame(PING, payload=bytes(8)))
+        stream, content = await peer.call()
+        peer.answer(stream, b"%d" % len(content))
+
+    content = bytes(16 * MIB - 6)
+    async with connected(asks) as (channel, _):
+        assert await ask(channel, content) == b"%d" % len(content)

@@ -39,8 +39,8 @@ from understudy.adapters.model_servers.http2.frames import (
 from understudy.adapters.model_servers.http2.inbox import RECEIVE_WINDOW, Inbox
 from understudy.adapters.model_servers.http2.outbox import Outbox
 
-MAX_UNREAD_BYTES = 1_048_576
-"""Of what we send that a server leaves unread, when it asks for replies."""
+MAX_UNREAD_BYTES = 65_536
+"""Of replies that a server asks for while it leaves unread what was sent before."""
 LINGER_SECONDS = 1.0
 SILENT_SECONDS = 5
 """How long what we sent may stay unacknowledged by the peer's kernel: what finds a peer that vanished."""
@@ -70,6 +70,7 @@ class Http2Connection(asyncio.Protocol):
         self._budget = FrameBudget(self._loop.time)
         self._outbox = Outbox(self._budget.earn)
         self._reader = FrameReader()
+        self._unread = 0
         self._inbox = Inbox(self._outbox, self._budget, self._move, self._on_end)
         self.hello: asyncio.Future[None] = self._loop.create_future()
         """Done once the server has told its settings; raises ``ConnectionError``."""
@@ -194,6 +195,7 @@ class Http2Connection(asyncio.Protocol):
             self._budget.spend()
         self._outbox.settle(dict(settings_in(payload)))
         self._reply(frame(SETTINGS, ACK, 0, b""))
+        self._outbox.resume()  # a server counts by its settings once it has read that we know them
         if not self.hello.done():
             self.hello.set_result(None)
 
@@ -250,7 +252,8 @@ class Http2Connection(asyncio.Protocol):
 
     def _reply(self, data: bytes) -> None:
         assert self._transport is not None
-        if self._transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+        self._unread = self._unread + len(data) if self._outbox.is_paused else 0
+        if self._unread > MAX_UNREAD_BYTES:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "it reads no replies")
         self._transport.write(data)
 

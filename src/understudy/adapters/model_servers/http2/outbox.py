@@ -40,7 +40,8 @@ class Outbox:
         self._initial_window = DEFAULT_WINDOW
         self._max_frame_bytes = DEFAULT_FRAME_BYTES
         self._max_streams = MAX_STREAM
-        self._is_paused = False
+        self.is_paused = False
+        """Whether the socket is full."""
         self._next_number = first_number
         self._blocked: dict[int, Stream] = {}
         """Streams whose request has not been sent to its end."""
@@ -69,7 +70,7 @@ class Outbox:
 
     def start(self, call: UnaryCall) -> None:
         """Send a call, or have it wait until the server takes it."""
-        if self._is_paused or len(self.streams) >= self._max_streams or self.is_used_up:
+        if self.is_paused or len(self.streams) >= self._max_streams or self.is_used_up:
             self.pending[call] = None
         else:
             self._open(call)
@@ -90,12 +91,12 @@ class Outbox:
 
     def pause(self, *, is_paused: bool) -> None:
         """Send nothing, or go on: the socket is full, or takes more."""
-        self._is_paused = is_paused
+        self.is_paused = is_paused
         if not is_paused:
-            self._resume()
+            self.resume()
 
     def settle(self, values: Mapping[int, int]) -> None:
-        """Keep to the server's settings.
+        """Keep to the server's settings; what they let go is sent by :meth:`resume`, behind their acknowledgement.
 
         Raises:
             ConnectionFault: One of them may not be.
@@ -111,7 +112,6 @@ class Outbox:
             stream.window += more
         if max((window, *(stream.window for stream in self.streams.values()))) > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window over its limit")
-        self._resume()
 
     def grow(self, stream: Stream | None, size: int) -> None:
         """Let a stream, or without one the connection, send so many bytes more.
@@ -127,16 +127,17 @@ class Outbox:
             stream.window += size
         if max(self._window, 0 if stream is None else stream.window) > MAX_WINDOW:
             raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "a window over its limit")
-        self._resume()
+        self.resume()
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """Send what windows, settings and the socket let go."""
         for stream in tuple(self._blocked.values()):
             self._pump(stream)
         if self.pending:
             self._start_pending()
 
     def _start_pending(self) -> None:
-        while self.pending and not self._is_paused and len(self.streams) < self._max_streams and not self.is_used_up:
+        while self.pending and not self.is_paused and len(self.streams) < self._max_streams and not self.is_used_up:
             call = next(iter(self.pending))
             del self.pending[call]
             self._open(call)
@@ -161,7 +162,7 @@ class Outbox:
         """Send of a request what the windows allow and the socket takes, behind its head if that was not sent."""
         parts = [head] if head else []
         size, is_moving = 0, False
-        while not self._is_paused and (most := min(self._window, stream.window)) > 0 and stream.unsent:
+        while not self.is_paused and (most := min(self._window, stream.window)) > 0 and stream.unsent:
             is_moving = True
             taken = min(most, len(stream.unsent), self._max_frame_bytes, MAX_PART_BYTES)
             part, stream.unsent = stream.unsent[:taken], stream.unsent[taken:]
