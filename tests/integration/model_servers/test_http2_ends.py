@@ -30,6 +30,7 @@ from understudy.adapters.model_servers.addresses import PLAIN_WIRE
 from understudy.adapters.model_servers.http2.channel import Http2Channel, open_http2
 from understudy.adapters.model_servers.http2.connection import Http2Connection
 from understudy.core.upstream.endpoint_rules import parse_target
+from understudy.errors import BackendUnavailable
 
 METHOD = "/test.Echo/Echo"
 SECONDS = 20.0
@@ -162,6 +163,26 @@ async def test_a_refusal_by_a_channel_that_drains_is_to_be_retried_elsewhere():
 
         assert (await call)[0] == "UNAVAILABLE"
         await closing
+
+
+async def test_a_grace_that_is_cut_short_ends_the_calls_that_it_was_for():
+    has_come = asyncio.Event()
+
+    async def is_silent(peer: Peer) -> None:
+        peer.send(HELLO)
+        await peer.call()
+        has_come.set()
+        await peer.find(GOAWAY)
+
+    async with connected(is_silent) as (channel, _):
+        call = channel.method(METHOD)(b"x", timeout=SECONDS, metadata=())
+        await has_come.wait()
+        closing = asyncio.ensure_future(channel.close(SECONDS))
+        await asyncio.sleep(0)
+        closing.cancel()
+
+        with pytest.raises(BackendUnavailable):
+            await call
 
 
 async def test_a_call_whose_answer_has_begun_is_not_sent_again_when_the_server_says_that_it_refused_it():

@@ -79,13 +79,15 @@ class Http2Channel:
             call.settle(self._refusal())
         self._waiting.clear()
         connections = self._connections()
-        if grace_seconds and connections:
+        try:
+            if grace_seconds and connections:
+                for connection in connections:
+                    connection.leave()
+                await asyncio.wait([connection.ended for connection in connections], timeout=grace_seconds)
+        finally:  # of the grace, too, which the end of the version may cut short
+            self._is_draining = False
             for connection in connections:
-                connection.leave()
-            await asyncio.wait([connection.ended for connection in connections], timeout=grace_seconds)
-        self._is_draining = False
-        for connection in connections:
-            connection.end("the channel is closed", closed())
+                connection.end("the channel is closed", closed())
 
     def place(self, call: UnaryCall) -> None:
         """Send a call on the connection, or have it wait for one."""
