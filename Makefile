@@ -202,7 +202,7 @@ profile: $(VENV)/.dev ## Where each microsecond of a predict call goes, by stage
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.profile $(PROFILE)
 
 .PHONY: bench-unary
-bench-unary: $(VENV)/.dev ## A unary gRPC call beside the least HTTP/2 that could make it (1 minute)
+bench-unary: $(VENV)/.dev ## A unary gRPC call by our own client, by gRPC's library, and by the least HTTP/2 that could make it (2 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.unary
 
 .PHONY: bench-tracing

@@ -1,6 +1,7 @@
-"""``make bench-unary``: what a unary call costs with grpc.aio, and with the least HTTP/2 that could make it (ADR 27).
+"""``make bench-unary``: what a unary call costs by our own client, by gRPC's library, and by the least that makes one.
 
-An experiment: ``least_unary`` is no client. A real one would cost more; this shows the most that one could gain.
+*Least HTTP/2* is an experiment, ``least_unary``, and no client: it shows the most that one could gain (ADR 27, 126).
+Calls are lone, which come at random times, 200 a second, or so many are under way all the time.
 """
 
 import argparse
@@ -9,20 +10,31 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from random import Random
 from statistics import median
+from typing import Any
 
-import grpc
-import grpc.aio
 import uvloop
 from e2e.stack import Stack, a_stack
 
 from loadtests.least_unary import METHOD, LeastUnary, infer_request
 from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
 from loadtests.scene import start_stub
+from understudy.adapters.model_servers.addresses import PLAIN_WIRE
+from understudy.adapters.model_servers.channels import Channel, OpenChannel, open_grpcio
+from understudy.adapters.model_servers.http2.channel import open_http2
+from understudy.adapters.model_servers.http2.frames import DEFAULT_FRAME_BYTES
+from understudy.core.upstream.endpoint_rules import parse_target
 
+CLIENTS: Mapping[str, OpenChannel] = {"grpcio": open_grpcio, "asyncio": open_http2}
+LEAST = "least HTTP/2"
+LONE_PER_SECOND = 200
+LONG_ROWS = 1_900
+"""Some 100 KB."""
+SECONDS = 30.0
 Call = Callable[[bytes], Awaitable[bytes]]
 
 
@@ -41,25 +53,67 @@ async def _cpu_us(call: Call, request: bytes, in_flight: int, calls: int) -> flo
     return (time.process_time() - began) / calls * 1e6
 
 
-async def _measure(port: int, rounds: int, calls: int) -> list[dict[str, float]]:
+async def _lone(call: Call, request: bytes, calls: int, chance: Random) -> tuple[float, float]:
+    """Return the median time of calls that come at random times, in ms, and the processor time of one, in µs."""
+    took = []
+    began = time.process_time()
+    for _ in range(calls):
+        await asyncio.sleep(chance.expovariate(LONE_PER_SECOND))
+        sent_at = time.perf_counter()
+        await call(request)
+        took.append(time.perf_counter() - sent_at)
+    return median(took) * 1e3, (time.process_time() - began) / calls * 1e6
+
+
+def _by(client: OpenChannel, port: int) -> tuple[Channel, Call]:
+    target = parse_target(f"127.0.0.1:{port}")
+    assert target.literal is not None
+    channel = client(f"127.0.0.1:{port}", target, [target.literal], PLAIN_WIRE)
+    method = channel.method(METHOD)
+
+    async def call(request: bytes) -> bytes:
+        return await method(request, timeout=SECONDS, metadata=())
+
+    return channel, call
+
+
+async def _measure(port: int, rounds: int, calls: int) -> list[dict[str, Any]]:
     _, least = await asyncio.get_running_loop().create_connection(LeastUnary, "127.0.0.1", port)
-    found = []
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
-
-        async def by_grpc(request: bytes) -> bytes:
-            return await method(request, timeout=0.5)
-
-        for in_flight in (1, 2, 64):
-            for rows in (1, 16):
-                request = infer_request(rows)
-                assert await by_grpc(request) == await least.call(request)
-                ours, theirs = [], []
-                for _ in range(rounds):
-                    theirs.append(await _cpu_us(by_grpc, request, in_flight, calls))
-                    ours.append(await _cpu_us(least.call, request, in_flight, calls))
-                found.append({"in_flight": in_flight, "rows": rows, "grpc_aio": median(theirs), "least": median(ours)})
+    opened = {name: _by(client, port) for name, client in CLIENTS.items()}
+    by: dict[str, Call] = {name: call for name, (_, call) in opened.items()} | {LEAST: least.call}
+    chance = Random("lone calls")
+    found: list[dict[str, Any]] = []
+    for rows in (1, 16, LONG_ROWS):
+        request = infer_request(rows)
+        if len(request) > DEFAULT_FRAME_BYTES:
+            del by[LEAST]  # it has no flow control
+        answers = {await call(request) for call in by.values()}
+        assert len(answers) == 1
+        times: dict[int, dict[str, list[float]]] = {}
+        waits: dict[str, list[float]] = {name: [] for name in by}
+        for name, call in list(by.items()) * rounds:
+            wait, lone = await _lone(call, request, calls // 50, chance)
+            waits[name].append(wait)
+            times.setdefault(0, {}).setdefault(name, []).append(lone)
+            for in_flight in (1, 16, 64):
+                taken = times.setdefault(in_flight, {}).setdefault(name, [])
+                taken.append(await _cpu_us(call, request, in_flight, calls))
+        found.extend(
+            {"in_flight": in_flight, "bytes": len(request), **{name: median(taken) for name, taken in by_name.items()}}
+            for in_flight, by_name in times.items()
+        )
+        found.append({"p50_ms": True, "bytes": len(request), **{name: median(wait) for name, wait in waits.items()}})
+    for channel, _ in opened.values():
+        await channel.close()
     return found
+
+
+def _line(one: Mapping[str, Any]) -> str:
+    busy = f"{one['in_flight']} in flight" if one.get("in_flight") else "lone"
+    what = "lone, p50 in ms" if "p50_ms" in one else busy
+    figures = [one.get(name) for name in (*CLIENTS, LEAST)]
+    shown = "".join(f"{'-' if figure is None else format(figure, '.2f'):>14}" for figure in figures)
+    return f"{what:>16}{one['bytes']:>10}{shown}{one['asyncio'] / one['grpcio']:>8.2f}"
 
 
 def main() -> int:
@@ -79,12 +133,10 @@ def main() -> int:
     if asked.json:
         print(json.dumps(found))
         return 0
-    print(
-        f"{'calls in flight':>16}{'rows a call':>13}{'grpc.aio':>12}{'least HTTP/2':>15}{'ratio':>8}   (µs CPU a call)"
-    )
+    names = "".join(f"{name:>14}" for name in (*CLIENTS, LEAST))
+    print(f"{'µs CPU a call':>16}{'bytes':>10}{names}{'ratio':>8}")
     for one in found:
-        ratio = one["grpc_aio"] / one["least"]
-        print(f"{one['in_flight']:>16}{one['rows']:>13}{one['grpc_aio']:>12.1f}{one['least']:>15.1f}{ratio:>8.1f}")
+        print(_line(one))
     return 0
 
 

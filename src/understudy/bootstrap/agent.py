@@ -93,7 +93,9 @@ def _validation(settings: Settings, target: str) -> VersionValidation:
         record = await registry.show_version(model_name, version)
         return version_from_row(model_name, {**record._asdict(), "endpoints": (target,)})
 
-    connect_backend = partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+    connect_backend = partial(
+        connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
+    )
     steps = Steps(
         hard_calls=settings.validation != "cases",
         load_seconds=settings.validation_load_seconds if settings.validation == "load" else 0.0,

@@ -29,12 +29,16 @@ from understudy.settings import Settings
 
 def connector_of(settings: Settings) -> Callable[..., ModelBackend]:
     """Return :func:`understudy.adapters.model_servers.connect.connect` with the operator's rules and authorities."""
-    return partial(connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+    return partial(
+        connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
+    )
 
 
 def describer_of(settings: Settings) -> DescribeModel:
     """Return what asks model servers for a model's tensors, with the operator's rules and authorities."""
-    return partial(describe, rules=settings.endpoint_rules, ca_file=settings.backend_ca)
+    return partial(
+        describe, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
+    )
 
 
 def warm_up_probe(settings: Settings, policies: PolicySource, proxies: ProxyWarmUp | None = None) -> WarmUpProbe:

@@ -238,6 +238,14 @@ async def test_a_model_server_with_a_wrong_certificate_is_sent_nothing_and_the_e
     assert heard == more == []
 
 
+async def test_a_model_server_that_speaks_no_http_2_over_tls_is_named_so(authority):
+    async with https_server(authority.sign("localhost")) as (port, heard):
+        with pytest.raises(BackendUnavailable, match=r"without HTTP/2 \(ALPN\)"):
+            await call(f"localhost:{port}", True, {CA: str(authority.ca)})
+
+    assert heard == []
+
+
 @asynccontextmanager
 async def https_server(made: Certificate | None) -> AsyncIterator[tuple[int, list[bytes]]]:
     """Answers every request over HTTP; yields its port, and what it heard."""

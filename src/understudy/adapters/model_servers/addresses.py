@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from understudy.core.upstream.endpoint_rules import (
     NO_RULES,
@@ -25,6 +25,9 @@ MAX_ADDRESSES = 16
 
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
+GrpcClient: TypeAlias = Literal["asyncio", "grpcio"]
+"""What makes the calls over gRPC: our own client in the event loop's thread, or gRPC's library, which has threads."""
+DEFAULT_GRPC_CLIENT: GrpcClient = "asyncio"
 
 
 class Tls(NamedTuple):
@@ -42,6 +45,8 @@ class Wire(NamedTuple):
     """``None``: plain text."""
     metadata: Metadata = ()
     """Sent with every call, such as a token."""
+    grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT
+    """What calls it, where it speaks gRPC."""
 
 
 PLAIN_WIRE = Wire()

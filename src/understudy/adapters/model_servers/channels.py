@@ -1,4 +1,4 @@
-"""What carries calls to one replica: a gRPC channel, or connections over HTTP with the same few methods."""
+"""What carries calls to one replica, by gRPC's library, by our own client or over HTTP: the same few methods."""
 
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias, cast
@@ -91,8 +91,8 @@ class GrpcChannel:
         await self._channel.close(grace_seconds)
 
 
-def open_grpc(endpoint: str, target: Target, addresses: Sequence[Address], wire: Wire) -> Channel:
-    """Return a channel to an endpoint that speaks gRPC."""
+def open_grpcio(endpoint: str, target: Target, addresses: Sequence[Address], wire: Wire) -> Channel:
+    """Return a channel of gRPC's library to an endpoint that speaks gRPC."""
     place = grpc_target(addresses, target.port)
     options = (*CHANNEL_OPTIONS, ("grpc.default_authority", endpoint))
     if wire.tls is None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from understudy.adapters.model_servers.addresses import Metadata, Tls, Wire
+from understudy.adapters.model_servers.addresses import DEFAULT_GRPC_CLIENT, GrpcClient, Metadata, Tls, Wire
 from understudy.adapters.model_servers.http.invocations import InvocationsBackend
 from understudy.adapters.model_servers.http.json_service import JsonServiceBackend
 from understudy.adapters.model_servers.http.oip import OipHttpBackend
@@ -48,6 +48,7 @@ def connect(
     hedging: Hedging = NO_HEDGING,
     rules: EndpointRules = NO_RULES,
     ca_file: Path | None = None,
+    grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT,
 ) -> ModelBackend:
     """Return the version's backend; its channels open at the first call.
 
@@ -64,7 +65,7 @@ def connect(
     host name: ``true`` trusts the authorities in ``ca_file`` (the usual public ones without one),
     ``{"ca_env": "UNDERSTUDY_BACKEND_CA_CHURN"}`` those in the file that this variable names.
 
-    Addresses are judged by ``rules`` when a channel is opened.
+    Addresses are judged by ``rules`` when a channel is opened. Servers over gRPC are called by ``grpc_client``.
 
     Raises:
         BackendUnavailable: If no backend speaks the version's protocol, ``token_env`` names a variable that may not be
@@ -73,7 +74,7 @@ def connect(
     kind = _BACKENDS.get(version.protocol)
     if kind is None:
         raise BackendUnavailable(f"this release speaks no protocol {version.protocol!r} to model servers")
-    wire = wire_of(version, environment, rules=rules, ca_file=ca_file)
+    wire = wire_of(version, environment, rules=rules, ca_file=ca_file)._replace(grpc_client=grpc_client)
     return kind(version, hedging if _may_be_hedged(version) else NO_HEDGING, wire)
 
 

@@ -26,6 +26,7 @@ from understudy.adapters._proto.understudy_tfserving_pb2 import (
     SignatureDefMap,
     TensorInfo,
 )
+from understudy.adapters.model_servers.addresses import DEFAULT_GRPC_CLIENT, GrpcClient
 from understudy.adapters.model_servers.connect import PROTOCOLS, wire_of
 from understudy.adapters.model_servers.replicas.replica import Replica
 from understudy.adapters.model_servers.status import said, why_no_handshake
@@ -64,13 +65,15 @@ async def describe(
     *,
     rules: EndpointRules = NO_RULES,
     ca_file: Path | None = None,
+    grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT,
 ) -> DescribedModel:
     """Return what a server says of a model, as :class:`understudy.ports.upstream.model_description.DescribeModel`."""
     source = f"the model server at {at.endpoint}"
     question = _question(at)
     if question is None:
         return DescribedModel(source, (), ())
-    replica = Replica(at.endpoint, wire_of(at, environment, rules=rules, ca_file=ca_file), time.monotonic)
+    wire = wire_of(at, environment, rules=rules, ca_file=ca_file)._replace(grpc_client=grpc_client)
+    replica = Replica(at.endpoint, wire, time.monotonic)
     try:
         answer = await _ask(replica, question, source)
         return DescribedModel(source, (), ()) if answer is None else question.read(answer, source)

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import structlog
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.channels import OpenChannel, open_grpc
+from understudy.adapters.model_servers.channels import OpenChannel
 from understudy.adapters.model_servers.encoding import COPIED_BYTES, LISTED_BYTES, encoded, read_long
+from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS, ServerTraits
 from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging
 from understudy.adapters.model_servers.replicas.probes import Probe

@@ -104,6 +104,8 @@ def why_no_handshake(details: str) -> str:
         return "its certificate is not signed by a trusted authority: see backend.tls"
     if "wrong_version_number" in lowered or "handshake failed" in lowered:
         return "it does not speak TLS, which backend.tls asks for"
+    if "alpn" in lowered:
+        return "it speaks TLS without HTTP/2 (ALPN), over which gRPC goes"
     return ""
 
 

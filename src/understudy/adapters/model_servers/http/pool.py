@@ -1,19 +1,17 @@
 """The connections to one replica over HTTP: kept between calls, bounded in number, opened to judged addresses only."""
 
 import asyncio
-import re
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from time import monotonic
 
 from understudy.adapters.model_servers.addresses import Tls
 from understudy.adapters.model_servers.http.connection import HttpConnection
 from understudy.adapters.model_servers.http_failures import crowded, not_connected
 from understudy.adapters.model_servers.status import why_no_handshake
+from understudy.adapters.model_servers.tls_context import client_context
 from understudy.core.upstream.endpoint_rules import Address, Target
-from understudy.errors import BackendUnavailable
 
 MAX_CONNECTIONS = 128
 """To one replica, of one process. Calls beyond wait for one; rows of a version with batches share a few calls."""
@@ -24,7 +22,6 @@ MAX_IDLE_SECONDS = 60.0
 so that a call on it would wait for ever."""
 CONNECT_SECONDS = 1.0
 """Longest wait for one of several addresses: one that drops packets must leave time for the next one."""
-_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
 
 
 class ConnectionPool:
@@ -36,7 +33,7 @@ class ConnectionPool:
         self._target = target
         self._now = now
         self._addresses = list(map(str, addresses))
-        self._context = None if tls is None else _context_of(tls)
+        self._context = None if tls is None else client_context(tls)
         self._idle: list[tuple[HttpConnection, float]] = []
         """With the time until which each is kept."""
         self._taken = 0
@@ -134,19 +131,6 @@ class ConnectionPool:
                 HttpConnection, address, self._target.port, ssl=self._context, server_hostname=name
             )
         return connection
-
-
-@lru_cache(maxsize=64)
-def _context_of(tls: Tls) -> ssl.SSLContext:
-    if tls.authorities is None:
-        return ssl.create_default_context()
-    blocks = b"\n".join(_CERTIFICATE.findall(tls.authorities))
-    if not blocks:  # without any, ssl would trust the public authorities
-        raise BackendUnavailable("the authorities that backend.tls names cannot be read")
-    try:
-        return ssl.create_default_context(cadata=blocks.decode("ascii"))
-    except (ssl.SSLError, ValueError):
-        raise BackendUnavailable("the authorities that backend.tls names cannot be read") from None
 
 
 def _why(error: OSError) -> str:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import structlog
 
 from understudy.adapters.model_servers.addresses import Wire, find_addresses
-from understudy.adapters.model_servers.channels import Channel, OpenChannel, Send, open_grpc
+from understudy.adapters.model_servers.channels import Channel, OpenChannel, Send
+from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.call_tasks import retrieve_exception
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.core.upstream.hedging import RecentTimes

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE, Wire
-from understudy.adapters.model_servers.channels import OpenChannel, open_grpc
+from understudy.adapters.model_servers.channels import OpenChannel
+from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.attempts import USUAL_TRAITS, Attempts, ServerTraits
 from understudy.adapters.model_servers.replicas.examination import examine_replicas
 from understudy.adapters.model_servers.replicas.hedged_call import NO_HEDGING, Hedging

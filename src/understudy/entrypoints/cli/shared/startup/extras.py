@@ -11,8 +11,8 @@ from understudy import DISTRIBUTION
 EXTRA_OF_PACKAGE: Mapping[str, str] = {
     **dict.fromkeys(("alembic", "asyncpg", "msgspec", "numpy", "pydantic", "pydantic_core", "rich"), "cli"),
     **dict.fromkeys(("sqlalchemy", "structlog", "typer", "yaml"), "cli"),
-    **dict.fromkeys(("fastapi", "google", "grpc", "gunicorn", "httptools", "prometheus_client", "redis"), "proxy"),
-    **dict.fromkeys(("starlette", "uvicorn", "uvicorn_worker", "uvloop"), "proxy"),
+    **dict.fromkeys(("fastapi", "google", "grpc", "gunicorn", "httptools", "prometheus_client"), "proxy"),
+    **dict.fromkeys(("hpack", "redis", "starlette", "uvicorn", "uvicorn_worker", "uvloop"), "proxy"),
     "scipy": "monitor",
     "jinja2": "console",
     "onnxruntime": "modelserver",
