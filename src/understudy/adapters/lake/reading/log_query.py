@@ -14,6 +14,7 @@ from understudy.errors import LakeUnavailable
 from understudy.ports.prediction_log.log_archive import QueryRefused, WantedRows
 
 _FIRST_US, _LAST_US = 0, 4_102_444_800_000_000
+_COLUMNS = ", ".join(ALL_COLUMNS)
 _EMPTY = "CREATE VIEW archived AS SELECT * FROM live WHERE FALSE; CREATE VIEW predictionlog AS SELECT * FROM live"
 
 
@@ -55,17 +56,16 @@ def _copy(
     until: float,
     on_rows: Callable[[int], None],
 ) -> None:
-    columns = ", ".join(ALL_COLUMNS)
     batch = snapshot.empty()
     copied = 0
     connection.register("batch", batch)
-    connection.execute(f"CREATE TABLE live AS SELECT {columns}, predicted_at::DATE AS day FROM batch")  # noqa: S608
+    connection.execute(f"CREATE TABLE live AS SELECT {_COLUMNS}, predicted_at::DATE AS day FROM batch")  # noqa: S608
     for rows in snapshot.rows(_rows_wanted(wanted)):
         if monotonic() > until:
             raise LakeUnavailable("the lake's rows were not copied in time", hint="Narrow it with --since and --model.")
         with told("the lake's rows cannot be copied"):
             connection.register("batch", rows)
-            connection.execute(f"INSERT INTO live SELECT {columns}, predicted_at::DATE FROM batch")  # noqa: S608
+            connection.execute(f"INSERT INTO live SELECT {_COLUMNS}, predicted_at::DATE FROM batch")  # noqa: S608
         copied += rows.num_rows
         on_rows(copied)
     connection.unregister("batch")

@@ -23,7 +23,8 @@ _COLUMNS = (
     "error_code", "score", "prediction", "latency_us", "bucket", "policy_generation", "rollout_id", "cache_hit",
     "defaulted", "model_version_id",
 )  # fmt: skip
-_READ = f"SELECT * REPLACE (epoch_us(predicted_at) AS predicted_at) FROM (SELECT {', '.join(_COLUMNS)} FROM batch)"  # noqa: S608
+_NAMES = ", ".join(_COLUMNS)
+_READ = f"SELECT * REPLACE (epoch_us(predicted_at) AS predicted_at) FROM (SELECT {_NAMES} FROM batch)"  # noqa: S608
 _OF_ENTITY = f"{_READ} WHERE coalesce(role, '') <> 'shadow' ORDER BY predicted_at DESC, prediction_id DESC LIMIT $most"
 _Row = dict[str, Any]
 
