@@ -72,7 +72,7 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
 async def waiting_files(settings: Settings) -> WaitingFiles:
     """Return what waits for a commit, for a check of the installation.
 
-    Where the settings ask for the lake, the table's own library must be there.
+    Where the settings ask for the lake, or for reading it, the libraries must be there.
 
     Raises:
         LakeUnavailable: The extra is not installed.
@@ -81,6 +81,9 @@ async def waiting_files(settings: Settings) -> WaitingFiles:
     if settings.has_lake:
         with lake_extra():
             import_module("understudy.adapters.lake.iceberg_table")
+    if settings.log_reads == "lake":
+        with lake_extra():
+            import_module("understudy.adapters.lake.reading.question")
     url = settings.database_url.get_secret_value()
     return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
 

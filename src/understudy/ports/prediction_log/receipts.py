@@ -54,8 +54,7 @@ class EntityAsked(NamedTuple):
 class ReceiptLog(Protocol):
     """Reads single calls from the log, each question within its own bound of time.
 
-    Raises ``RegistryUnavailable`` and ``LakeUnavailable``, also when the answer was not found in time, and
-    ``MigrationNeeded``.
+    Raises ``RegistryUnavailable``, also when the answer was not found in time, and ``MigrationNeeded``.
     """
 
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:

@@ -39,7 +39,8 @@ def open_lake_log(
         try:
             connection.execute("SET autoinstall_known_extensions = FALSE; SET autoload_known_extensions = FALSE")
             connection.execute(f"SET TimeZone = 'UTC'; SET memory_limit = '{MEMORY}'")
-            connection.execute(f"SET temp_directory = '{folder / 'spilled'}'")
+            spilled = str(folder / "spilled").replace("'", "''")
+            connection.execute(f"SET temp_directory = '{spilled}'")
             _copy(connection, reader.snapshot(), wanted, monotonic() + seconds, on_rows)
             connection.execute(_EMPTY)
             # From here on a statement can read what was copied, and nothing else.

@@ -40,7 +40,8 @@ class Question:
         # Extensions that are not built in would be downloaded.
         self.run("SET autoinstall_known_extensions = FALSE; SET autoload_known_extensions = FALSE")
         self.run(f"SET memory_limit = '{MEMORY}'; SET threads = {THREADS}; SET preserve_insertion_order = FALSE")
-        self.run(f"SET temp_directory = '{folder}'; SET max_temp_directory_size = '{SPILLED}'")
+        place = str(folder).replace("'", "''")
+        self.run(f"SET temp_directory = '{place}'; SET max_temp_directory_size = '{SPILLED}'")
         functions: Any = self._connection  # its types know no function of arrays
         functions.create_function("hashtextextended", _hashes, ["VARCHAR", "BIGINT"], "BIGINT", type="arrow")
 
