@@ -461,7 +461,7 @@ class Settings(BaseModel):
     def _check_log(cls, log: str) -> str:
         if log == "lake":
             raise ValueError(
-                "reports, drift, log query, log replay, explain and entity forget read PredictionLog in Postgres, so "
+                "rollouts by outcomes, warm-ups, log replay and entity forget read PredictionLog in Postgres, so "
                 "the log cannot be in the lake alone: set postgres+lake"
             )
         if log not in ("postgres", "postgres+lake"):
