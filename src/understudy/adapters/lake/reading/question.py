@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import BoundedSemaphore
 from typing import Any, TypeVar
 
 import duckdb
@@ -22,6 +23,9 @@ MEMORY = "1GB"
 SPILLED = "64GB"
 """What a question may spill at most."""
 THREADS = 2
+QUESTIONS = 8
+"""Of one process at a time. One that was given up counts until its thread has ended: a store that hangs delays that."""
+_PLACES = BoundedSemaphore(QUESTIONS)
 _LATE_HINT = "Ask for less, with a later --since."
 
 
@@ -55,7 +59,9 @@ class Question:
         """Run a statement over ``batch``, some files' rows of the snapshot at a time, and return all its results."""
         found: list[Any] = []
         for rows in self._snapshot.rows(wanted):
-            found += self.over(rows, statement, values)
+            self._check()
+            if rows.num_rows:
+                found += self.over(rows, statement, values)
         return found
 
     def over(self, rows: Any, statement: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
@@ -100,9 +106,11 @@ class Lake:
             seconds: Less than the time that every question has, for this one.
 
         Raises:
-            LakeUnavailable: The table cannot be read, or the time is over.
+            LakeUnavailable: The table cannot be read, or the time is over, or too many questions are under way.
         """
         most = self._seconds if seconds is None else min(seconds, self._seconds)
+        if not _PLACES.acquire(blocking=False):
+            raise LakeUnavailable("too many questions to the lake are under way", hint="Try again in a moment.")
         # A thread of its own: one that waits for a hanging store must not keep others waiting.
         executor = ThreadPoolExecutor(1, "lake-question")
         opened = Steps(executor)
@@ -122,13 +130,15 @@ class Steps:
 
     def __init__(self, executor: ThreadPoolExecutor) -> None:
         self._executor = executor
-        self._folder = tempfile.TemporaryDirectory(prefix="understudy-lake-", ignore_cleanup_errors=True)
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._question: Question | None = None
 
     async def begin(self, reader: LakeReader) -> None:
         """Open the snapshot."""
 
         def opened() -> None:
+            with told("there is no folder for what does not fit into memory"):
+                self._folder = tempfile.TemporaryDirectory(prefix="understudy-lake-", ignore_cleanup_errors=True)
             self._question = Question(reader.snapshot(), Path(self._folder.name))
 
         await asyncio.get_running_loop().run_in_executor(self._executor, opened)
@@ -146,12 +156,16 @@ class Steps:
         self._executor.submit(self._clean_up)
 
     def _clean_up(self) -> None:
-        with suppress(Exception):
-            if self._question is not None:
-                self._question.close()
-        self._folder.cleanup()
-        # Arrow keeps what it gave back for the next time.
-        pa.default_memory_pool().release_unused()
+        try:
+            with suppress(Exception):
+                if self._question is not None:
+                    self._question.close()
+            if self._folder is not None:
+                self._folder.cleanup()
+            # Arrow keeps what it gave back for the next time.
+            pa.default_memory_pool().release_unused()
+        finally:
+            _PLACES.release()
 
 
 def _hashes(texts: Any, seeds: Any) -> Any:

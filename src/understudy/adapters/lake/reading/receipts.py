@@ -49,9 +49,9 @@ class LakeReceiptLog:
         self._names = names
 
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:
-        wanted = Wanted(
-            _COLUMNS, micros(at - EARLY_SECONDS), micros(at + LATE_SECONDS), equal=(("prediction_id", prediction_id),)
-        )
+        # Rows have ids as they are made, in small letters; Postgres reads both.
+        equal = (("prediction_id", prediction_id.lower()),)
+        wanted = Wanted(_COLUMNS, micros(at - EARLY_SECONDS), micros(at + LATE_SECONDS), equal=equal)
         async with self._lake.open() as steps:
             rows = await steps.do(lambda question: _rows(question.gather(wanted, _READ)))
         rows.sort(key=lambda row: (row["role"] == "shadow", row["predicted_at"]))

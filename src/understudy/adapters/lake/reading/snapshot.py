@@ -21,7 +21,10 @@ from understudy.adapters.lake.iceberg_table import CATALOGUE, NAME, SCHEMA, cata
 from understudy.errors import LakeUnavailable
 
 ROWS_AT_ONCE = 1_000_000
-"""Files are read together until they have so many rows; a file that has more is read alone."""
+BYTES_AT_ONCE = 1 << 27
+FILES_AT_ONCE = 200
+"""Files are read together until they have so many rows or bytes, or are so many; a file that has more is read alone.
+Between such turns a question can be given up."""
 ALL_COLUMNS = tuple(SCHEMA.column_names)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # They take a column's name and a value, which their types do not say.
@@ -53,7 +56,7 @@ class LakeSnapshot:
         self._table = table
 
     def rows(self, wanted: Wanted) -> Iterator[Any]:
-        """Yield the rows, some files at a time; blocks.
+        """Yield the rows, some files at a time, also where these have none; blocks.
 
         Raises:
             LakeUnavailable: The object store cannot be read.
@@ -73,8 +76,7 @@ class LakeSnapshot:
             for name in wanted.columns:
                 if name not in known:
                     found = found.append_column(name, pa.nulls(found.num_rows, pa.string()))
-            if found.num_rows:
-                yield found.select(list(wanted.columns))
+            yield found.select(list(wanted.columns))
 
     @staticmethod
     def empty() -> Any:
@@ -146,12 +148,13 @@ def _hour(task: FileScanTask) -> int:
 
 
 def _in_turns(tasks: Iterable[FileScanTask]) -> Iterator[list[FileScanTask]]:
-    some, rows = list[FileScanTask](), 0
+    some, rows, size = list[FileScanTask](), 0, 0
     for task in tasks:
-        if some and rows + task.file.record_count > ROWS_AT_ONCE:
-            yield some
-            some, rows = [], 0
-        some.append(task)
         rows += task.file.record_count
+        size += task.file.file_size_in_bytes
+        if some and (rows > ROWS_AT_ONCE or size > BYTES_AT_ONCE or len(some) == FILES_AT_ONCE):
+            yield some
+            some, rows, size = [], task.file.record_count, task.file.file_size_in_bytes
+        some.append(task)
     if some:
         yield some
