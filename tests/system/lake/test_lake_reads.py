@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command import CommandLine
+from console_world import running_console
 from experiment_world import MODEL
 from integration.entrypoints.test_control import EYE, a_proxy, without_now
 from lake_reports_world import SECONDS, LoggedWorld, readers_of
@@ -20,7 +21,7 @@ from understudy.adapters.lake.reading.question import Lake as LakeQuestions
 from understudy.adapters.lake.reading.question import Question
 from understudy.adapters.lake.reading.snapshot import LakeReader, Wanted
 from understudy.errors import LakeUnavailable
-from understudy.ports.experiments.experiment_log import ShadowQuery
+from understudy.ports.experiments.experiment_log import EntityQuery, ShadowQuery
 
 AB = ("ab", "report", MODEL, "--metric", "converted")
 SHADOW = ("shadow", "report", MODEL, "--since", "20d")
@@ -80,12 +81,25 @@ async def test_a_lake_that_is_away_is_said_to_be_without_its_address(lake, world
 
     async with a_proxy(tmp_path / "proxy", lake.url, **options) as proxy:
         answered = await proxy.get(f"/v1/models/{MODEL}/reports/shadow?since=20d", headers=EYE)
+    async with running_console(lake.url, **options) as console, console.visit("read") as visit:
+        page = await visit.get(f"/models/{MODEL}/shadow")
     printed = await CommandLine(lake.url).beside(*SHADOW, UNDERSTUDY_LOG_READS="lake", UNDERSTUDY_LAKE_URL=lake.place)
 
     assert (answered.status_code, answered.json()["code"]) == (503, "E515")
     assert lake.place not in answered.text
+    assert page.status_code == 503
+    assert "The console cannot read the lake" in page.text
+    assert "no answer of Postgres" not in page.text
+    assert lake.place not in page.text
     assert printed.code == 69
     assert "E515" in printed.said
+
+
+async def test_a_split_without_arms_has_no_entries_in_either_log(lake, world):
+    six, seven, _ = world.versions.values()
+    query = EntityQuery(MODEL, "converted", six, seven, {2: 50}, 0.0, time.time(), 60.0, is_share=False)
+
+    assert [list(await each.log.arm_entries(query, [])) for each in readers_of(lake)] == [[], []]
 
 
 async def test_an_id_in_capital_letters_is_found_in_the_lake_as_it_is_in_postgres(lake, world, database):

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -164,7 +164,7 @@ async def test_a_lake_without_a_commit_has_no_rows(lake):
 class NoOutcomes:
     """No outcome was told."""
 
-    async def told(self, *_asked: object) -> AsyncIterator[Sequence[ToldOutcome]]:
+    async def told(self, *_asked: object) -> AsyncGenerator[Sequence[ToldOutcome]]:
         for events in list[Sequence[ToldOutcome]]():
             yield events
 

@@ -1,6 +1,6 @@
 """What the arms of a split were given, and what came of it."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -225,5 +225,5 @@ class OutcomeEvents(Protocol):
     Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
     """
 
-    def told(self, model_name: str, metric: str, since: float, until: float) -> AsyncIterator[Sequence[ToldOutcome]]:
+    def told(self, model_name: str, metric: str, since: float, until: float) -> AsyncGenerator[Sequence[ToldOutcome]]:
         """Yield the outcomes that occurred in ``[since, until)``, some thousands at a time."""

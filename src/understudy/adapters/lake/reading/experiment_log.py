@@ -1,6 +1,7 @@
 """``ExperimentLog`` over the lake: calls from its table, policies and outcomes from where they are, in Postgres."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any
 
@@ -137,7 +138,7 @@ class LakeExperimentLog:
             return [LoggedPair(*row) for row in await steps.do(paired)]
 
     async def _load_entries(self, steps: Steps, query: EntityQuery, version_ids: Sequence[int] | None = None) -> None:
-        versions = version_ids or ids_of((query.champion_id, query.challenger_id))
+        versions = ids_of((query.champion_id, query.challenger_id)) if version_ids is None else version_ids
 
         def loaded(question: Question) -> None:
             question.run(sql.EXPOSURES)
@@ -158,9 +159,11 @@ class LakeExperimentLog:
     async def _load_told(self, steps: Steps, query: EntityQuery) -> None:
         await steps.do(lambda question: question.run(sql.TOLD))
         since = query.since - query.within_seconds
-        async for events in self._outcomes.told(query.model_name, query.metric, since, query.until):
-            columns = [list(column) for column in zip(*events, strict=True)]
-            await steps.do(partial(_add_told, pa.table(columns, schema=_TOLD)))
+        # Closed here: else a question that is given up keeps its transaction until the generator is deleted.
+        async with aclosing(self._outcomes.told(query.model_name, query.metric, since, query.until)) as told:
+            async for events in told:
+                columns = [list(column) for column in zip(*events, strict=True)]
+                await steps.do(partial(_add_told, pa.table(columns, schema=_TOLD)))
 
 
 def _add_told(rows: Any, question: Question) -> None:

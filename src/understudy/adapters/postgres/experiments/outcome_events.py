@@ -1,6 +1,6 @@
 """``OutcomeEvents`` in Postgres, read through a cursor: memory does not depend on how many there are."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 from understudy.adapters.postgres.connections.long_reads import LongReads
 from understudy.ports.experiments.experiment_log import ToldOutcome
@@ -19,7 +19,7 @@ class PostgresOutcomeEvents(LongReads):
 
     async def told(
         self, model_name: str, metric: str, since: float, until: float
-    ) -> AsyncIterator[Sequence[ToldOutcome]]:
+    ) -> AsyncGenerator[Sequence[ToldOutcome]]:
         async with self._read("outcomes", "understudy-experiments") as connection:
             cursor = await connection.cursor(_TOLD, model_name, metric, since, until)
             while rows := await cursor.fetch(BATCH_EVENTS):
