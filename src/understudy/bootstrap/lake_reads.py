@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from understudy import DISTRIBUTION
 from understudy.adapters.archive.open import open_archive
+from understudy.adapters.telemetry.process_usage import memory_limit_bytes
 from understudy.errors import LakeUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.log_archive import WantedRows
@@ -46,7 +47,8 @@ def open_lake(place: LakePlace, database_url: str, timeout_seconds: float) -> "L
     """
     with lake_extra():
         from understudy.adapters.lake.reading.question import Lake  # noqa: PLC0415 - needs an extra
-    return Lake(_reader(place, database_url), timeout_seconds=timeout_seconds)
+    reader = _reader(place, database_url)
+    return Lake(reader, timeout_seconds=timeout_seconds, limit_bytes=memory_limit_bytes())
 
 
 @contextmanager

@@ -177,3 +177,15 @@ async def test_a_folder_for_temporary_files_that_is_missing_is_said_to_be(lake, 
 
     with pytest.raises(LakeUnavailable, match="no folder for what does not fit into memory"):
         await readers.log.count_calls(ShadowQuery(1, 2, [1], 0.0, time.time()))
+
+
+async def test_a_question_takes_a_quarter_of_the_containers_memory_at_most(lake):
+    reader = LakeReader(lake.url, lake.location, endpoint=None, timeout_seconds=SECONDS)
+    told = list[str]()
+
+    for limit in (400 << 20, None):
+        async with LakeQuestions(reader, timeout_seconds=SECONDS, limit_bytes=limit).open() as steps:
+            found = await steps.do(lambda question: question.run("SELECT current_setting('memory_limit')"))
+        told.append(found[0][0])
+
+    assert told == ["100.0 MiB", "953.6 MiB"]

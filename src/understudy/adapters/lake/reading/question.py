@@ -18,8 +18,10 @@ from understudy.core.prediction_log.text_hash import text_hashes
 from understudy.errors import LakeUnavailable
 
 T = TypeVar("T")
-MEMORY = "1GB"
+MEMORY_BYTES = 1_000_000_000
 """DuckDB's bound; the rest spills to a temporary folder. Beside it are the rows of a few files."""
+SHARE_OF_LIMIT = 4
+"""In a container with a limit of memory it is a quarter of that at most: the same process may answer calls."""
 SPILLED = "64GB"
 """What a question may spill at most."""
 THREADS = 2
@@ -35,15 +37,16 @@ class Question:
     Args:
         snapshot: Of the lake's table.
         folder: For what does not fit into memory.
+        memory_bytes: DuckDB's bound.
     """
 
-    def __init__(self, snapshot: LakeSnapshot, folder: Path) -> None:
+    def __init__(self, snapshot: LakeSnapshot, folder: Path, memory_bytes: int = MEMORY_BYTES) -> None:
         self._snapshot = snapshot
         self._is_over = False
         self._connection = duckdb.connect(":memory:")
         # Extensions that are not built in would be downloaded.
         self.run("SET autoinstall_known_extensions = FALSE; SET autoload_known_extensions = FALSE")
-        self.run(f"SET memory_limit = '{MEMORY}'; SET threads = {THREADS}; SET preserve_insertion_order = FALSE")
+        self.run(f"SET memory_limit = '{memory_bytes}B'; SET threads = {THREADS}; SET preserve_insertion_order = FALSE")
         place = str(folder).replace("'", "''")
         self.run(f"SET temp_directory = '{place}'; SET max_temp_directory_size = '{SPILLED}'")
         functions: Any = self._connection  # its types know no function of arrays
@@ -92,11 +95,13 @@ class Lake:
     Args:
         reader: Of the table.
         timeout_seconds: Longest time of one question, all its steps together.
+        limit_bytes: The memory of this container, if that is limited.
     """
 
-    def __init__(self, reader: LakeReader, *, timeout_seconds: float) -> None:
+    def __init__(self, reader: LakeReader, *, timeout_seconds: float, limit_bytes: int | None = None) -> None:
         self._reader = reader
         self._seconds = timeout_seconds
+        self._memory = MEMORY_BYTES if limit_bytes is None else min(MEMORY_BYTES, limit_bytes // SHARE_OF_LIMIT)
 
     @asynccontextmanager
     async def open(self, seconds: float | None = None) -> AsyncIterator["Steps"]:
@@ -116,7 +121,7 @@ class Lake:
         opened = Steps(executor)
         try:
             async with asyncio.timeout(most):
-                await opened.begin(self._reader)
+                await opened.begin(self._reader, self._memory)
                 yield opened
         except TimeoutError:
             raise LakeUnavailable(f"the lake did not give the answer within {most:g} s", hint=_LATE_HINT) from None
@@ -133,13 +138,13 @@ class Steps:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._question: Question | None = None
 
-    async def begin(self, reader: LakeReader) -> None:
+    async def begin(self, reader: LakeReader, memory_bytes: int) -> None:
         """Open the snapshot."""
 
         def opened() -> None:
             with told("there is no folder for what does not fit into memory"):
                 self._folder = tempfile.TemporaryDirectory(prefix="understudy-lake-", ignore_cleanup_errors=True)
-            self._question = Question(reader.snapshot(), Path(self._folder.name))
+            self._question = Question(reader.snapshot(), Path(self._folder.name), memory_bytes)
 
         await asyncio.get_running_loop().run_in_executor(self._executor, opened)
 
