@@ -20,7 +20,8 @@ KNOWN = [
 def hashes(texts: list[str], seed: int) -> list[int]:
     encoded = [text.encode() for text in texts]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    return text_hashes(np.frombuffer(b"".join(encoded), np.uint8), offsets, seed).tolist()
+    hashes: list[int] = text_hashes(np.frombuffer(b"".join(encoded), np.uint8), offsets, seed).tolist()
+    return hashes
 
 
 @pytest.mark.parametrize(("text", "seed", "expected"), KNOWN)
