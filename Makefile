@@ -220,7 +220,7 @@ bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 m
 
 LAKE_ROWS ?= 300000
 .PHONY: bench-lake
-bench-lake: $(VENV)/.dev ## Rows to Postgres and to the lake beside each other: rows a second, bytes a row (2 minutes)
+bench-lake: $(VENV)/.dev ## Rows to Postgres and to the lake beside each other, and a report over them: rows a second, bytes, memory (2 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake --rows $(LAKE_ROWS)
 
 .PHONY: capacity

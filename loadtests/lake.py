@@ -1,7 +1,8 @@
 """Rows to Postgres and rows to the lake, beside each other: how fast, and how many bytes. ``make bench-lake``.
 
 Arguments: ``--rows`` (300,000), ``--rounds`` (3). The same spooled rows go both ways, in turns, with the real shippers,
-their windows, a durable Postgres and a folder that is synced; commits to the table are counted with the lake.
+their windows, a durable Postgres and a folder that is synced; commits to the table are counted with the lake. Then the
+question that an A/B report reads most rows for is asked of both, over all rows that were shipped.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ from typing import NamedTuple
 import asyncpg
 import numpy as np
 from integration.prediction_log.log_worker import Silent
+from lake_reports_world import Readers, readers_of
 from lake_world import A_VERSION, Lake
 from spooled_rows import a_row, new_windows, no_threshold
 
@@ -29,11 +32,14 @@ from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction_id
 from understudy.core.prediction_log.row import PredictionRow
+from understudy.errors import RegistryUnavailable
+from understudy.ports.experiments.experiment_log import EntityQuery
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
 ENTITIES = 200_000
 FILE_BYTES = 16 * 1_048_576
+DAY = 86_400.0
 
 
 class Way(NamedTuple):
@@ -105,6 +111,27 @@ async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: i
     return ways["postgres"], ways["lake"]
 
 
+async def a_report(readers: Readers, version_id: int, rows: int) -> tuple[float, float, int | None]:
+    """Return the seconds that a report's entities took, the most memory in MB, and how many; ``None``: not in time."""
+    now = time.time()
+    until = now + DAY + rows / 4_000
+    asked = EntityQuery("visits", "converted", version_id, None, {3: 0}, now - DAY, until, 60.0, is_share=True)
+    peak_mb(begins=True)
+    began = time.perf_counter()
+    with suppress(RegistryUnavailable):  # it took longer than a question may
+        entities = (await readers.log.entities(asked)).total
+        return time.perf_counter() - began, peak_mb(), entities
+    return time.perf_counter() - began, peak_mb(), None
+
+
+def peak_mb(*, begins: bool = False) -> float:
+    """Return the most memory that this process had since this was last called with ``begins``."""
+    if begins:
+        Path("/proc/self/clear_refs").write_text("5")
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1_000
+
+
 async def measure(folder: Path, rows: int, rounds: int) -> str:
     """Return the figures as a table."""
     with EmbeddedPostgres(folder / "pg") as server:
@@ -120,6 +147,7 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
         )
         stored = await database.fetchrow("SELECT sum(byte_count)::bigint AS bytes, count(*) AS files FROM LakeFile")
         counted = sum(lake.ids().values())
+        reports = [await a_report(readers, version_id, rows) for readers in readers_of(lake)]
         database.terminate()
         lake.close()
     if counted != rows * rounds or stored is None:
@@ -135,6 +163,9 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
             f"{name:9} {rows / seconds:9,.0f} rows/s   {own:5.1f} µs a row here   {theirs:5.1f} µs in Postgres"
             f"   {size:6.1f} bytes a row"
         )
+    for name, (seconds, peak, entities) in zip(("postgres", "lake"), reports, strict=True):
+        over = f"{total:,} rows ({'not in time' if entities is None else f'{entities:,} entities'})"
+        lines.append(f"a report over {over} from {name}: {seconds:.1f} s, {peak:,.0f} MB at most")
     return "\n".join([*lines, f"{stored['files']} files"])
 
 

@@ -9,9 +9,9 @@ ENTITIES = 600
 SCHEMA = '{"features": [{"name": "age", "dtype": "float32"}]}'
 
 
-async def reported_world(database: asyncpg.Connection) -> World:
+async def reported_world(database: asyncpg.Connection, made: World | None = None) -> World:
     """Return churn 6 against 7 at 50 %, and 8 as the shadow, with calls and outcomes of the last day."""
-    made = World(database)
+    made = made or World(database)
     await made.add_versions("6", "7", "8", schema=SCHEMA)
     generation = await made.set_policy("6", "7", 50, "8")
     await made.backdate(2 * DAY)

@@ -64,10 +64,10 @@ UnderstudyError
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
-    │   └── ControlPlaneAway E516 the proxy that a context names does not answer
+    │   ├── ControlPlaneAway E516 the proxy that a context names does not answer
+    │   └── LakeUnavailable E515 the lake's table, its files or its catalogue cannot be used
     ├── MigrationNeeded    E511 the database's schema, or a declared test in it, is not one this code reads
     ├── ArchiveUnavailable E513 the folder or bucket of archived files cannot be used
-    ├── LakeUnavailable    E515 the lake's table, its files or its catalogue cannot be used
     └── LeadershipLost     E512 another monitor leads, or may: the fencing token let nothing be written
 
 HTTP statuses and gRPC codes are not here: the entry points own those tables.
@@ -611,7 +611,9 @@ class ArchiveUnavailable(RegistryError):
     retry_after_seconds = 1
 
 
-class LakeUnavailable(RegistryError):
+class LakeUnavailable(RegistryUnavailable):
+    """What reads the log treats it as an outage of Postgres, and tells callers no detail: that may name addresses."""
+
     code = "E515"
     title = "The log's table in the lake cannot be used"
     hint = (

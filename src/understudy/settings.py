@@ -280,6 +280,9 @@ class Settings(BaseModel):
     Credentials are read from the environment (``AWS_ACCESS_KEY_ID`` and so on), never from it."""
     lake_endpoint: str | None = Field(default=None, pattern=r"^https?://[^/@?#]+$")
     """Endpoint of an S3-compatible store that is not Amazon's, such as ``http://minio:9000``."""
+    log_reads: Literal["postgres", "lake"] = Field(default="postgres", validate_default=True)
+    """Where A/B and shadow reports, baselines of scores, ``log query`` and ``log show`` read calls. ``lake`` takes that
+    work off Postgres, and sees a call a minute and a half later."""
     lake_interval_seconds: float = Field(default=60.0, gt=0)
     """How long rows gather in the spool for a file of the lake, at most; what one is killed with waits on its disk."""
     lake_file_bytes: int = Field(default=16 * 1_048_576, ge=4_096)
@@ -511,7 +514,7 @@ class Settings(BaseModel):
     def _check_log(cls, log: str) -> str:
         if log == "lake":
             raise ValueError(
-                "reports, drift, log query, log replay, explain and entity forget read PredictionLog in Postgres, so "
+                "rollouts by outcomes, warm-ups, log replay and entity forget read PredictionLog in Postgres, so "
                 "the log cannot be in the lake alone: set postgres+lake"
             )
         if log not in ("postgres", "postgres+lake"):
@@ -524,6 +527,13 @@ class Settings(BaseModel):
         if url is None and info.data.get("log") == "postgres+lake":
             raise ValueError("UNDERSTUDY_LOG=postgres+lake needs it: s3://bucket/prefix, or a folder")
         return url
+
+    @field_validator("log_reads", mode="after")
+    @classmethod
+    def _check_reads(cls, reads: str, info: ValidationInfo) -> str:
+        if reads == "lake" and info.data.get("lake_url") is None:
+            raise ValueError("UNDERSTUDY_LOG_READS=lake needs UNDERSTUDY_LAKE_URL: s3://bucket/prefix, or a folder")
+        return reads
 
     @field_validator("archive_url", "lake_url", mode="after")
     @classmethod

@@ -1,12 +1,15 @@
 """The lake on a server with S3's protocol: its files, its table, and what is left over."""
 
+import time
 from collections import Counter
 
 import pytest
+from lake_reports_world import readers_of
 from lake_world import A_VERSION, Calls, Fault, Lake, some_rows
 from s3_server import LOGIN, an_s3_server, make_bucket
 from spooled_rows import a_prediction_id
 
+from understudy.ports.experiments.experiment_log import ShadowQuery
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
 pytestmark = pytest.mark.slow
@@ -30,6 +33,7 @@ async def test_rows_come_into_a_table_on_s3_once_and_left_over_files_go(database
         await lake.commit()
 
         assert lake.ids() == Counter(map(a_prediction_id, range(9)))
+        assert await readers_of(lake)[1].log.count_calls(ShadowQuery(version, 2, [3], 0.0, time.time() + 60)) == 9
         kept = [row["key"] for row in await database.fetch("SELECT key FROM LakeFile")]
         assert [key for key in await lake.store.keys() if "/data/" in key] == kept
         spool.close()

@@ -15,6 +15,7 @@ def test_the_log_goes_to_postgres_alone_by_default():
     ("values", "words"),
     [
         ({"log": "lake", "lake_url": "/lake"}, "entity forget read PredictionLog in Postgres.*set postgres.lake"),
+        ({"log_reads": "lake"}, "UNDERSTUDY_LOG_READS=lake needs UNDERSTUDY_LAKE_URL"),
         ({"log": "kafka"}, "expected postgres or postgres.lake"),
         ({"log": "postgres+lake"}, "needs it: s3://bucket/prefix, or a folder"),
         ({"log": "postgres+lake", "lake_url": "gs://bucket"}, "expected s3://bucket/prefix without credentials"),

@@ -24,7 +24,6 @@ from understudy.bootstrap.session import session_of
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import (
     BackendUnavailable,
-    LakeUnavailable,
     LoginNotAllowed,
     MigrationNeeded,
     RegistryUnavailable,
@@ -146,12 +145,13 @@ async def _examine_monitor(settings: Settings) -> Finding:
 
 
 async def _examine_lake(settings: Settings) -> list[Finding]:
+    is_asked_for = settings.has_lake or settings.log_reads == "lake"
     try:
         waiting = await waiting_files(settings)
-    except (LakeUnavailable, RegistryUnavailable) as problem:
-        return [Finding("lake", State.PROBLEM, problem.detail, problem.next_step)] if settings.has_lake else []
+    except RegistryUnavailable as problem:
+        return [Finding("lake", State.PROBLEM, problem.detail, problem.next_step)] if is_asked_for else []
     # Proxies may write files although this process, and so perhaps the monitor, was not told of the lake.
-    return [judge_lake(*waiting)] if settings.has_lake or waiting.files else []
+    return [judge_lake(*waiting)] if is_asked_for or waiting.files else []
 
 
 async def _examine_guards(settings: Settings) -> list[Finding]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
+from understudy.bootstrap.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
 from understudy.errors import Overloaded
@@ -129,7 +130,8 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     keys = PostgresKeyLookup(settings.database_url.get_secret_value(), timeout_seconds=seconds)
 
     def reading() -> Session:
-        return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS)
+        lake = lake_place_of(settings)
+        return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS, lake=lake)
 
     async with (
         reading() as session,

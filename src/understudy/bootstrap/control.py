@@ -6,6 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from understudy.bootstrap.backends import try_version, warm_up_probe
+from understudy.bootstrap.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
@@ -40,7 +41,8 @@ def control_of(settings: Settings) -> Control:
 
 def _session(settings: Settings) -> Session:
     seconds = settings.database_timeout_seconds
-    return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS)
+    lake = lake_place_of(settings)
+    return Session(settings.control_url, timeout_seconds=seconds, answer_seconds=ANSWER_SECONDS, lake=lake)
 
 
 @asynccontextmanager

@@ -5,18 +5,16 @@ Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from importlib import import_module
 
-from understudy import DISTRIBUTION
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.errors import LakeUnavailable
+from understudy.bootstrap.lake_reads import STORE_SECONDS, lake_extra, table_location
 from understudy.monitoring.lake_job import LakeJob
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles
@@ -24,9 +22,6 @@ from understudy.ports.prediction_log.prediction_log import SpoolShelf
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 from understudy.settings import Settings
-
-STORE_SECONDS = 30.0
-"""Longest time of one request to S3: a file has some ten megabytes."""
 
 
 def open_lake_shipper(
@@ -37,7 +32,7 @@ def open_lake_shipper(
     Raises:
         LakeUnavailable: The extra is not installed.
     """
-    with _lake_extra():
+    with lake_extra():
         from understudy.adapters.lake.parquet_rows import ParquetRows  # noqa: PLC0415 - needs an extra
     for outcome in ("written", "rejected"):
         # A counter that first appears with 1 has not increased, for Prometheus.
@@ -64,13 +59,11 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
     Raises:
         LakeUnavailable: The extra is not installed.
     """
-    with _lake_extra():
+    with lake_extra():
         from understudy.adapters.lake.iceberg_table import IcebergTable  # noqa: PLC0415 - needs an extra
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = _open_store(settings)
-    root = store.local_root
-    location = store.location if root is None else f"file://{root}"
-    table = IcebergTable(url, location, endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
+    table = IcebergTable(url, table_location(store), endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
     stack.callback(table.close)
     commits = PostgresLakeCommits(url, timeout_seconds=seconds)
     return LakeJob(commits, table, store, telemetry, now=time.monotonic)
@@ -79,15 +72,18 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
 async def waiting_files(settings: Settings) -> WaitingFiles:
     """Return what waits for a commit, for a check of the installation.
 
-    Where the settings ask for the lake, the table's own library must be there.
+    Where the settings ask for the lake, or for reading it, the libraries must be there.
 
     Raises:
         LakeUnavailable: The extra is not installed.
         RegistryUnavailable: Postgres does not answer.
     """
     if settings.has_lake:
-        with _lake_extra():
+        with lake_extra():
             import_module("understudy.adapters.lake.iceberg_table")
+    if settings.log_reads == "lake":
+        with lake_extra():
+            import_module("understudy.adapters.lake.reading.question")
     url = settings.database_url.get_secret_value()
     return await PostgresLakeCommits(url, timeout_seconds=settings.database_timeout_seconds).waiting()
 
@@ -95,12 +91,3 @@ async def waiting_files(settings: Settings) -> WaitingFiles:
 def _open_store(settings: Settings) -> ArchiveStore:
     assert settings.lake_url is not None, "settings refuse a lake without a place"
     return open_archive(settings.lake_url, endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
-
-
-@contextmanager
-def _lake_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as problem:
-        hint = f"Install the extra that writes the lake: pip install '{DISTRIBUTION}[lake]'."
-        raise LakeUnavailable(f"{problem.name} is not installed", hint=hint) from None

@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from understudy.bootstrap.lake_reads import LakePlace, lake_place_of, open_lake
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
+    from understudy.adapters.lake.reading.question import Lake
     from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
     from understudy.ports.experiments.experiment_log import ExperimentLog
     from understudy.ports.experiments.experiment_store import ExperimentStore
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from understudy.ports.monitoring.notifications import SubscriptionStore
     from understudy.ports.monitoring.window_log import WindowLog
     from understudy.ports.prediction_log.live_log import LiveLog
+    from understudy.ports.prediction_log.prediction_history import PredictionHistory
     from understudy.ports.prediction_log.receipts import ReceiptLog
     from understudy.ports.registry.policy import PolicySource
     from understudy.ports.registry.registry import Registry
@@ -41,12 +44,21 @@ class Session:
         database_url: Of the login that the command or call works under.
         timeout_seconds: Longest time of a statement.
         answer_seconds: Longest time of a question to the log, which reads many rows.
+        lake: Where reports read the log; ``None``: in Postgres.
     """
 
-    def __init__(self, database_url: str, *, timeout_seconds: float, answer_seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self,
+        database_url: str,
+        *,
+        timeout_seconds: float,
+        answer_seconds: float = ANSWER_SECONDS,
+        lake: LakePlace | None = None,
+    ) -> None:
         self._url = database_url
         self._seconds = timeout_seconds
         self._answer_seconds = answer_seconds
+        self._lake_place = lake
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -127,7 +139,14 @@ class Session:
         """The prediction log as A/B tests and shadow reports read it."""
         from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 
-        return PostgresExperimentLog(self._url, timeout_seconds=self._answer_seconds)
+        log = PostgresExperimentLog(self._url, timeout_seconds=self._answer_seconds)
+        if self._lake is None:
+            return log
+        from understudy.adapters.lake.reading.experiment_log import LakeExperimentLog
+        from understudy.adapters.postgres.experiments.outcome_events import PostgresOutcomeEvents
+
+        outcomes = PostgresOutcomeEvents(self._url, timeout_seconds=self._answer_seconds)
+        return LakeExperimentLog(self._lake, log, outcomes)
 
     @cached_property
     def live_log(self) -> "LiveLog":
@@ -139,6 +158,11 @@ class Session:
     @cached_property
     def receipts(self) -> "ReceiptLog":
         """Single calls of the log, and what decided them."""
+        if self._lake is not None:
+            from understudy.adapters.lake.reading.receipts import LakeReceiptLog
+            from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
+
+            return LakeReceiptLog(self._lake, PostgresLakeLedger(self._url, timeout_seconds=self._seconds))
         from understudy.adapters.postgres.prediction_log.receipts import PostgresReceiptLog
 
         return PostgresReceiptLog(self._url, timeout_seconds=self._seconds)
@@ -178,7 +202,22 @@ class Session:
 
         return PostgresPredictionHistory(self._url, timeout_seconds=timeout_seconds)
 
+    @cached_property
+    def baseline_history(self) -> "PredictionHistory":
+        """What drift baselines are made of: logged scores, and sampled inputs."""
+        if self._lake is None:
+            return self.history()
+        from understudy.adapters.lake.reading.history import LakeHistory
+
+        return LakeHistory(self._lake, self.history())
+
+    @cached_property
+    def _lake(self) -> "Lake | None":
+        """What reads the lake, which may only be if its extra is installed; ``None`` where Postgres is read."""
+        return None if self._lake_place is None else open_lake(self._lake_place, self._url, self._answer_seconds)
+
 
 def session_of(settings: Settings) -> Session:
     """Return the session of a command, under the login of ``DATABASE_URL``."""
-    return Session(settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds)
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    return Session(url, timeout_seconds=seconds, lake=lake_place_of(settings))

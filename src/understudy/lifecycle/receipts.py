@@ -46,7 +46,7 @@ async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id:
     """Return what was logged of a prediction, with the policy that decided.
 
     Raises:
-        NotRegistered: It is no id of a prediction, or the log in Postgres has none of it.
+        NotRegistered: It is no id of a prediction, or the log has none of it.
         RegistryUnavailable, MigrationNeeded: As the log and the registry.
     """
     at = id_seconds(prediction_id)
@@ -69,7 +69,7 @@ async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id:
 def unknown_prediction() -> NotRegistered:
     """Return what is raised for a prediction that is not there; for one that a key may not see it is the same."""
     return NotRegistered(
-        "the log in Postgres has no such prediction",
+        "the log has no such prediction",
         hint="It may be shipped in a moment, be in the archive by now, or never have been: understudy log query.",
     )
 

@@ -86,16 +86,7 @@ class IcebergTable:
 
     def __init__(self, database_url: str, location: str, *, endpoint: str | None, timeout_seconds: float) -> None:
         self._location = location
-        self._properties = {
-            "uri": driver_url(database_url, timeout_seconds),
-            "warehouse": location,
-            "init_catalog_tables": "false",
-            "pool_pre_ping": "true",
-            "s3.connect-timeout": f"{timeout_seconds:.1f}",
-            "s3.request-timeout": f"{timeout_seconds:.1f}",
-        }
-        if endpoint is not None:
-            self._properties["s3.endpoint"] = endpoint
+        self._properties = catalogue_properties(database_url, location, endpoint, timeout_seconds)
 
     def last_commit(self) -> int:
         with self._told():
@@ -167,6 +158,25 @@ class IcebergTable:
         except Exception as problem:
             # Object stores, Arrow, SQLAlchemy and pyiceberg have no common error; none of theirs is a defect of ours.
             raise LakeUnavailable(f"{self._location}: {type(problem).__name__}: {_first_line(problem)}") from problem
+
+
+def catalogue_properties(
+    database_url: str, location: str, endpoint: str | None, timeout_seconds: float
+) -> dict[str, str]:
+    """Return what the library opens the catalogue and the object store with.
+
+    Raises:
+        LakeUnavailable: As :func:`driver_url`.
+    """
+    properties = {
+        "uri": driver_url(database_url, timeout_seconds),
+        "warehouse": location,
+        "init_catalog_tables": "false",
+        "pool_pre_ping": "true",
+        "s3.connect-timeout": f"{timeout_seconds:.1f}",
+        "s3.request-timeout": f"{timeout_seconds:.1f}",
+    }
+    return properties if endpoint is None else properties | {"s3.endpoint": endpoint}
 
 
 def driver_url(database_url: str, timeout_seconds: float) -> str:

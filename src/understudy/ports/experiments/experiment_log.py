@@ -1,8 +1,22 @@
 """What the arms of a split were given, and what came of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+MAX_ENTITIES = 1_000_000
+"""With a share, whose entities form few groups."""
+MAX_ENTITIES_WITH_SUMS = 200_000
+"""With a sum, where each entity may be a group of its own."""
+MAX_SCORES = 20_000
+"""Entities of one arm whose mean scores are compared."""
+MAX_OBSERVED_ENTITIES = 10_000
+"""Entities of one arm whose single values are compared by quantiles."""
+MAX_OBSERVED_VALUES = 50
+"""Of one of them."""
+MAX_PAIRS_READ = 100_000
+SHADOW_SECONDS = 30.0
+"""How much later than its call a shadow call may be stamped."""
 
 
 class Allocation(NamedTuple):
@@ -192,3 +206,24 @@ class ExperimentLog(Protocol):
 
     async def disagreements(self, query: ShadowQuery, top: int) -> Sequence[LoggedPair]:
         """Return the pairs whose scores differ most, largest first."""
+
+
+class ToldOutcome(NamedTuple):
+    """One outcome event, of an entity or of a prediction."""
+
+    event_id: str
+    entity_id: str | None
+    prediction_id: str | None
+    at_us: int
+    """When it occurred, in microseconds since the epoch."""
+    value: float
+
+
+class OutcomeEvents(Protocol):
+    """The outcomes of a metric, for a log whose calls lie elsewhere.
+
+    Raises ``RegistryUnavailable`` and ``MigrationNeeded``.
+    """
+
+    def told(self, model_name: str, metric: str, since: float, until: float) -> AsyncGenerator[Sequence[ToldOutcome]]:
+        """Yield the outcomes that occurred in ``[since, until)``, some thousands at a time."""

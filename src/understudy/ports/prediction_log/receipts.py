@@ -3,6 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+EARLY_SECONDS, LATE_SECONDS = 1.0, 10.0
+"""How long before and after its id was made a call may be dated: a shadow is asked after the answer."""
+MAX_OF_PREDICTION = 20
+MAX_LABEL, MAX_DEFAULTED = 200, 8_192
+"""Bytes of a label's JSON, and of the names of features that took their default; longer ones are left out."""
+
 
 class Receipt(NamedTuple):
     """One call as the log has it; of one that a shadow saw there is another, with its role."""
@@ -46,7 +52,7 @@ class EntityAsked(NamedTuple):
 
 
 class ReceiptLog(Protocol):
-    """Reads single calls from the log in Postgres, each question within its own bound of time.
+    """Reads single calls from the log, each question within its own bound of time.
 
     Raises ``RegistryUnavailable``, also when the answer was not found in time, and ``MigrationNeeded``.
     """

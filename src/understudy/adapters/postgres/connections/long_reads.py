@@ -1,4 +1,4 @@
-"""Long reads of the log: in a read-only transaction with a statement time-out, and of samples by hash."""
+"""Long reads of the log: in a read-only transaction with a statement time-out."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -7,8 +7,6 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.errors import RegistryUnavailable
-
-_MIN_HASH, _MAX_HASH, _HASHES = -(2**63), 2**63 - 1, 2**64
 
 
 class LongReads(SessionPerCall):
@@ -28,8 +26,3 @@ class LongReads(SessionPerCall):
             except asyncpg.QueryCanceledError as problem:
                 took = f"Postgres did not find the answer within {self._timeout_seconds:g} s"
                 raise RegistryUnavailable(took, hint=self._WHEN_LATE) from problem
-
-
-def largest_hash(ratio: float) -> int:
-    """Return the largest ``hashtextextended`` of a sample of this share of all rows."""
-    return min(_MIN_HASH + round(ratio * _HASHES), _MAX_HASH)

@@ -8,8 +8,16 @@ from collections.abc import Sequence
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
+from understudy.adapters.postgres.connections.long_reads import LongReads
+from understudy.core.prediction_log.hash_sample import largest_hash
 from understudy.ports.experiments.experiment_log import (
+    MAX_ENTITIES,
+    MAX_ENTITIES_WITH_SUMS,
+    MAX_OBSERVED_ENTITIES,
+    MAX_OBSERVED_VALUES,
+    MAX_PAIRS_READ,
+    MAX_SCORES,
+    SHADOW_SECONDS,
     Allocation,
     ArmEntries,
     EntityGroup,
@@ -23,20 +31,7 @@ from understudy.ports.experiments.experiment_log import (
 )
 
 MAX_GENERATIONS = 10_000
-MAX_ENTITIES = 1_000_000
-"""With a share, whose entities form few groups."""
-MAX_ENTITIES_WITH_SUMS = 200_000
-"""With a sum, where each entity may be a group of its own."""
-MAX_SCORES = 20_000
-"""Entities of one arm whose mean scores are compared."""
-MAX_OBSERVED_ENTITIES = 10_000
-"""Entities of one arm whose single values are compared by quantiles."""
-MAX_OBSERVED_VALUES = 50
-"""Of one of them."""
 MAX_NAMES = 20
-MAX_PAIRS_READ = 100_000
-_SHADOW_SECONDS = 30.0
-"""How much later than its call a shadow call may be stamped."""
 _SECONDS_OF_A_DAY = 86_400.0
 # The planner does not know how many rows a common table expression has, and a nested loop over two of them is
 # quadratic: 28,000 calls took more than a minute with it.
@@ -77,7 +72,7 @@ _EXPOSURES = """
           AND log.role <> 'shadow' AND log.reason = 'bucket'
     ), entry AS (
         SELECT DISTINCT ON (entity_id) entity_id, predicted_at AS entered_at, epoch, assigned
-        FROM exposure ORDER BY entity_id, predicted_at, id
+        FROM exposure ORDER BY entity_id, predicted_at, prediction_id, id
     )
 """
 _ENTRIES = _EXPOSURES.format(column="log.score")
@@ -154,7 +149,8 @@ _VALUES = """
 """
 _LATENCIES = f"""
     {_TIMED_ENTRIES}, {_CHOSEN}, observed AS (
-        SELECT entity_id, millis AS value, id::text AS key FROM exposure JOIN chosen USING (entity_id)
+        SELECT entity_id, millis AS value, coalesce(prediction_id::text, id::text) AS key
+        FROM exposure JOIN chosen USING (entity_id)
         WHERE predicted_at < ends AND millis IS NOT NULL
     ), {_VALUES}
 """  # noqa: S608 - constants
@@ -278,7 +274,7 @@ class PostgresExperimentLog(LongReads):
         return await self._pairs(_DISAGREEMENTS, query, 1.0, top)
 
     async def _pairs(self, statement: str, query: ShadowQuery, ratio: float, at_most: int) -> list[LoggedPair]:
-        arguments = (*_call_arguments(query), query.shadow_id, _SHADOW_SECONDS, largest_hash(ratio), at_most)
+        arguments = (*_call_arguments(query), query.shadow_id, SHADOW_SECONDS, largest_hash(ratio), at_most)
         return [LoggedPair(*row) for row in await self._fetch(statement, *arguments)]
 
     async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:

@@ -6,9 +6,10 @@ from contextlib import AbstractAsyncContextManager
 import asyncpg
 import orjson
 
-from understudy.adapters.postgres.connections.long_reads import LongReads, largest_hash
+from understudy.adapters.postgres.connections.long_reads import LongReads
 from understudy.core.canary.entities.entity_tally import Before, EntityCalls
 from understudy.core.prediction_log.call_slices import Slice
+from understudy.core.prediction_log.hash_sample import largest_hash
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.ports.prediction_log.prediction_history import (

@@ -6,20 +6,24 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads
-from understudy.ports.prediction_log.receipts import EntityAsked, Receipt
+from understudy.ports.prediction_log.receipts import (
+    EARLY_SECONDS,
+    LATE_SECONDS,
+    MAX_DEFAULTED,
+    MAX_LABEL,
+    MAX_OF_PREDICTION,
+    EntityAsked,
+    Receipt,
+)
 
-EARLY_SECONDS, LATE_SECONDS = 1.0, 10.0
-"""How long before and after its id was made a call may be dated: a shadow is asked after the answer."""
-MAX_OF_PREDICTION = 20
-_MAX_LABEL, _MAX_DEFAULTED = 200, 8_192
 _COLUMNS = f"""
     p.prediction_id::text AS prediction_id, extract(epoch FROM p.predicted_at)::float8 AS predicted_at, v.model_name,
     v.version, (SELECT version FROM modelversion WHERE id = p.assigned_version_id) AS assigned, p.entity_id, p.role,
     p.reason, p.status, p.error_code, p.score,
-    CASE WHEN jsonb_typeof(p.prediction) = 'object' AND octet_length((p.prediction -> 'label')::text) <= {_MAX_LABEL}
+    CASE WHEN jsonb_typeof(p.prediction) = 'object' AND octet_length((p.prediction -> 'label')::text) <= {MAX_LABEL}
          THEN (p.prediction -> 'label')::text END AS label,
     p.latency_us, p.bucket, p.policy_generation AS generation, p.rollout_id, p.cache_hit AS is_cache_hit,
-    CASE WHEN octet_length(p.defaulted::text) <= {_MAX_DEFAULTED} THEN p.defaulted END AS defaulted
+    CASE WHEN octet_length(p.defaulted::text) <= {MAX_DEFAULTED} THEN p.defaulted END AS defaulted
 """  # noqa: S608 - constants
 # Version by version, each by its own stretch of the index: OFFSET 0 keeps Postgres from joining otherwise.
 _OF_PREDICTION = f"""

@@ -158,7 +158,7 @@ def _from_log(record: VersionRecord, since: str) -> Made:
     begins = moment_of(since, now, "--since")
     try:
         features = compile_input_schema(record.input_schema).features
-        found = with_session(lambda session: profile_log(session.history(), record.id, features, begins, now))
+        found = with_session(lambda session: profile_log(session.baseline_history, record.id, features, begins, now))
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.PROBLEM,

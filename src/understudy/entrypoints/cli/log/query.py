@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from understudy.bootstrap.archive import gather_log, load_log_query
+from understudy.bootstrap.lake_reads import open_lake_query
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.log.text import result_view
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -46,6 +47,8 @@ def run_query(settings: Settings, question: Question, *, is_live: bool) -> None:
     try:
         if is_live:
             return _ask_postgres(settings, question, "")
+        if settings.log_reads == "lake":
+            return _ask_lake(settings, question)
         try:
             load_log_query()
         except ArchiveUnavailable as problem:
@@ -62,13 +65,32 @@ def _ask_duckdb(settings: Settings, question: Question) -> None:
         gathered = asyncio.run(_gather(settings, Path(folder), question.wanted))
         with open_log(gathered, Path(folder), question.wanted) as log:
             seen = log.count()
-            asked = log.ask(question.sql)
-            if question.as_csv:
-                _CsvRows(asked.columns).write(asked.rows)
-            else:
-                about = {"engine": "duckdb", "live_rows": seen.live, "archived_rows": seen.archived}
-                _print_rows(question, asked.columns, list(islice(asked.rows, question.limit + 1)), about)
+            about = {"engine": "duckdb", "live_rows": seen.live, "archived_rows": seen.archived}
+            _print_answer(question, log.ask(question.sql), about)
     advise(f"{seen.live:,} live rows and {seen.archived:,} archived ones could be seen")
+
+
+def _ask_lake(settings: Settings, question: Question) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="understudy-query-") as folder,
+        progress_bar("reading the lake") as draw,
+        open_lake_query(
+            settings,
+            Path(folder),
+            question.wanted,
+            lambda rows: draw(description=f"{rows:,} rows of the lake", completed=rows, total=None),
+        ) as log,
+    ):
+        seen = log.count()
+        _print_answer(question, log.ask(question.sql), {"engine": "duckdb", "lake_rows": seen.live})
+    advise(f"{seen.live:,} rows of the lake could be seen")
+
+
+def _print_answer(question: Question, asked: Any, about: dict[str, Any]) -> None:
+    if question.as_csv:
+        _CsvRows(asked.columns).write(asked.rows)
+    else:
+        _print_rows(question, asked.columns, list(islice(asked.rows, question.limit + 1)), about)
 
 
 async def _gather(settings: Settings, folder: Path, wanted: WantedRows) -> LogFiles:
