@@ -1,5 +1,6 @@
 """A rollout's history: what the analysis said over time, and the scores that both sides gave."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -13,9 +14,11 @@ from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
 from understudy.core.canary.slices.slice_figures import SliceRow, slice_rows
 from understudy.core.rollout.history import (
     MAX_DECISIONS,
+    CallsUntil,
     Course,
     DecisionAt,
     ScoreDistributions,
+    calls_until,
     decisions_at,
     moments_between,
     requests_by_stage,
@@ -24,8 +27,10 @@ from understudy.core.rollout.history import (
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
+from understudy.ports.monitoring.window_log import WindowLog
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
+from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
 from understudy.rollout.verdicts.stored_metrics import metrics_of
 from understudy.rollout.verdicts.verdict_event import is_after_promotion
@@ -43,6 +48,8 @@ class RolloutHistory(NamedTuple):
     """The decisions rest on what the last verdict stored, because windows were deleted since."""
     slices: Sequence[SliceRow] = ()
     """Those that the challenger met, the worst first."""
+    calls: Sequence[CallsUntil] = ()
+    """Between each two decisions."""
 
 
 def history_of(
@@ -78,7 +85,21 @@ def history_of(
     scores = None if windows_are_gone else score_distributions(windows)
     requests = requests_by_stage(strata, state.step_starts, last - course.limits[-1].watermark_seconds)
     slices = slices_of(view, sliced, end_of(view, events))
-    return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone, slices)
+    decisions = decisions_at(strata, course, moments)
+    calls = calls_until(strata, moments)
+    return RolloutHistory(decisions, requests, scores, windows_are_gone, slices, calls)
+
+
+async def read_history(rollouts: RolloutStore, windows: WindowLog, view: RolloutView) -> RolloutHistory:
+    """Return a rollout's history without its slices.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    events = await rollouts.events(view.record.id)
+    metrics = () if view.record.state.phase.is_final else await metrics_stored(rollouts, view.record, view.read_at)
+    found = await windows.of_rollout(view.record.id)
+    return await asyncio.to_thread(history_of, view, found, events, metrics=metrics)
 
 
 def slices_of(view: RolloutView, windows: Sequence[Window], until: float) -> Sequence[SliceRow]:

@@ -48,6 +48,14 @@ class DecisionAt(NamedTuple):
     decision: Decision
 
 
+class CallsUntil(NamedTuple):
+    """Calls of both sides that were compared up to a moment, since the one before it."""
+
+    at: float
+    champion: int
+    challenger: int
+
+
 class LeftOut(NamedTuple):
     """Calls whose callers gave them little time; both are in no error rate that a version is judged by."""
 
@@ -110,6 +118,16 @@ def requests_by_stage(strata: Strata, starts: Sequence[float], until: float = in
     borders = [*(strata.first_at(start) for start in starts), len(strata.starts)]
     calls = strata.challenger["calls"]
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]
+
+
+def calls_until(strata: Strata, moments: Sequence[float]) -> list[CallsUntil]:
+    """Return the calls of both sides between each two moments, in the windows that had ended by the later one."""
+    borders = [strata.first_at(moment) for moment in moments]
+    champion, challenger = strata.champion["calls"], strata.challenger["calls"]
+    return [
+        CallsUntil(moment, int(champion[first:end].sum()), int(challenger[first:end].sum()))
+        for moment, first, end in zip(moments, [0, *borders], borders, strict=False)
+    ]
 
 
 def calls_left_out(strata: Strata) -> dict[Role, LeftOut]:

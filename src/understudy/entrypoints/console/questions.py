@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar
 
 from understudy.errors import DeadlineExceeded, MigrationNeeded, Overloaded, RegistryUnavailable, UnderstudyError
@@ -37,6 +38,17 @@ STALE_FACTOR = 3
 """An answer is stale when it is older than so many of its periods."""
 _STAGE = "console"
 _UNREADABLE = (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded)
+
+
+class Kind(Enum):
+    """What an answer is of that viewers share; each has places of its own."""
+
+    PAGE = auto()
+    REPORT = auto()
+    CHARTS = auto()
+
+
+PLACES_OF = {Kind.PAGE: PLACES, Kind.REPORT: REPORT_PLACES, Kind.CHARTS: REPORT_PLACES}
 
 
 class Answer(NamedTuple):
@@ -73,11 +85,11 @@ class Questions:
         self._now = now
         self._monotonic = monotonic
         self._topics: OrderedDict[object, _Topic] = OrderedDict()
-        self._reading = asyncio.Semaphore(PLACES)
         self._acting = asyncio.Semaphore(ACT_PLACES)
         self._asking = asyncio.Semaphore(ASK_PLACES)
         self._looking, self._starting = asyncio.Semaphore(LOOK_PLACES), asyncio.Semaphore(START_PLACES)
-        self._reporting, self._searching = asyncio.Semaphore(REPORT_PLACES), asyncio.Semaphore(SEARCH_PLACES)
+        self._searching = asyncio.Semaphore(SEARCH_PLACES)
+        self._places = {kind: asyncio.Semaphore(places) for kind, places in PLACES_OF.items()}
         self._changing = asyncio.Semaphore(CHANGE_PLACES)
         self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
@@ -88,11 +100,13 @@ class Questions:
         period_seconds: float,
         longest_seconds: float = READ_SECONDS,
         *,
-        is_report: bool = False,
+        of: Kind = Kind.PAGE,
+        first_seconds: float | None = None,
     ) -> Answer:
         """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
 
-        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. A report has places of its own.
+        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. Each kind has its own places.
+        With ``first_seconds`` the first one is waited for no longer than that, and is ``None`` while it is late.
 
         Raises:
             RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded: There is no earlier answer either.
@@ -103,12 +117,14 @@ class Questions:
         pause = period_seconds if topic.problem is None else min(period_seconds, AGAIN_SECONDS)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= pause:
             topic.tried_monotonic = self._monotonic()
-            places = self._reporting if is_report else self._reading
+            places = self._places[of]
             topic.task = asyncio.create_task(self._renew(topic, work, places, longest_seconds))
         if topic.task is not None:
             # Waiting ends no question: others wait for it, too.
             patience = PATIENCE_SECONDS - (self._monotonic() - topic.tried_monotonic)
-            await asyncio.wait((topic.task,), timeout=max(0.0, patience) if topic.is_known else None)
+            await asyncio.wait((topic.task,), timeout=max(0.0, patience) if topic.is_known else first_seconds)
+        if topic.problem is None and not topic.is_known:
+            return Answer(None, 0.0, 0.0, is_late=True)
         if topic.problem is not None and not topic.is_known:
             raise topic.problem
         age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
@@ -161,7 +177,7 @@ class Questions:
             DeadlineExceeded: It took longer.
             Overloaded: Two others are computed.
         """
-        return await within(self._reporting, work, REPORT_SECONDS)
+        return await within(self._places[Kind.REPORT], work, REPORT_SECONDS)
 
     async def start(self, work: Callable[[], Awaitable[T]]) -> T:
         """Start a rollout, which takes as long as the warm-up of its version.
