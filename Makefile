@@ -95,6 +95,10 @@ test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards
 test-console: $(VENV)/.dev ## The console in a real browser: pages, live updates, rollback by keyboard (a minute; Debian has chromium)
 	@$(BIN)/pytest -q -p no:randomly tests/console
 
+.PHONY: console-pictures
+console-pictures: $(VENV)/.dev ## Make the documentation's pictures of the console anew, from a running one (minutes; Debian has chromium)
+	@$(BIN)/pytest -q -p no:randomly tests/console/pictures.py
+
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not slow and not timed and not alone" tests/test_rigs
