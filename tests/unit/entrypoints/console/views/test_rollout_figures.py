@@ -41,6 +41,7 @@ drawn = st.builds(
     champion_requests=counts,
     challenger_requests=counts,
     since=st.none(),
+    subject=st.none(),
 )
 worlds = st.lists(drawn, min_size=1, max_size=8, unique_by=lambda row: row.check.name)
 
