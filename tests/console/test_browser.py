@@ -192,7 +192,7 @@ async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=LIVE_MS)
 
         assert await page.evaluate("window.wasHereBefore")
-        assert await page.locator("details:not(.on-small)").get_attribute("open") is not None
+        assert await page.locator("#story details:not(.on-small)").get_attribute("open") is not None
         assert heard.complaints == []
 
 
