@@ -41,6 +41,7 @@ from understudy.entrypoints.console.pages.policies import (
 from understudy.entrypoints.console.pages.predictions import find, show_entity, show_prediction
 from understudy.entrypoints.console.pages.reports import show_drift, show_shadow, show_versions
 from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
+from understudy.entrypoints.console.pages.verdicts import show_verdicts
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
@@ -56,6 +57,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/models/{model}", show_model),
     ("GET", "/models/{model}/rollouts/{rollout}", show_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
+    ("GET", "/models/{model}/rollouts/{rollout}/verdicts", show_verdicts),
     ("GET", "/models/{model}/policy", show_policy),
     ("GET", "/models/{model}/acts/set", ask_change),
     ("POST", "/models/{model}/acts/set", carry_out_change),
