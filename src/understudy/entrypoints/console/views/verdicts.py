@@ -66,7 +66,7 @@ def verdicts_page(seen: VerdictsSeen) -> VerdictsPage:
         tone,
         tuple(_row(event, replay) for event, replay in newest[:MAX_SHOWN]),
         max(0, len(newest) - MAX_SHOWN),
-        (f"understudy rollout show {quote(seen.model)} {seen.rollout_id}",),
+        (f"understudy rollout show {quote(seen.model)} {quote(str(seen.rollout_id))}",),
     )
 
 
