@@ -132,7 +132,7 @@ async def both(act: Act, at: tuple[Page, str], database: asyncpg.Connection, twi
 
 
 def plain(value: Any, names: Sequence[str]) -> Any:
-    """Return a stored value without moments, and with one name for whoever acted."""
+    """Return a stored value without moments, and with one name for who acted."""
     if isinstance(value, Mapping):
         return {name: plain(one, names) for name, one in value.items() if name not in OF_A_MOMENT}
     if isinstance(value, list):
