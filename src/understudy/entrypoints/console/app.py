@@ -43,6 +43,7 @@ from understudy.entrypoints.console.pages.predictions import find, show_entity, 
 from understudy.entrypoints.console.pages.reports import show_drift, show_shadow, show_versions
 from understudy.entrypoints.console.pages.rollouts import live_rollout, live_story, show_rollout
 from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
+from understudy.entrypoints.console.pages.verdicts import show_verdicts
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
@@ -60,6 +61,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}/charts", live_charts),
     ("GET", "/live/models/{model}/rollouts/{rollout}/story", live_story),
+    ("GET", "/models/{model}/rollouts/{rollout}/verdicts", show_verdicts),
     ("GET", "/models/{model}/policy", show_policy),
     ("GET", "/models/{model}/acts/set", ask_change),
     ("POST", "/models/{model}/acts/set", carry_out_change),

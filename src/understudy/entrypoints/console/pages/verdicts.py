@@ -1,0 +1,34 @@
+"""The page of a rollout's stored verdicts, each judged again."""
+
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.bootstrap.session import Session
+from understudy.entrypoints.console.console import Console
+from understudy.entrypoints.console.pages.models import reader_of, rollout_id_of
+from understudy.entrypoints.console.pages.reports import of_report, reported
+from understudy.entrypoints.console.views.verdicts import VerdictsSeen, verdicts_page
+from understudy.rollout.status import view_of
+from understudy.rollout.verdicts.replay import judged_again
+
+
+async def show_verdicts(console: Console, request: Request) -> Response:
+    """Return the page; judging takes processor time, and so it is a report.
+
+    Raises:
+        NotRegistered: There is no such rollout of the model.
+        Overloaded: Two reports are computed.
+    """
+    visitor, model = await reader_of(console, request)
+    number = rollout_id_of(request)
+    answer = await reported(console, ("verdicts", model, number), partial(_verdicts, model, number))
+    values = of_report(answer, verdicts_page(answer.value), [])
+    return console.page("verdicts.html", visitor, model=model, **values)
+
+
+async def _verdicts(model: str, number: int, session: Session) -> VerdictsSeen:
+    await view_of(session.rollouts, model, number)
+    found = judged_again(await session.rollouts.events(number))
+    return VerdictsSeen(model, number, [(event, replay) for event, replay in found if replay is not None])
