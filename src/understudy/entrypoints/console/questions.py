@@ -8,8 +8,18 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar
 
-from understudy.errors import DeadlineExceeded, MigrationNeeded, Overloaded, RegistryUnavailable, UnderstudyError
+import structlog
 
+from understudy.errors import (
+    DeadlineExceeded,
+    InternalFault,
+    MigrationNeeded,
+    Overloaded,
+    RegistryUnavailable,
+    UnderstudyError,
+)
+
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 READ_SECONDS = 8.0
 """Longest time of all questions of one page."""
@@ -32,6 +42,8 @@ PATIENCE_SECONDS = 1.0
 """How long a newer answer is waited for where an earlier one is known."""
 AGAIN_SECONDS = 2.0
 """How soon a topic is tried again that had no answer: one that is kept for long would keep its failure as long."""
+RESTS = 2.0
+"""Charts are left alone for so many times as long as they took: those of long rollouts take seconds of a core."""
 MAX_TOPICS = 64
 """Pages whose last answer is kept; beyond that those asked for longest ago are forgotten."""
 STALE_FACTOR = 3
@@ -71,6 +83,8 @@ class _Topic:
     read_monotonic: float = float("-inf")
     problem: UnderstudyError | None = None
     tried_monotonic: float = float("-inf")
+    took_seconds: float = 0.0
+    """How long the last try was, also one in vain."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -106,15 +120,19 @@ class Questions:
         """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
 
         Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. Each kind has its own places.
+        Charts rest for :data:`RESTS` times as long as they took.
         With ``first_seconds`` the first one is waited for no longer than that, and is ``None`` while it is late.
 
         Raises:
             RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded: There is no earlier answer either.
+            InternalFault: It has a defect, and there is no earlier answer.
         """
         topic = self._topics.setdefault(name, _Topic())
         self._topics.move_to_end(name)
         self._forget(topic)
         pause = period_seconds if topic.problem is None else min(period_seconds, AGAIN_SECONDS)
+        if of is Kind.CHARTS:
+            pause = max(pause, (1 + RESTS) * topic.took_seconds)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= pause:
             topic.tried_monotonic = self._monotonic()
             places = self._places[of]
@@ -222,9 +240,13 @@ class Questions:
             topic.problem = problem.as_value()
         except UnderstudyError as problem:  # there is no such thing any more: an earlier answer would be wrong
             topic.problem, topic.read_at = problem.as_value(), 0.0
+        except Exception:  # noqa: BLE001 - a defect: else the page would wait for an answer that never comes
+            _log.exception("console.failed")
+            topic.problem = InternalFault("a page could not be made")
         else:
             topic.problem, topic.read_at, topic.read_monotonic = None, self._now(), self._monotonic()
         finally:
+            topic.took_seconds = self._monotonic() - topic.tried_monotonic
             topic.task = None
 
 

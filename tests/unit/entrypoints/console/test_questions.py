@@ -4,7 +4,7 @@ import pytest
 
 from understudy.entrypoints.console import questions
 from understudy.entrypoints.console.questions import Kind, Questions
-from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryUnavailable
+from understudy.errors import DeadlineExceeded, InternalFault, NotRegistered, Overloaded, RegistryUnavailable
 
 
 class Source:
@@ -256,3 +256,42 @@ async def test_a_page_waits_for_a_first_answer_no_longer_than_it_says_and_gets_i
 
     assert (late.value, late.is_late) == (None, True)
     assert (again.value, again.is_late, slow.asked) == (1, False, 1)
+
+
+async def test_charts_that_took_long_rest_for_longer_also_when_they_were_in_vain():
+    world = World()
+
+    async def slow() -> int:
+        world.now += 20
+        return await world.source()
+
+    async def ask() -> questions.Answer:
+        return await world.questions.shared("drawn", slow, 15.0, of=Kind.CHARTS)
+
+    world.source.problem = RegistryUnavailable("away")
+    for seconds in (0, 16, 16):
+        world.now += seconds
+        with pytest.raises(RegistryUnavailable):
+            await ask()
+    in_vain = world.source.asked
+    world.source.problem = None
+    world.now += 9
+    found = await ask()
+
+    assert in_vain == 1
+    assert found.value == 2
+
+
+async def test_a_defect_is_said_and_an_earlier_answer_stays():
+    world = World()
+    world.source.problem = ZeroDivisionError()
+    with pytest.raises(InternalFault):
+        await world.ask()
+    world.source.problem = None
+    world.now += 5
+    await world.ask()
+    world.source.problem = ZeroDivisionError()
+    world.now += 5
+    kept = await world.ask()
+
+    assert (kept.value, type(kept.problem)) == (2, InternalFault)
