@@ -13,7 +13,7 @@ from understudy.entrypoints.console.views.health import RUNBOOK_OF_FINDINGS
 
 HERE = Path(console.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
-PLAIN_ATTRIBUTES = {"hx-get", "hx-trigger", "hx-swap", "hx-include"}
+PLAIN_ATTRIBUTES = {"hx-get", "hx-trigger", "hx-swap", "hx-target", "hx-include"}
 """Of htmx; none of them holds script."""
 TEXT, LARGE = 4.5, 3.0
 """Contrast. Source: WCAG 2.2, 1.4.3 and 1.4.11."""

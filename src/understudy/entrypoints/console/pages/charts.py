@@ -8,10 +8,18 @@ from starlette.responses import Response
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, Live
-from understudy.entrypoints.console.pages.models import age_of, if_new, reader_of, rollout_id_of
-from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
+from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS, if_new, reader_of, rollout_id_of
+from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind
 from understudy.entrypoints.console.views.charts import ChartsPart, charts_part
-from understudy.errors import DeadlineExceeded, MigrationNeeded, Overloaded, RegistryUnavailable, UnderstudyError
+from understudy.entrypoints.console.views.links import rollout_path
+from understudy.errors import (
+    DeadlineExceeded,
+    InternalFault,
+    MigrationNeeded,
+    Overloaded,
+    RegistryUnavailable,
+    UnderstudyError,
+)
 from understudy.ports.prediction_log.prediction_history import LoggedFailures
 from understudy.ports.rollout.rollout_store import RolloutView
 from understudy.rollout.history import read_history
@@ -45,9 +53,13 @@ async def charts(console: Console, visitor: Visitor, name: str, number: int) -> 
         answer = await console.opened.questions.shared(
             topic, compute, CHARTS_SECONDS, REPORT_SECONDS, of=Kind.CHARTS, first_seconds=FIRST_SECONDS
         )
-    except (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded) as found:
-        problem = found
-    values = {"view": answer.value, "problem": problem, **age_of(answer, CHARTS_SECONDS)}
+    except (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded, InternalFault) as found:
+        problem = found  # the page has the way back on it, which a defect of a chart must not take away
+    # Late ones are not old yet: their rest may be longer than their period.
+    is_old = answer.problem is not None or answer.age_seconds > STALE_FACTOR * CHARTS_SECONDS
+    address = f"/live{rollout_path(name, number)}/charts"
+    periods = {"period": CHARTS_SECONDS, "soon_period": ROLLOUT_SECONDS}
+    values = {"view": answer.value, "problem": problem, "is_stale": is_old, "address": address, **periods}
     return console.live("_drawn.html", visitor, answer, **values)
 
 

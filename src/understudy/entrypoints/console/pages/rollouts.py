@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, Live
-from understudy.entrypoints.console.pages.charts import CHARTS_SECONDS, charts
+from understudy.entrypoints.console.pages.charts import charts
 from understudy.entrypoints.console.pages.models import (
     ROLLOUT_SECONDS,
     age_of,
@@ -38,10 +38,7 @@ async def show_rollout(console: Console, request: Request) -> Response:
         "number": number,
         "address": f"/live{rollout_path(name, number)}",
         "period": ROLLOUT_SECONDS,
-        "charts_period": ROLLOUT_SECONDS if drawn.view is None else CHARTS_SECONDS,
         "story_period": STORY_SECONDS,
-        # What is over is drawn once; charts that are not there yet are asked for.
-        "renews": not live.view.is_over or drawn.view is None,
     }
     return console.page(
         "rollout.html", visitor, live=live, drawn=drawn, story=story, done=done_of(console, request, visitor), **values

@@ -20,6 +20,8 @@ class ChartsPart(NamedTuple):
     """Markup of ours, in which every text is escaped."""
     remarks: tuple[str, ...]
     failing: tuple[str, ...]
+    is_final: bool
+    """Whether the rollout was over by then: they stay as they are."""
 
 
 def charts_part(
@@ -29,5 +31,9 @@ def charts_part(
     drawn = charts_of(view, history, events)
     failing = [] if failures is None else failures_line(view.record.state.challenger, failures)
     return ChartsPart(
-        moment(view.read_at), tuple(map(figure, drawn.charts)), drawn.remarks, tuple(line.plain for line in failing)
+        moment(view.read_at),
+        tuple(map(figure, drawn.charts)),
+        drawn.remarks,
+        tuple(line.plain for line in failing),
+        view.record.state.phase.is_final,
     )

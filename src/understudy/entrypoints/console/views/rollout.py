@@ -134,7 +134,6 @@ class RolloutPage(NamedTuple):
     changes: tuple[ChangeRow, ...]
     others: tuple[OtherLink, ...]
     is_newest: bool
-    is_over: bool
     commands: tuple[str, ...]
     acts: tuple[ActLink, ...]
 
@@ -168,7 +167,6 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
         tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
         is_newest,
-        state.phase.is_final,
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
         tuple(_acts(state, view.record.id)) if is_newest else (),
     )
