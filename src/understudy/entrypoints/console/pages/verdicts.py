@@ -1,5 +1,6 @@
 """The page of a rollout's stored verdicts, each judged again."""
 
+import asyncio
 from functools import partial
 
 from starlette.requests import Request
@@ -9,7 +10,7 @@ from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.models import reader_of, rollout_id_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
-from understudy.entrypoints.console.views.verdicts import VerdictsSeen, verdicts_page
+from understudy.entrypoints.console.views.verdicts import Judged, VerdictsSeen, verdicts_page
 from understudy.rollout.status import view_of
 from understudy.rollout.verdicts.replay import judged_again
 
@@ -30,5 +31,8 @@ async def show_verdicts(console: Console, request: Request) -> Response:
 
 async def _verdicts(model: str, number: int, session: Session) -> VerdictsSeen:
     await view_of(session.rollouts, model, number)
-    found = judged_again(await session.rollouts.events(number))
-    return VerdictsSeen(model, number, [(event, replay) for event, replay in found if replay is not None])
+    found: list[Judged] = []
+    for event in await session.rollouts.events(number):
+        found += [(event, replay) for _, replay in judged_again([event]) if replay is not None]
+        await asyncio.sleep(0)  # here its deadline, or the end of the process, ends it
+    return VerdictsSeen(model, number, found)
