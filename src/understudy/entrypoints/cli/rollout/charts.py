@@ -26,6 +26,8 @@ _RATIO_SPAN = (0.5, 2.0)
 """What a chart of a ratio shows at least, and how far it goes at most."""
 _WIDEST_RATIO_SPAN = (0.02, 1_000.0)
 _EVIDENCE_SPAN = (1e-3, 1e5)
+_MOST_EVIDENCE = 1e12
+"""What lies beyond it is drawn at the edge."""
 _TELLING_RATIO = 1 / 3
 """Share of the decisions, the newest ones, whose whole interval is shown: the first ones know nothing yet."""
 _UNITS = {Unit.RATE: (100.0, "%"), Unit.SECONDS: (1_000.0, "ms")}
@@ -182,7 +184,8 @@ def _evidence(course: _Course) -> list[Chart]:
     if len(points) < _MIN_POINTS or needed is None:
         return []
     low, high = _EVIDENCE_SPAN
-    span = (max(low, min(0.1, *(point.value for point in points))), max(high, 10 * needed))
+    values = [point.value for point in points if isfinite(point.value)]
+    span = (max(low, min([0.1, *values])), min(max([high, 10 * needed, *values]), _MOST_EVIDENCE))
     mark = Mark(needed, f"fails from {needed:,.0f} on, if other entities say the same")
     chart = course_over_time(
         f"{course.check.title}: evidence that it is worse than its limit",

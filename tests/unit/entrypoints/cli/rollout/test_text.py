@@ -556,6 +556,16 @@ def test_what_was_looked_at_once_is_no_chart_of_one_dot():
     assert "The checks were looked at once only" in document
 
 
+def test_evidence_beyond_the_usual_has_its_place_on_the_axis():
+    found = [ERRORS._replace(evidence=evidence) for evidence in (90.0, 9e5, 9e6)]
+    decisions = [DecisionAt(FIRST + 60.0 * at, replace(DECISION, evidence=(row,))) for at, row in enumerate(found)]
+
+    document = rollout_page(a_status(), RolloutHistory(decisions, (), None, windows_are_gone=False))
+
+    [line] = re.findall(r'"challenger trace" points="([^"]+)"', document.partition("evidence that it is worse")[2])[:1]
+    assert len({place.partition(",")[2] for place in line.split()}) == 3
+
+
 @pytest.mark.deep
 def test_the_page_says_when_windows_are_gone_and_when_there_is_nothing_to_draw():
     gone = rollout_page(*a_history([]))
