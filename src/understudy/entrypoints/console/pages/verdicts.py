@@ -24,12 +24,17 @@ async def show_verdicts(console: Console, request: Request) -> Response:
     """
     visitor, model = await reader_of(console, request)
     number = rollout_id_of(request)
-    answer = await reported(console, ("verdicts", model, number), partial(_verdicts, model, number))
+    answer = await reported(console, ("verdicts", model, number), partial(judge_stored, model, number))
     values = of_report(answer, verdicts_page(answer.value), [])
     return console.page("verdicts.html", visitor, model=model, **values)
 
 
-async def _verdicts(model: str, number: int, session: Session) -> VerdictsSeen:
+async def judge_stored(model: str, number: int, session: Session) -> VerdictsSeen:
+    """Judge all verdicts of a rollout again.
+
+    Raises:
+        NotRegistered: There is no such rollout of the model.
+    """
     await view_of(session.rollouts, model, number)
     found: list[Judged] = []
     for event in await session.rollouts.events(number):
