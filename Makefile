@@ -92,8 +92,12 @@ test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards
 
 # Not a part of `test`: it needs a browser. Playwright brings none: it drives Debian's.
 .PHONY: test-console
-test-console: $(VENV)/.dev ## The console in a real browser: pages, live updates, rollback by keyboard (a minute; Debian has chromium)
+test-console: $(VENV)/.dev ## The console in a real browser: every act, roles, hostile texts, axe, live updates (4 minutes; Debian has chromium)
 	@$(BIN)/pytest -q -p no:randomly tests/console
+
+.PHONY: console-pictures
+console-pictures: $(VENV)/.dev ## Make the documentation's pictures of the console anew, from a running one (minutes; Debian has chromium)
+	@$(BIN)/pytest -q -p no:randomly tests/console/pictures.py
 
 .PHONY: test-rigs
 test-rigs: $(VENV)/.deploy ## The tests of what measures the product: faults, fuzz, histories, deploycheck, load tests (minutes)
@@ -222,6 +226,10 @@ LAKE_ROWS ?= 300000
 .PHONY: bench-lake
 bench-lake: $(VENV)/.dev ## Rows to Postgres and to the lake beside each other, and a report over them: rows a second, bytes, memory (2 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake --rows $(LAKE_ROWS)
+
+.PHONY: bench-console
+bench-console: $(VENV)/.dev ## The console: searches of a long log, 200 viewers, logins by the clock (10 minutes; ROWS=300000 BENCH="--viewers 50" for a look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.console --rows $(ROWS) $(BENCH)
 
 .PHONY: capacity
 capacity: $(VENV)/.dev ## Pods, stores and money for any load, by simulation from measured figures; writes docs/explanation/capacity.md

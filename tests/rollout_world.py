@@ -186,6 +186,13 @@ class PastRollout:
             await self.executor.tick(epoch=None)  # type: ignore[arg-type]  # nobody else leads
             await self._date_events()
 
+    async def go_unwatched(self, minutes: int) -> None:
+        """Let minutes pass in which proxies ship their windows and no monitor looks."""
+        view = await self.store.view(self.id)
+        assert view.policy is not None
+        await self._ship(view, view.policy.weight_percent, minutes)
+        self.store.now += minutes * LOOK_SECONDS
+
     async def _ship(self, view: RolloutView, weight_percent: int, minutes: int = 1) -> None:
         count = minutes * int(LOOK_SECONDS) // WINDOW_SECONDS
         generation = view.policy.generation if view.policy else 0

@@ -1,4 +1,4 @@
-"""Writes a software bill of materials (CycloneDX 1.6, JSON) of what is pinned: names, versions, hashes, licences.
+"""Writes a software bill of materials (CycloneDX 1.6, JSON) of what is pinned or vendored: version, hashes, licence.
 
     python tools/make_sbom.py requirements/run.txt requirements/demo.txt requirements/dev.txt > sbom.json
 
@@ -23,6 +23,11 @@ from understudy import DISTRIBUTION
 PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)(\[[^\]]*\])?==(?P<version>[^\s;\\]+)")
 HASH = re.compile(r"--hash=sha256:(?P<digest>[0-9a-f]{64})")
 SPDX_ID = re.compile(r"[A-Za-z0-9.+-]+")
+VENDORED = Path(__file__).resolve().parents[1] / "src/understudy/entrypoints/console/static/VENDORED"
+"""What browsers load from the package itself: a line that names it, and one with the digest of its file."""
+_VENDORED = re.compile(
+    r"(?P<name>\S+) (?P<version>\S+), \S+, (?P<licence>\S+) .*\nsha256 (?P<digest>[0-9a-f]{64})  \S+\n"
+)
 MAX_LICENCE = 100
 """Characters of a licence's name; more is the licence's text, which some packages put in its place."""
 _CLASSIFIER = "License :: OSI Approved :: "
@@ -54,13 +59,41 @@ def read_pins(text: str) -> list[Pin]:
     return pins
 
 
-def make_sbom(name: str, version: str, files: Sequence[Sequence[Pin]]) -> dict[str, Any]:
+def read_vendored(text: str) -> list[dict[str, Any]]:
+    """Return the components that a file of vendored parts names.
+
+    Raises:
+        ValueError: It has something else in it.
+    """
+    found = list(_VENDORED.finditer(text))
+    if not found or "".join(one[0] for one in found) != text:
+        raise ValueError(f"no list of vendored parts: {text[:80]}")
+    return [_vendored(one) for one in found]
+
+
+def _vendored(one: re.Match[str]) -> dict[str, Any]:
+    reference = f"pkg:npm/{one['name']}@{one['version']}"
+    return {
+        "type": "library",
+        "bom-ref": reference,
+        "name": one["name"],
+        "version": one["version"],
+        "purl": reference,
+        "scope": "required",
+        "hashes": [{"alg": "SHA-256", "content": one["digest"]}],
+        "licenses": [{"expression": one["licence"]}],
+    }
+
+
+def make_sbom(
+    name: str, version: str, files: Sequence[Sequence[Pin]], vendored: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Return the document; the same pins give the same document."""
     scopes: dict[Pin, str] = {}
     for place, pins in enumerate(files):
         for pin in pins:
             scopes.setdefault(pin, "required" if place == 0 else "optional")
-    components = [_component(pin, scope) for pin, scope in sorted(scopes.items())]
+    components = [*(_component(pin, scope) for pin, scope in sorted(scopes.items())), *vendored]
     identity = json.dumps([name, version, components])
     return {
         "bomFormat": "CycloneDX",
@@ -112,7 +145,8 @@ def _licence_names(said: PackageMetadata) -> Iterable[str]:
 def main(paths: Sequence[str]) -> int:
     """Write the document to standard output, and what is unknown to standard error."""
     files = [read_pins(Path(path).read_text(encoding="utf-8")) for path in paths]
-    sbom = make_sbom(DISTRIBUTION, metadata(DISTRIBUTION)["Version"], files)
+    vendored = read_vendored(VENDORED.read_text(encoding="utf-8"))
+    sbom = make_sbom(DISTRIBUTION, metadata(DISTRIBUTION)["Version"], files, vendored)
     unknown = [component["name"] for component in sbom["components"] if "licenses" not in component]
     sys.stdout.write(json.dumps(sbom, indent=2) + "\n")
     listed = f": {', '.join(unknown)}" if unknown else ""

@@ -21,6 +21,7 @@ Said = tuple[str, str]
 SECRETS_OF: Mapping[str, frozenset[str]] = {
     "proxy": frozenset({"understudy-proxy"}),
     "monitor": frozenset({"understudy-monitor"}),
+    "console": frozenset({"understudy-console"}),
     "migrate": frozenset({"understudy-owner"}),
     "partitions": frozenset({"understudy-monitor"}),
     "archive": frozenset({"understudy-retention", "understudy-archive"}),

@@ -332,7 +332,7 @@ class Settings(BaseModel):
     metric_source_tokens: SecretStr | None = Field(default=None, min_length=1)
     """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
-    """URL of the published ``docs/runbooks``: each alert of the monitor then links to its page."""
+    """URL of the published ``docs/runbooks``: each alert of the monitor, and the console's pages, then link there."""
 
     server_name: str | None = Field(default=None, min_length=1, max_length=255)
     """The name of the model server that an agent is for; by default ``instance``. It has one agent at a time."""

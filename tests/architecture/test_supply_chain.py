@@ -5,11 +5,12 @@ import re
 import subprocess
 import sys
 import sysconfig
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from tools.make_sbom import make_sbom, read_pins
+from tools.make_sbom import make_sbom, read_pins, read_vendored
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
@@ -74,9 +75,9 @@ def test_the_bill_of_materials_is_cyclonedx_and_names_every_pin_with_its_hashes(
     assert (sbom["bomFormat"], sbom["specVersion"], sbom["version"]) == ("CycloneDX", "1.6", 1)
     assert re.fullmatch(r"urn:uuid:[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}", sbom["serialNumber"])
     assert sbom["metadata"]["component"]["name"] == "understudy-serving"
-    components = sbom["components"]
-    references = [component["bom-ref"] for component in components]
+    references = [component["bom-ref"] for component in sbom["components"]]
     assert len(set(references)) == len(references)
+    components = [one for one in sbom["components"] if one["purl"].startswith("pkg:pypi/")]
     assert {
         (one["name"], one["version"], tuple(sorted({entry["content"] for entry in one["hashes"]})))
         for one in components
@@ -92,6 +93,18 @@ def test_the_bill_of_materials_is_cyclonedx_and_names_every_pin_with_its_hashes(
         licences = one.get("licenses", [])
         assert all(set(entry) in ({"expression"}, {"license"}) for entry in licences)
         assert len(licences) == 1 or not any("expression" in entry for entry in licences)
+
+
+def test_the_bill_of_materials_names_what_browsers_load_with_the_digest_of_its_file_and_its_licence(made):
+    vendored = [one for one in json.loads(made.stdout)["components"] if not one["purl"].startswith("pkg:pypi/")]
+    file = ROOT / "src/understudy/entrypoints/console/static/htmx.min.js"
+
+    assert [(one["purl"], one["scope"], one["licenses"]) for one in vendored] == [
+        ("pkg:npm/htmx.org@4.0.1", "required", [{"expression": "0BSD"}])
+    ]
+    assert vendored[0]["hashes"] == [{"alg": "SHA-256", "content": sha256(file.read_bytes()).hexdigest()}]
+    with pytest.raises(ValueError, match="no list of vendored parts"):
+        read_vendored("something else\n")
 
 
 def test_what_runs_in_production_is_required_and_the_rest_optional(made):

@@ -1,17 +1,13 @@
 """The console in a real browser: Debian's Chromium, driven by Playwright. ``make test-console`` runs it."""
 
 import re
-import shutil
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 
-import asyncpg
 import pytest
-from console_world import RunningConsole, running_console
-from playwright.async_api import Browser, Page, async_playwright, expect
+from console.browser_world import Heard, is_fitting, signed_in
+from console_world import running_console
+from playwright.async_api import expect
 from report_world import reported_world
-from rollout_world import TWINS, PastRollout, two_versions
+from rollout_world import two_versions
 
 CHURN = "/models/churn"
 ACTS = f"{CHURN}/acts"
@@ -34,57 +30,9 @@ PAGES = (
     "/health",
     "/nothing",
 )
-WIDTHS = (320, 390, 1_200)
 MOST_KEYS = 8
 """From the top of the rollout page to a rollback, by keyboard alone."""
 LIVE_MS, LOST_MS = 15_000, 30_000
-CHROMIUM = shutil.which("chromium")
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    if CHROMIUM is None:
-        pytest.fail("Debian's chromium is missing: apt-get install chromium")
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
-async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollout:
-    past = PastRollout(database, database_url, TWINS, 600)
-    await past.begin()
-    await past.go_on(2)
-    return past
-
-
-class Heard:
-    """What a page asked for and complained of."""
-
-    def __init__(self, page: Page, origin: str) -> None:
-        self.complaints: list[str] = []
-        self.elsewhere: list[str] = []
-        page.on("console", lambda said: self._note(said.type, said.text))
-        page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
-        page.on("request", lambda asked: None if asked.url.startswith(origin) else self.elsewhere.append(asked.url))
-
-    def _note(self, kind: str, text: str) -> None:
-        # Chromium says each 4xx of a page as an error, and the page of one is asked for on purpose.
-        if kind in {"error", "warning"} and "Failed to load resource" not in text:
-            self.complaints.append(text)
-
-
-@asynccontextmanager
-async def signed_in(browser: Browser, console: RunningConsole, **options: Any) -> AsyncIterator[Page]:
-    context = await browser.new_context(**options)
-    page = await context.new_page()
-    await page.goto(f"{console.origin}/login")
-    await page.get_by_label("Key").fill(await console.key("read", "operate"))
-    await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="Models")).to_be_visible()
-    yield page
-    await context.close()
 
 
 async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_another_host(browser, rollout, database_url):
@@ -97,13 +45,6 @@ async def test_pages_fit_every_width_in_both_modes_and_nothing_is_asked_of_anoth
                     await expect(page.locator("h1")).to_have_count(1)
                     await is_fitting(page, path)
                 assert (heard.complaints, heard.elsewhere) == ([], [])
-
-
-async def is_fitting(page: Page, path: str) -> None:
-    for width in WIDTHS:
-        await page.set_viewport_size({"width": width, "height": 800})
-        too_wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert await page.evaluate(too_wide) <= 0, (path, width)
 
 
 async def test_a_call_is_found_by_its_entity_and_reports_fit_every_width(browser, database, database_url):
@@ -192,7 +133,7 @@ async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=LIVE_MS)
 
         assert await page.evaluate("window.wasHereBefore")
-        assert await page.locator("details:not(.on-small)").get_attribute("open") is not None
+        assert await page.locator("#story details:not(.on-small)").get_attribute("open") is not None
         assert heard.complaints == []
 
 

@@ -47,6 +47,8 @@ class ConsoleParts(NamedTuple):
     """Returns a model's policy as a proxy reads it; raises ``NotRegistered`` and ``SchemaInvalid``."""
     report: "Reporter"
     """Computes reports beside the event loop: their statistics take seconds of a core."""
+    draw: "Reporter"
+    """Computes what charts of rollouts are drawn from, likewise: no report takes their place."""
 
 
 class Reporter:
@@ -100,9 +102,9 @@ class Reporter:
 
 
 @asynccontextmanager
-async def _reporting(open_session: Callable[[], Session]) -> AsyncIterator[Reporter]:
+async def _reporting(open_session: Callable[[], Session], name: str) -> AsyncIterator[Reporter]:
     """Open what computes reports; none goes on after the context is left."""
-    reporter = Reporter(open_session, ThreadPoolExecutor(REPORTS, "report"))
+    reporter = Reporter(open_session, ThreadPoolExecutor(REPORTS, name))
     try:
         yield reporter
     finally:
@@ -136,7 +138,8 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     async with (
         reading() as session,
         Session(settings.control_url, timeout_seconds=seconds) as acts,
-        _reporting(reading) as report,
+        _reporting(reading, "report") as report,
+        _reporting(reading, "chart") as draw,
     ):
 
         async def ready(model_name: str, version: str) -> None:
@@ -159,4 +162,4 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
             return await policy_of_proxies(session, model_name)
 
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report)
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw)

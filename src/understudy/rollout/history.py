@@ -1,7 +1,10 @@
 """A rollout's history: what the analysis said over time, and the scores that both sides gave."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -13,22 +16,40 @@ from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
 from understudy.core.canary.slices.slice_figures import SliceRow, slice_rows
 from understudy.core.rollout.history import (
     MAX_DECISIONS,
+    CallsUntil,
     Course,
     DecisionAt,
     ScoreDistributions,
+    calls_until,
     decisions_at,
     moments_between,
     requests_by_stage,
     score_distributions,
+    scores_by_role,
 )
-from understudy.core.windows.strata import Strata, stratify
+from understudy.core.routing.policy import Role
+from understudy.core.windows.histogram import Histogram, merged
+from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
+from understudy.ports.monitoring.window_log import BLOCK_SECONDS, WindowLog, window_block_start
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
+from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
 from understudy.rollout.verdicts.stored_metrics import metrics_of
 from understudy.rollout.verdicts.verdict_event import is_after_promotion
+from understudy.rollout.window_cache import EARLY_SECONDS
+
+PIECE_SECONDS = 4 * BLOCK_SECONDS
+"""How much of a rollout is read at a time where all of its windows are: an hour of a proxy has 480 of them, 10 MB."""
+
+
+class WindowsSeen(NamedTuple):
+    """What a history is made of."""
+
+    strata: Strata
+    scores: Mapping[Role, Histogram]
 
 
 class RolloutHistory(NamedTuple):
@@ -43,6 +64,8 @@ class RolloutHistory(NamedTuple):
     """The decisions rest on what the last verdict stored, because windows were deleted since."""
     slices: Sequence[SliceRow] = ()
     """Those that the challenger met, the worst first."""
+    calls: Sequence[CallsUntil] = ()
+    """Between each two decisions."""
 
 
 def history_of(
@@ -54,8 +77,6 @@ def history_of(
 ) -> RolloutHistory:
     """Return a rollout's history, from its windows, or from its last verdict's when they are there no more.
 
-    It makes 60 decisions at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
-
     Args:
         view: The rollout.
         windows: All of its windows that there are.
@@ -63,11 +84,25 @@ def history_of(
         sliced: The same windows with their slices, which are read by themselves.
         metrics: Of an operator's own; of a rollout that is over those of its last verdict count.
     """
-    state = view.record.state
-    strata, last = stratify(windows, view.record.id), end_of(view, events)
+    seen = WindowsSeen(stratify(windows, view.record.id), scores_by_role(windows))
+    return history_of_seen(view, seen, events, sliced, metrics)
+
+
+def history_of_seen(
+    view: RolloutView,
+    seen: WindowsSeen,
+    events: Sequence[RolloutEventRecord],
+    sliced: Sequence[Window] = (),
+    metrics: Metrics = (),
+) -> RolloutHistory:
+    """Return the same from what was made of the windows.
+
+    It makes 60 decisions at most: 0.2 s for a rollout of 300 windows a side, 0.4 s for one of 3,000 (measured).
+    """
+    state, strata, last = view.record.state, seen.strata, end_of(view, events)
     if not state.step_starts or state.plan.canary_policy == SEED:
         requests = requests_by_stage(strata, state.step_starts)
-        return RolloutHistory((), requests, score_distributions(windows), windows_are_gone=False)
+        return RolloutHistory((), requests, score_distributions(seen.scores), windows_are_gone=False)
     stored = _last_stored(events)
     windows_are_gone = stored is not None and not np.isin(stored[1].starts, strata.starts).all()
     if windows_are_gone and stored is not None:
@@ -75,10 +110,43 @@ def history_of(
     course = course_of(view)._replace(metrics=metrics or _last_metrics(events))
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
     moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
-    scores = None if windows_are_gone else score_distributions(windows)
+    scores = None if windows_are_gone else score_distributions(seen.scores)
     requests = requests_by_stage(strata, state.step_starts, last - course.limits[-1].watermark_seconds)
     slices = slices_of(view, sliced, end_of(view, events))
-    return RolloutHistory(decisions_at(strata, course, moments), requests, scores, windows_are_gone, slices)
+    decisions = decisions_at(strata, course, moments)
+    calls = calls_until(strata, moments)
+    return RolloutHistory(decisions, requests, scores, windows_are_gone, slices, calls)
+
+
+async def read_history(rollouts: RolloutStore, windows: WindowLog, view: RolloutView) -> RolloutHistory:
+    """Return a rollout's history without its slices.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    events = await rollouts.events(view.record.id)
+    metrics = () if view.record.state.phase.is_final else await metrics_stored(rollouts, view.record, view.read_at)
+    seen = await _read_windows(windows, view)
+    return await asyncio.to_thread(history_of_seen, view, seen, events, metrics=metrics)
+
+
+async def _read_windows(windows: WindowLog, view: RolloutView) -> WindowsSeen:
+    """Read a rollout's windows by pieces, from where the analysis reads them on: a month at once takes gigabytes."""
+    record = view.record
+    first = max(0, window_block_start(record.state.started_at - EARLY_SECONDS))
+    last = view.read_at if record.finished_at is None else record.finished_at
+    borders = [*map(float, range(first, max(first + 1, int(last)), PIECE_SECONDS)), inf]
+    parts: list[Strata] = []
+    scores = scores_by_role(())
+    async with windows.shared_session():
+        for since, until in pairwise(borders):
+            found = await windows.of_rollout(record.id, since, until)
+            if not found:
+                continue
+            part, own = await asyncio.to_thread(lambda read: (stratify(read, record.id), scores_by_role(read)), found)
+            parts.append(part)
+            scores = {role: merged((known, own[role])) for role, known in scores.items()}
+    return WindowsSeen(join_strata(parts) if parts else stratify((), record.id), scores)
 
 
 def slices_of(view: RolloutView, windows: Sequence[Window], until: float) -> Sequence[SliceRow]:

@@ -583,6 +583,7 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
     assert (seen.status_code, kept.status_code) == (200, 200)
     assert "Figures of" not in seen.text
     assert "Figures of" in kept.text
+    assert ["✔</span> pass</span>" in page.text for page in (seen, kept)] == [True, False]
     assert "Postgres cannot be reached" in again.text
     assert "can be tried all the same" in asked.text
     assert (unseen.status_code, entered) == (503, [503, 503])

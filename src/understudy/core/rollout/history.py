@@ -4,7 +4,7 @@ A verdict is a function of the windows that had ended, so every past decision ca
 a rollout show what the monitor saw, and not what a second way of counting would have made of it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -46,6 +46,14 @@ class DecisionAt(NamedTuple):
 
     at: float
     decision: Decision
+
+
+class CallsUntil(NamedTuple):
+    """Calls of both sides that were compared up to a moment, since the one before it."""
+
+    at: float
+    champion: int
+    challenger: int
 
 
 class LeftOut(NamedTuple):
@@ -112,18 +120,34 @@ def requests_by_stage(strata: Strata, starts: Sequence[float], until: float = in
     return [int(calls[first:end].sum()) for first, end in pairwise(borders)]
 
 
+def calls_until(strata: Strata, moments: Sequence[float]) -> list[CallsUntil]:
+    """Return the calls of both sides between each two moments, in the windows that had ended by the later one."""
+    borders = [strata.first_at(moment) for moment in moments]
+    champion, challenger = strata.champion["calls"], strata.challenger["calls"]
+    return [
+        CallsUntil(moment, int(champion[first:end].sum()), int(challenger[first:end].sum()))
+        for moment, first, end in zip(moments, [0, *borders], borders, strict=False)
+    ]
+
+
 def calls_left_out(strata: Strata) -> dict[Role, LeftOut]:
     """Return the calls of a rollout's history that callers' deadlines took away of what each role is judged by."""
     sides = {Role.CHAMPION: strata.champion, Role.CHALLENGER: strata.challenger}
     return {role: LeftOut(int(s["hurried_calls"].sum()), int(s["expired_calls"].sum())) for role, s in sides.items()}
 
 
-def score_distributions(windows: Sequence[Window]) -> ScoreDistributions | None:
+def scores_by_role(windows: Iterable[Window]) -> dict[Role, Histogram]:
+    """Return all scores of champion and challenger."""
+    found: dict[Role, list[Histogram]] = {Role.CHAMPION: [], Role.CHALLENGER: []}
+    for window in windows:
+        if window.key.role in found:
+            found[window.key.role].append(window.scores)
+    return {role: merged(scores) for role, scores in found.items()}
+
+
+def score_distributions(scores: Mapping[Role, Histogram]) -> ScoreDistributions | None:
     """Return the scores of champion and challenger in common cells of equal width; ``None`` if a side has none."""
-    champion, challenger = (
-        merged(window.scores for window in windows if window.key.role is role)
-        for role in (Role.CHAMPION, Role.CHALLENGER)
-    )
+    champion, challenger = scores[Role.CHAMPION], scores[Role.CHALLENGER]
     if not (champion.counts and challenger.counts):
         return None
     both = merged((champion, challenger))

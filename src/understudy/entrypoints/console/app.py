@@ -19,6 +19,7 @@ from understudy.entrypoints.console.connections import admitting
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.acts import ask, carry_out
 from understudy.entrypoints.console.pages.audit import show_audit
+from understudy.entrypoints.console.pages.charts import live_charts
 from understudy.entrypoints.console.pages.experiments import (
     ask_about_test,
     ask_declare,
@@ -30,7 +31,7 @@ from understudy.entrypoints.console.pages.experiments import (
 )
 from understudy.entrypoints.console.pages.health import live_health, show_health
 from understudy.entrypoints.console.pages.login import show_login, sign_in, sign_out
-from understudy.entrypoints.console.pages.models import live_models, live_rollout, show_model, show_models, show_rollout
+from understudy.entrypoints.console.pages.models import live_models, show_model, show_models
 from understudy.entrypoints.console.pages.policies import (
     ask_change,
     ask_restore,
@@ -40,7 +41,9 @@ from understudy.entrypoints.console.pages.policies import (
 )
 from understudy.entrypoints.console.pages.predictions import find, show_entity, show_prediction
 from understudy.entrypoints.console.pages.reports import show_drift, show_shadow, show_versions
+from understudy.entrypoints.console.pages.rollouts import live_rollout, live_story, show_rollout
 from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
+from understudy.entrypoints.console.pages.verdicts import show_verdicts
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
@@ -56,6 +59,9 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/models/{model}", show_model),
     ("GET", "/models/{model}/rollouts/{rollout}", show_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
+    ("GET", "/live/models/{model}/rollouts/{rollout}/charts", live_charts),
+    ("GET", "/live/models/{model}/rollouts/{rollout}/story", live_story),
+    ("GET", "/models/{model}/rollouts/{rollout}/verdicts", show_verdicts),
     ("GET", "/models/{model}/policy", show_policy),
     ("GET", "/models/{model}/acts/set", ask_change),
     ("POST", "/models/{model}/acts/set", carry_out_change),

@@ -26,6 +26,7 @@ from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.proxy.messages.problems import status_of
+from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
 from understudy.errors import (
     ActNotConfirmed,
     BodyTooLarge,
@@ -106,7 +107,7 @@ class Console:
         self.is_https, self._is_read_only = settings.console_is_https, settings.console_read_only
         self._form_seconds = min(settings.receive_seconds, FORM_SECONDS)
         self.files: Mapping[str, StaticFile] = read_static()
-        self._templates = Templates(self.files)
+        self._templates = Templates(self.files, settings.runbooks_url)
         self._open: Open | None = None
 
     def open(self, parts: ConsoleParts) -> None:
@@ -147,7 +148,17 @@ class Console:
         visitor = await self.opened.visitors.of(self.require_session(request), acts=acts)
         if visitor is None:
             raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
-        return visitor._replace(is_read_only=self._is_read_only)
+        found: Visitor = visitor._replace(is_read_only=self._is_read_only)
+        request.state.visitor = found
+        return found
+
+    def _known_visitor(self, request: Request, problem: UnderstudyError) -> Visitor | None:
+        """Return who sees the page of an error, which asks no database: what is not known of a key is not shown."""
+        if isinstance(problem, Unauthenticated) or HEAD_PROBLEM in request.scope:
+            return None
+        found: Visitor | None = getattr(request.state, "visitor", None)
+        session = None if found is not None else self.session_of(request)
+        return Visitor(session, frozenset(), self._is_read_only) if session is not None else found
 
     async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:
         """Return the fields of a form.
@@ -215,12 +226,11 @@ class Console:
         is_unread = isinstance(problem, MigrationNeeded) and "rollout" in request.path_params
         return is_unread and not self._is_read_only
 
-    def problem(self, request: Request, problem: UnderstudyError, visitor: Visitor | None = None) -> Response:
+    def problem(self, request: Request, problem: UnderstudyError) -> Response:
         """Return the page of an error; one who is not signed in is shown the login."""
         path: str = request.scope["path"]  # not of the URL: that has the Host header in it, which may be no host
         query = request.scope["query_string"].decode("ascii", "replace")
         is_part = path.startswith("/live/")
-        name = unquote(request.path_params.get("model", "")) or "MODEL"
         is_browser = not is_part and not wants_json(request)
         if isinstance(problem, Unauthenticated) and is_browser and request.method == "GET":
             wanted = f"{path}?{query}" if query else path
@@ -232,9 +242,20 @@ class Console:
             headers["Connection"] = "close"  # the rest of the form would be read for a further request
         if problem.retry_after_seconds is not None:
             headers["Retry-After"] = str(problem.retry_after_seconds)
+        values = self._problem_values(request, problem)
+        visitor = self._known_visitor(request, problem)
+        response = self.page("problem.html", visitor, status_of(problem), **values)
+        response.headers.update(headers)
+        return response
+
+    def _problem_values(self, request: Request, problem: UnderstudyError) -> Mapping[str, Any]:
+        """Return what the page of an error shows."""
+        path: str = request.scope["path"]
+        query = request.scope["query_string"].decode("ascii", "replace")
+        name = unquote(request.path_params.get("model", "")) or "MODEL"
         is_act = request.method == "POST" and path.startswith("/models/")
         again = beginning_of(path) if is_act else path
-        values = {
+        return {
             "code": problem.code,
             "title": problem.title,
             "is_missing": isinstance(problem, NotRegistered),
@@ -243,16 +264,13 @@ class Console:
             "next_step": NEXT_STEPS.get(problem.code, problem.next_step),
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
             "is_act": is_act,
-            "again": "" if path == "/login" or is_part else again + (f"?{query}" if query else ""),
+            "again": "" if path.startswith(("/login", "/live/")) else again + (f"?{query}" if query else ""),
             "back": model_path(name) if "model" in request.path_params else "",
             # A rollout that this release cannot read is taken back all the same.
             "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
             "shell_name": shlex.quote(name),
             "sql_name": name.replace("'", "''"),
         }
-        response = self.page("problem.html", visitor, status_of(problem), **values)
-        response.headers.update(headers)
-        return response
 
 
 def require_read(visitor: Visitor, model_name: str) -> None:

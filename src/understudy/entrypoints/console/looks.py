@@ -7,12 +7,33 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from understudy.core.alerts.alerts import RUNBOOKS
 from understudy.entrypoints.cli.shared.rendering import with_marks
 from understudy.entrypoints.console.views.links import model_path
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _DIGEST_CHARACTERS = 12
+_ALL_RUNBOOKS = "README.md"
+RUNBOOK_OF_PAGES = {
+    "rollout": "RolledBack.md",
+    "verdicts": "RolledBack.md",
+    "model": "GuardFailed.md",
+    "act": "RolledBack.md",
+    "policy": "PolicyGenerationSplit.md",
+    "change": "PolicyGenerationSplit.md",
+    "audit": "PolicyGenerationSplit.md",
+    "start": "README.md#the-monitors-own-incidents",
+    "begin": "README.md#the-monitors-own-incidents",
+    "versions": "VersionNotLoaded.md",
+    "experiments": "OutcomesLate.md",
+    "experiment": "OutcomesLate.md",
+    "drift": "InputDrift.md",
+    "shadow": "ShadowDropping.md",
+    "prediction": "PredictionLogBehind.md",
+    "entity": "PredictionLogBehind.md",
+}
+"""What a page is about has gone wrong: what to do then."""
 
 
 class StaticFile:
@@ -34,9 +55,10 @@ class Templates:
 
     Args:
         files: What pages load.
+        runbooks_url: Where ``docs/runbooks`` is published; without it no page links there.
     """
 
-    def __init__(self, files: Mapping[str, StaticFile]) -> None:
+    def __init__(self, files: Mapping[str, StaticFile], runbooks_url: str | None = None) -> None:
         self._environment = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
             autoescape=True,
@@ -47,11 +69,16 @@ class Templates:
             auto_reload=False,
         )
         self._environment.globals["model_path"] = model_path
+        self._environment.globals["runbooks"] = (runbooks_url or "").rstrip("/")
+        self._environment.globals["runbook_of"] = {
+            kind.value.replace("_", " "): page for kind, page in RUNBOOKS.items()
+        }
         self._environment.globals["static"] = {name: file.address for name, file in files.items()}
 
     def render(self, name: str, values: Mapping[str, Any]) -> str:
         """Return a page, or a part of one."""
-        return self._environment.get_template(name).render(values)
+        help_page = RUNBOOK_OF_PAGES.get(name.removesuffix(".html"), _ALL_RUNBOOKS)
+        return self._environment.get_template(name).render({"help_page": help_page, **values})
 
 
 def _shown(value: object) -> object:

@@ -5,10 +5,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, NamedTuple, TypeVar
 
-from understudy.errors import DeadlineExceeded, MigrationNeeded, Overloaded, RegistryUnavailable, UnderstudyError
+import structlog
 
+from understudy.errors import (
+    DeadlineExceeded,
+    InternalFault,
+    MigrationNeeded,
+    Overloaded,
+    RegistryUnavailable,
+    UnderstudyError,
+)
+
+_log = structlog.get_logger(__name__)
 T = TypeVar("T")
 READ_SECONDS = 8.0
 """Longest time of all questions of one page."""
@@ -31,12 +42,25 @@ PATIENCE_SECONDS = 1.0
 """How long a newer answer is waited for where an earlier one is known."""
 AGAIN_SECONDS = 2.0
 """How soon a topic is tried again that had no answer: one that is kept for long would keep its failure as long."""
+RESTS = 2.0
+"""Charts are left alone for so many times as long as they took: those of long rollouts take seconds of a core."""
 MAX_TOPICS = 64
 """Pages whose last answer is kept; beyond that those asked for longest ago are forgotten."""
 STALE_FACTOR = 3
 """An answer is stale when it is older than so many of its periods."""
 _STAGE = "console"
 _UNREADABLE = (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded)
+
+
+class Kind(Enum):
+    """What an answer is of that viewers share; each has places of its own."""
+
+    PAGE = auto()
+    REPORT = auto()
+    CHARTS = auto()
+
+
+PLACES_OF = {Kind.PAGE: PLACES, Kind.REPORT: REPORT_PLACES, Kind.CHARTS: REPORT_PLACES}
 
 
 class Answer(NamedTuple):
@@ -59,6 +83,8 @@ class _Topic:
     read_monotonic: float = float("-inf")
     problem: UnderstudyError | None = None
     tried_monotonic: float = float("-inf")
+    took_seconds: float = 0.0
+    """How long the last try was, also one in vain."""
     task: asyncio.Task[None] | None = None
 
     @property
@@ -73,11 +99,11 @@ class Questions:
         self._now = now
         self._monotonic = monotonic
         self._topics: OrderedDict[object, _Topic] = OrderedDict()
-        self._reading = asyncio.Semaphore(PLACES)
         self._acting = asyncio.Semaphore(ACT_PLACES)
         self._asking = asyncio.Semaphore(ASK_PLACES)
         self._looking, self._starting = asyncio.Semaphore(LOOK_PLACES), asyncio.Semaphore(START_PLACES)
-        self._reporting, self._searching = asyncio.Semaphore(REPORT_PLACES), asyncio.Semaphore(SEARCH_PLACES)
+        self._searching = asyncio.Semaphore(SEARCH_PLACES)
+        self._places = {kind: asyncio.Semaphore(places) for kind, places in PLACES_OF.items()}
         self._changing = asyncio.Semaphore(CHANGE_PLACES)
         self._entering = asyncio.Semaphore(LOGIN_PLACES)
 
@@ -88,27 +114,35 @@ class Questions:
         period_seconds: float,
         longest_seconds: float = READ_SECONDS,
         *,
-        is_report: bool = False,
+        of: Kind = Kind.PAGE,
+        first_seconds: float | None = None,
     ) -> Answer:
         """Return the answer to a topic's question, at most ``period_seconds`` old while Postgres answers at once.
 
-        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. A report has places of its own.
+        Where it does not, an earlier answer is returned after :data:`PATIENCE_SECONDS`. Each kind has its own places.
+        Charts rest for :data:`RESTS` times as long as they took.
+        With ``first_seconds`` the first one is waited for no longer than that, and is ``None`` while it is late.
 
         Raises:
             RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded: There is no earlier answer either.
+            InternalFault: It has a defect, and there is no earlier answer.
         """
         topic = self._topics.setdefault(name, _Topic())
         self._topics.move_to_end(name)
         self._forget(topic)
         pause = period_seconds if topic.problem is None else min(period_seconds, AGAIN_SECONDS)
+        if of is Kind.CHARTS:
+            pause = max(pause, (1 + RESTS) * topic.took_seconds)
         if topic.task is None and self._monotonic() - topic.tried_monotonic >= pause:
             topic.tried_monotonic = self._monotonic()
-            places = self._reporting if is_report else self._reading
+            places = self._places[of]
             topic.task = asyncio.create_task(self._renew(topic, work, places, longest_seconds))
         if topic.task is not None:
             # Waiting ends no question: others wait for it, too.
             patience = PATIENCE_SECONDS - (self._monotonic() - topic.tried_monotonic)
-            await asyncio.wait((topic.task,), timeout=max(0.0, patience) if topic.is_known else None)
+            await asyncio.wait((topic.task,), timeout=max(0.0, patience) if topic.is_known else first_seconds)
+        if topic.problem is None and not topic.is_known:
+            return Answer(None, 0.0, 0.0, is_late=True)
         if topic.problem is not None and not topic.is_known:
             raise topic.problem
         age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
@@ -161,7 +195,7 @@ class Questions:
             DeadlineExceeded: It took longer.
             Overloaded: Two others are computed.
         """
-        return await within(self._reporting, work, REPORT_SECONDS)
+        return await within(self._places[Kind.REPORT], work, REPORT_SECONDS)
 
     async def start(self, work: Callable[[], Awaitable[T]]) -> T:
         """Start a rollout, which takes as long as the warm-up of its version.
@@ -206,9 +240,13 @@ class Questions:
             topic.problem = problem.as_value()
         except UnderstudyError as problem:  # there is no such thing any more: an earlier answer would be wrong
             topic.problem, topic.read_at = problem.as_value(), 0.0
+        except Exception:  # noqa: BLE001 - a defect: else the page would wait for an answer that never comes
+            _log.exception("console.failed")
+            topic.problem = InternalFault("a page could not be made")
         else:
             topic.problem, topic.read_at, topic.read_monotonic = None, self._now(), self._monotonic()
         finally:
+            topic.took_seconds = self._monotonic() - topic.tried_monotonic
             topic.task = None
 
 

@@ -22,6 +22,7 @@ from understudy.core.rollout.history import (
     requests_by_stage,
     rows_of,
     score_distributions,
+    scores_by_role,
     stage_at,
 )
 from understudy.core.routing.policy import Role
@@ -116,19 +117,21 @@ def a_window(role: Role, start: int = 0, scores: tuple[float, ...] = (), volume:
 def test_scores_of_both_sides_lie_in_common_cells_and_none_is_lost():
     windows = [a_window(Role.CHAMPION, scores=(0.0, 0.3, 0.31)), a_window(Role.CHALLENGER, scores=(0.99, 0.3))]
 
-    found = score_distributions(windows)
+    found = score_distributions(scores_by_role(windows))
 
     assert found is not None
     assert (found.edges[0], found.edges[-1], len(found.edges)) == (0.0, 1.0, SCORE_CELLS + 1)
     assert (sum(found.champion), sum(found.challenger)) == (3, 2)
     assert found.champion[0] == 1
     assert found.challenger[-1] == 1
-    assert score_distributions(windows[:1]) is None
+    assert score_distributions(scores_by_role(windows[:1])) is None
 
 
 @pytest.mark.parametrize("scores", [(5.0, 5.0), (-1e6, 0.5, 1e9)])
 def test_scores_without_bounds_lie_in_cells_as_well(scores):
-    found = score_distributions([a_window(role, scores=scores) for role in (Role.CHAMPION, Role.CHALLENGER)])
+    found = score_distributions(
+        scores_by_role([a_window(role, scores=scores) for role in (Role.CHAMPION, Role.CHALLENGER)])
+    )
 
     assert found is not None
     assert sum(found.champion) == len(scores)

@@ -8,11 +8,12 @@ import pytest
 from jinja2 import UndefinedError
 
 from understudy.entrypoints import console
-from understudy.entrypoints.console.looks import Templates, read_static
+from understudy.entrypoints.console.looks import RUNBOOK_OF_PAGES, Templates, read_static
+from understudy.entrypoints.console.views.health import RUNBOOK_OF_FINDINGS
 
 HERE = Path(console.__file__).parent
 TEMPLATES = sorted((HERE / "templates").glob("*.html"))
-PLAIN_ATTRIBUTES = {"hx-get", "hx-trigger", "hx-swap", "hx-include"}
+PLAIN_ATTRIBUTES = {"hx-get", "hx-trigger", "hx-swap", "hx-target", "hx-include"}
 """Of htmx; none of them holds script."""
 TEXT, LARGE = 4.5, 3.0
 """Contrast. Source: WCAG 2.2, 1.4.3 and 1.4.11."""
@@ -40,7 +41,7 @@ def test_a_template_has_no_inline_script_or_style_and_no_address_of_another_host
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:|hx-on|https?://", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert set(re.findall(r"\s(hx-[a-z-]+)=", text)) <= PLAIN_ATTRIBUTES
-    assert set(re.findall(r"\{\{ ([^}]*)\|safe \}\}", text)) <= {"live.html", "chart"}
+    assert set(re.findall(r"\{\{ ([^}]*)\|safe \}\}", text)) <= {"live.html", "drawn.html", "story.html", "chart"}
 
 
 def test_values_are_escaped_and_a_name_that_is_not_there_is_an_error():
@@ -59,6 +60,22 @@ def test_characters_that_turn_or_hide_what_stands_beside_are_marked():
     values = {"visitor": None, "token": "", "next": "/", "problem": "a\u202eb\x07c\u200bd\n"}
 
     assert "a\ufffdb\ufffdc\ufffdd\n" in Templates(read_static()).render("login.html", values)
+
+
+RUNBOOKS = HERE.parents[3] / "docs/runbooks"
+
+
+def test_each_page_leads_to_a_runbook_that_is_there_where_they_are_published():
+    values = {"visitor": None, "token": "", "next": "/", "problem": ""}
+    published = Templates(read_static(), "https://docs.shop.example/runbooks/")
+    named = {*RUNBOOK_OF_PAGES.values(), *RUNBOOK_OF_FINDINGS.values()}
+
+    assert 'href="https://docs.shop.example/runbooks/README.md" rel="noreferrer">Help</a>' in published.render(
+        "login.html", values
+    )
+    assert "Help</a>" not in Templates(read_static()).render("login.html", values)
+    assert {page.partition("#")[0] for page in named} <= {path.name for path in RUNBOOKS.glob("*.md")}
+    assert {f"{page}.html" for page in RUNBOOK_OF_PAGES} <= {path.name for path in TEMPLATES}
 
 
 def colours(css: str) -> dict[str, str]:

@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from understudy.entrypoints.console import questions
-from understudy.entrypoints.console.questions import Questions
-from understudy.errors import DeadlineExceeded, NotRegistered, Overloaded, RegistryUnavailable
+from understudy.entrypoints.console.questions import Kind, Questions
+from understudy.errors import DeadlineExceeded, InternalFault, NotRegistered, Overloaded, RegistryUnavailable
 
 
 class Source:
@@ -224,14 +224,14 @@ async def test_reports_have_two_places_of_their_own_and_a_third_is_told_to_come_
     slow = Source()
     slow.gate = asyncio.Event()
     asked = Questions(lambda: world.now, lambda: world.now)
-    running = [asyncio.create_task(asked.shared(name, slow, 60.0, is_report=True)) for name in ("drift", "shadow")]
+    running = [asyncio.create_task(asked.shared(name, slow, 60.0, of=Kind.REPORT)) for name in ("drift", "shadow")]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
-        await asked.shared("experiment", Source(), 60.0, is_report=True)
+        await asked.shared("experiment", Source(), 60.0, of=Kind.REPORT)
     page = await asked.shared("models", Source(), 5.0)
     slow.gate.set()
     world.now += questions.AGAIN_SECONDS
-    again = await asked.shared("experiment", Source(), 60.0, is_report=True)
+    again = await asked.shared("experiment", Source(), 60.0, of=Kind.REPORT)
 
     assert (page.value, again.value) == (1, 1)
     assert sorted([(await one).value for one in running]) == [2, 2]
@@ -244,3 +244,54 @@ async def test_an_answer_that_an_act_has_changed_is_forgotten():
     world.questions.forget("never asked")
 
     assert (before.value, (await world.ask()).value) == (1, 2)
+
+
+async def test_a_page_waits_for_a_first_answer_no_longer_than_it_says_and_gets_it_the_next_time():
+    slow, asked = Source(), Questions()
+    slow.gate = asyncio.Event()
+
+    late = await asked.shared("charts", slow, 60.0, of=Kind.CHARTS, first_seconds=0.0)
+    slow.gate.set()
+    again = await asked.shared("charts", slow, 60.0, of=Kind.CHARTS, first_seconds=10.0)
+
+    assert (late.value, late.is_late) == (None, True)
+    assert (again.value, again.is_late, slow.asked) == (1, False, 1)
+
+
+async def test_charts_that_took_long_rest_for_longer_also_when_they_were_in_vain():
+    world = World()
+
+    async def slow() -> int:
+        world.now += 20
+        return await world.source()
+
+    async def ask() -> questions.Answer:
+        return await world.questions.shared("drawn", slow, 15.0, of=Kind.CHARTS)
+
+    world.source.problem = RegistryUnavailable("away")
+    for seconds in (0, 16, 16):
+        world.now += seconds
+        with pytest.raises(RegistryUnavailable):
+            await ask()
+    in_vain = world.source.asked
+    world.source.problem = None
+    world.now += 9
+    found = await ask()
+
+    assert in_vain == 1
+    assert found.value == 2
+
+
+async def test_a_defect_is_said_and_an_earlier_answer_stays():
+    world = World()
+    world.source.problem = ZeroDivisionError()
+    with pytest.raises(InternalFault):
+        await world.ask()
+    world.source.problem = None
+    world.now += 5
+    await world.ask()
+    world.source.problem = ZeroDivisionError()
+    world.now += 5
+    kept = await world.ask()
+
+    assert (kept.value, type(kept.problem)) == (2, InternalFault)

@@ -5,8 +5,10 @@ from understudy.core.drift.baseline import Baseline, CategoricalBaseline, Numeri
 from understudy.core.drift.distributions import shapes_of, shares_of
 from understudy.core.drift.report import Drift, DriftState
 from understudy.core.drift.subject_window import PREDICTION
-from understudy.entrypoints import charts
-from understudy.entrypoints.charts import Distribution, Mark, Tone
+from understudy.entrypoints.charts import report
+from understudy.entrypoints.charts.distributions import Distribution, distributions
+from understudy.entrypoints.charts.frame import Chart, Mark, Tone
+from understudy.entrypoints.charts.over_time import level_over_time
 from understudy.entrypoints.cli.drift.text import drift_limit_words, heading_line, lag_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_axis_marks
 from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
@@ -20,20 +22,21 @@ HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
 
 def report_page(view: DriftView) -> str:
     """Return the whole page; where nothing can be compared it is the sentences that say so."""
-    parts, said = [], [view.sentence, *view.shared]
+    parts: list[str | Chart] = []
+    said = [view.sentence, *view.shared]
     for version in view.versions:
         drifts = [one.drift for one in version.subjects]
         said += [f"v{version.version}: {drift.words}" for drift in drifts if drift.state is DriftState.DRIFT]
         parts += charts_of(version, view)
         role = "" if version.role is None else f" {version.role}"
-        parts.append(charts.table((f"v{version.version}{role}", *HEAD), list(map(subject_row, drifts))))
+        parts.append(report.table((f"v{version.version}{role}", *HEAD), list(map(subject_row, drifts))))
         if words := lag_words(version, view.until):
             said.append(words)
     note = f"Understudy {__version__}, hours until {moment_words(view.until)} UTC."
-    return charts.page(f"{heading_line(view).replace('   ', ' · ')}: drift", said, parts, note)
+    return report.page(f"{heading_line(view).replace('   ', ' · ')}: drift", said, parts, note)
 
 
-def charts_of(version: VersionView, view: DriftView) -> list[str]:
+def charts_of(version: VersionView, view: DriftView) -> list[str | Chart]:
     """Return what is drawn of a version: its distributions and its distance over time."""
     return [part for subject in _drawn(version) for part in _charts(subject, version, view)]
 
@@ -45,19 +48,19 @@ def _drawn(version: VersionView) -> list[SubjectView]:
     return drifting or [one for one in told if one.drift.subject == PREDICTION]
 
 
-def _charts(subject: SubjectView, version: VersionView, view: DriftView) -> list[str]:
+def _charts(subject: SubjectView, version: VersionView, view: DriftView) -> list[str | Chart]:
     drift = subject.drift
     baselines = version.baselines
     baseline = baselines.prediction if drift.subject == PREDICTION else baselines.inputs.get(drift.subject)
     return [*_distributions(subject, version, baseline), _distance(drift, version, view)]
 
 
-def _distributions(subject: SubjectView, version: VersionView, baseline: Baseline | None) -> list[str]:
+def _distributions(subject: SubjectView, version: VersionView, baseline: Baseline | None) -> list[str | Chart]:
     title = f"v{version.version}: {subject.drift.subject}"
     if isinstance(baseline, CategoricalBaseline):
         shares = shares_of(baseline, subject.recent)[:_MAX_CATEGORIES]
         rows = [(one.name, f"{_CENT * one.baseline:.1f} %", f"{_CENT * one.now:.1f} %") for one in shares]
-        return [charts.table((title, "baseline", "now"), rows)]
+        return [report.table((title, "baseline", "now"), rows)]
     shapes = shapes_of(baseline, subject.recent) if isinstance(baseline, NumericBaseline) else None
     if shapes is None:
         return []
@@ -65,7 +68,7 @@ def _distributions(subject: SubjectView, version: VersionView, baseline: Baselin
         Distribution("baseline", Tone.CHAMPION, shapes.baseline),
         Distribution(_now_words(subject), Tone.CHALLENGER, shapes.now),
     ]
-    return [charts.distributions(title, arms, shapes.edges)]
+    return [distributions(title, arms, shapes.edges)]
 
 
 def _now_words(subject: SubjectView) -> str:
@@ -73,7 +76,7 @@ def _now_words(subject: SubjectView) -> str:
     return f"now: {len(subject.recent)} hours" if since is None else f"since {moment_words(since)}"
 
 
-def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
+def _distance(drift: Drift, version: VersionView, view: DriftView) -> Chart:
     shown = drift.shown
     assert shown is not None, "only what is compared is drawn"
     points = [
@@ -81,11 +84,12 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> str:
         for at, distance in zip(drift.history_seconds, drift.history, strict=True)
     ]
     since = drift.since_seconds
-    return charts.level_over_time(
+    return level_over_time(
         f"v{version.version}: {drift.subject}, distance of each hour ({shown.measure.value})",
+        f"{drift.subject}: {drift.words}",
         points,
         time_axis_marks(drift.history_seconds[0], view.until),
-        level=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),
+        level_at=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),
         moments=[] if since is None else [Mark(since, f"since {moment_words(since)}")],
     )
 

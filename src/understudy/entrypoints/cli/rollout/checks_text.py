@@ -75,7 +75,7 @@ def check_change_words(row: Evidence) -> str:
         return f"{row.change:.2f}"
     if row.check.is_in_deviations:
         change, low, high = (
-            "∞" if value is None else f"{value:+.2f}".replace("-", _MINUS)
+            "∞" if value is None or isinf(value) else f"{value:+.2f}".replace("-", _MINUS)
             for value in (row.change, row.change_low, row.change_high)
         )
         return f"{change} ({low}…{high})"

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -9,6 +10,7 @@ from shlex import quote
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from understudy.bootstrap.http_control_plane import model_path
 from understudy.bootstrap.session import Session
@@ -140,12 +142,12 @@ def show_rollout(
         place = model_path(model, "rollouts", "newest" if rollout_id is None else str(rollout_id))
         show_screen(draw, AtProxy(place, {"utc": str(utc).lower()}), as_json=as_json)
         return
-    status, screen, history = with_session(
+    status, screen, history, notes = with_session(
         lambda session: _with_history(session, model, rollout_id, utc=utc, with_log=not as_json)
     )
     document, texts = screen
     if html is not None:
-        write_page(html, rollout_page(status, history))
+        write_page(html, rollout_page(status, history, [note.plain.strip() for note in notes]))
     if slices:
         document = {**document, "slices": slices_document(history.slices)}
         texts = [*texts, "", *slices_view(history.slices)]
@@ -156,15 +158,15 @@ def show_rollout(
 
 async def _with_history(
     session: Session, model: str, rollout_id: int | None, *, utc: bool, with_log: bool
-) -> tuple[RolloutStatus, Drawn, RolloutHistory]:
-    """Return a rollout's status and its screen, with what pages and slices are drawn from."""
+) -> tuple[RolloutStatus, Drawn, RolloutHistory, Sequence[Text]]:
+    """Return a rollout's status and its screen, with what pages and slices are drawn from, and what the log adds."""
     status = await _status_reader(session, model, rollout_id).read()
     by_hand = await manual_rollback(session.registry, status.view.record.state)
     notes = await log_notes(session, status) if with_log else ()
     windows = await session.windows.of_rollout(status.view.record.id)
     sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
     history = history_of(status.view, windows, status.events, sliced, status.metrics)
-    return status, drawn(status, by_hand, notes, utc=utc), history
+    return status, drawn(status, by_hand, notes, utc=utc), history, notes
 
 
 @app.command("list")

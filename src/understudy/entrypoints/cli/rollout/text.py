@@ -120,14 +120,19 @@ def replay_lines(
 
 def _replay_line(event: RolloutEventRecord, replay: Replay | Damage, began_at: float | None) -> Text:
     line = Text(f"{event_time(event.at, began_at)} ", "dim")
+    said = replay_words(event, replay)
     if isinstance(replay, Damage):
-        said = f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
         return line.append(f"! {said}", "bold red")
     mark, style = _VERDICTS[event.verdict or Verdict.HOLD]
     line.append(f"{mark} ", style).append(f"{event.verdict}  ")
-    if replay.agrees:
-        return line.append("the same verdict", "dim")
-    return line.append(f"now {replay.decision.sentence}", "bold red")
+    return line.append(said, "dim" if replay.agrees else "bold red")
+
+
+def replay_words(event: RolloutEventRecord, replay: Replay | Damage) -> str:
+    """Return what a stored verdict comes to, judged again."""
+    if isinstance(replay, Damage):
+        return f"event {event.id} is damaged, and what rests on it is left out: {replay.problem}"
+    return "the same verdict" if replay.agrees else f"now {replay.decision.sentence}"
 
 
 def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:

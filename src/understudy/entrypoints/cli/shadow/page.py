@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 
 from understudy import __version__
-from understudy.entrypoints import charts
-from understudy.entrypoints.charts import Distribution, Tone
+from understudy.entrypoints.charts import report
+from understudy.entrypoints.charts.distributions import Distribution, distributions
+from understudy.entrypoints.charts.frame import Chart, Tone
 from understudy.entrypoints.cli.shadow.text import Label, Row, evidence_rows, heading_line, names_of
 from understudy.experiments.shadow_report import ShadowFinding
 
@@ -12,20 +13,20 @@ from understudy.experiments.shadow_report import ShadowFinding
 def report_page(found: ShadowFinding, model_name: str, threshold: float, label: Label) -> str:
     """Return a shadow report as a page with its chart; without pairs it is the sentence that says so."""
     champion, shadow = names_of(found, label)
-    parts = charts_of(found, label)
+    parts: list[str | Chart] = [*charts_of(found, label)]
     rows = figures_of(found, threshold)
     if rows:
-        parts.append(charts.table(["", champion, shadow, "difference"], rows))
+        parts.append(report.table(["", champion, shadow, "difference"], rows))
     largest = disagreement_rows(found)
     if largest:
-        parts.append(charts.table(["largest disagreements: prediction id", champion, shadow], largest))
+        parts.append(report.table(["largest disagreements: prediction id", champion, shadow], largest))
     until = datetime.fromtimestamp(found.until, UTC)
     note = f"Understudy {__version__}, calls until {until:%Y-%m-%d %H:%M} UTC."
     title = heading_line(found, model_name, label).replace("   ", " · ")
-    return charts.page(title, [found.report.sentence], parts, note)
+    return report.page(title, [found.report.sentence], parts, note)
 
 
-def charts_of(found: ShadowFinding, label: Label) -> list[str]:
+def charts_of(found: ShadowFinding, label: Label) -> list[Chart]:
     """Return the scores of both as one chart; nothing without scores."""
     champion, shadow = names_of(found, label)
     scores = found.report.scores
@@ -35,7 +36,7 @@ def charts_of(found: ShadowFinding, label: Label) -> list[str]:
         Distribution(champion, Tone.CHAMPION, scores.champion_cells),
         Distribution(shadow, Tone.SHADOW, scores.shadow_cells),
     ]
-    return [charts.distributions("score of a call", arms, scores.edges)]
+    return [distributions("score of a call", arms, scores.edges)]
 
 
 def figures_of(found: ShadowFinding, threshold: float) -> list[Row]:

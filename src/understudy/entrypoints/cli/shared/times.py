@@ -7,6 +7,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _MARKS = 5
+_MINUTES_SECONDS = 3_600
 """Moments named below a chart."""
 _EXAMPLES = "For example 90s, 30m, 24h, 7d or 2w."
 
@@ -102,5 +103,6 @@ def time_axis_marks(first: float, last: float) -> list[tuple[float, str]]:
     moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
     if last - first > 2 * 86_400:
         return [(moment, day_of(moment)) for moment in moments]
-    pattern = "%H:%M" if last - first >= 60 * (_MARKS - 1) else "%H:%M:%S"
+    # A mark of a short chart lies between two minutes: the minute alone would name a place up to 59 s off.
+    pattern = "%H:%M" if last - first >= _MINUTES_SECONDS else "%H:%M:%S"
     return [(moment, f"{datetime.fromtimestamp(moment, UTC):{pattern}}") for moment in moments]

@@ -16,7 +16,7 @@ from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirm
 from understudy.entrypoints.console.pages.models import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
 from understudy.entrypoints.console.views.changes import moment
-from understudy.entrypoints.console.views.experiment_acts import (
+from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,
     ActForm,
     AskedTest,
@@ -26,7 +26,7 @@ from understudy.entrypoints.console.views.experiment_acts import (
     stop_page,
     take_page,
 )
-from understudy.entrypoints.console.views.experiments import (
+from understudy.entrypoints.console.views.experiments.page import (
     ExperimentSeen,
     experiment_charts,
     experiment_page,

@@ -1,4 +1,4 @@
-"""The pages that show: models, a rollout, and the parts of both that are fetched again while they are open."""
+"""The pages of models, and what pages that renew themselves have in common."""
 
 from functools import partial
 from typing import Any
@@ -15,7 +15,6 @@ from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.model import model_page
 from understudy.entrypoints.console.views.models import models_page
-from understudy.entrypoints.console.views.rollout import rollout_page
 from understudy.errors import NotRegistered
 
 MODELS_SECONDS, ROLLOUT_SECONDS = 5.0, 2.0
@@ -54,22 +53,6 @@ async def show_model(console: Console, request: Request) -> Response:
     return console.page(
         "model.html", visitor, may_operate=visitor.may_operate(name), done=done_of(console, request, visitor), **values
     )
-
-
-async def show_rollout(console: Console, request: Request) -> Response:
-    """Return a rollout's page."""
-    visitor, name = await reader_of(console, request)
-    number = rollout_id_of(request)
-    live = await _rollout(console, visitor, name, number)
-    address = f"/live{rollout_path(name, number)}"
-    values: dict[str, Any] = {"model": name, "number": number, "address": address, "period": ROLLOUT_SECONDS}
-    return console.page("rollout.html", visitor, live=live, done=done_of(console, request, visitor), **values)
-
-
-async def live_rollout(console: Console, request: Request) -> Response:
-    """Return the live part of a rollout's page, if it is another one."""
-    visitor, name = await reader_of(console, request)
-    return if_new(request, await _rollout(console, visitor, name, rollout_id_of(request)))
 
 
 def model_of(request: Request) -> str:
@@ -113,28 +96,18 @@ async def _models(console: Console, visitor: Visitor) -> Live:
     return console.live("_models.html", visitor, answer, view=view, **age_of(answer, MODELS_SECONDS))
 
 
-async def _rollout(console: Console, visitor: Visitor, name: str, number: int) -> Live:
-    work = partial(console.opened.reads.rollout, name, number)
-    answer = await console.opened.questions.shared(("rollout", name, number), work, ROLLOUT_SECONDS)
-    values: dict[str, Any] = {"view": rollout_page(answer.value), **age_of(answer, ROLLOUT_SECONDS)}
-    return console.live("_rollout.html", visitor, answer, may_operate=visitor.may_operate(name), **values)
-
-
 def age_of(answer: Answer, period_seconds: float) -> dict[str, Any]:
     """Return what a page says of its figures' age; nothing while they are fresh."""
     is_stale = answer.problem is not None or answer.is_late or answer.age_seconds > STALE_FACTOR * period_seconds
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 
-def if_new(request: Request, live: Live) -> Response:
-    """Return a live part, or 204 where the page has it already."""
+def if_new(request: Request, live: Live, part: str = "") -> Response:
+    """Return a live part, or 204 where the page has it already; a page with several parts names each but the first."""
     if request.query_params.get("seen") == live.digest:
         return Response(status_code=NO_CONTENT)
-    return HTMLResponse(_with_digest(live.html, live.digest))
-
-
-def _with_digest(html: str, digest: str) -> str:
-    return f'{html}<input type="hidden" name="seen" id="seen" value="{digest}">'
+    name = f"seen-{part}" if part else "seen"
+    return HTMLResponse(f'{live.html}<input type="hidden" name="seen" id="{name}" value="{live.digest}">')
 
 
 def _did(request: Request) -> str:

@@ -1,7 +1,7 @@
 """Pages of a model beside its rollout: its versions, its drift, its shadow."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,9 +10,11 @@ from starlette.responses import Response
 
 from understudy.bootstrap.session import Session
 from understudy.core.drift.hours import JUDGED_SECONDS
+from understudy.entrypoints.charts.frame import Chart
+from understudy.entrypoints.charts.report import part_of_page
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.models import age_of, reader_of
-from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer
+from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.drift import drift_charts, drift_page
 from understudy.entrypoints.console.views.shadow import THRESHOLD, ShadowSeen, shadow_charts, shadow_page
@@ -68,12 +70,12 @@ async def show_shadow(console: Console, request: Request) -> Response:
 async def reported(console: Console, name: object, work: Callable[[Session], Awaitable[Any]]) -> Answer:
     """Return a report, computed beside the event loop and kept for all who ask for it within a minute."""
     compute = partial(console.opened.parts.report, work)
-    return await console.opened.questions.shared(name, compute, KEPT_SECONDS, REPORT_SECONDS, is_report=True)
+    return await console.opened.questions.shared(name, compute, KEPT_SECONDS, REPORT_SECONDS, of=Kind.REPORT)
 
 
-def of_report(answer: Answer, view: Any, charts: list[str]) -> dict[str, Any]:
+def of_report(answer: Answer, view: Any, charts: Sequence[str | Chart]) -> dict[str, Any]:
     """Return what a report's page is rendered with; charts are markup of ours, in which every text is escaped."""
-    return {"answer": answer, "view": view, "charts": charts, **age_of(answer, KEPT_SECONDS)}
+    return {"answer": answer, "view": view, "charts": list(map(part_of_page, charts)), **age_of(answer, KEPT_SECONDS)}
 
 
 async def _versions(console: Console, model: str) -> VersionsSeen:

@@ -28,7 +28,9 @@
   }
 
   document.addEventListener("htmx:after:request", (event) => {
-    const response = event.detail && event.detail.ctx && event.detail.ctx.response;
+    const asked = event.detail && event.detail.ctx;
+    if (asked && asked.sourceElement && asked.sourceElement !== live) return;
+    const response = asked && asked.response;
     const status = response && response.status;
     if (status === 200 || status === 204) last = Date.now();
     tell();

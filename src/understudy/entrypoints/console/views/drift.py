@@ -5,6 +5,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from understudy.core.drift.report import Drift, DriftState
+from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.cli.drift.page import HEAD, charts_of, subject_row
 from understudy.entrypoints.cli.drift.text import heading_line, lag_words, next_step, waiting_lines
 from understudy.entrypoints.console.views.tone import Tone
@@ -71,7 +72,7 @@ def drift_page(view: DriftView) -> DriftPage:
     )
 
 
-def drift_charts(view: DriftView) -> list[str]:
+def drift_charts(view: DriftView) -> list[str | Chart]:
     """Return what is drawn: of each version what drifts, or its predictions."""
     return [part for version in view.versions for part in charts_of(version, view)]
 

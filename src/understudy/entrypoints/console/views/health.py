@@ -13,6 +13,17 @@ _TONES = {
     State.GOOD: (Tone.GOOD, "✔", "good"),
 }
 _ORDER = tuple(_TONES)
+RUNBOOK_OF_FINDINGS = {
+    "archive": "ArchiveLate.md",
+    "guards": "GuardFailed.md",
+    "lake": "LakeBehind.md",
+    "loading": "VersionNotLoaded.md",
+    "monitor": "MonitorStalled.md",
+    "partitions": "PartitionMissing.md",
+    "proxies": "ProxiesGone.md",
+    "redis": "SharedCacheOff.md",
+}
+"""In ``docs/runbooks``, of the alert that is about the same."""
 
 
 class HealthRow(NamedTuple):
@@ -24,6 +35,8 @@ class HealthRow(NamedTuple):
     word: str
     what: str
     next_step: str
+    runbook: str = ""
+    """Its page in ``docs/runbooks``, where it has one of its own."""
 
 
 class HealthPage(NamedTuple):
@@ -46,5 +59,6 @@ def health_page(findings: Sequence[Finding]) -> HealthPage:
 
 
 def _row(finding: Finding) -> HealthRow:
-    next_step = "" if finding.state is State.GOOD else finding.next_step
-    return HealthRow(finding.name, *_TONES[finding.state], finding.what, next_step)
+    is_good = finding.state is State.GOOD
+    next_step, runbook = ("", "") if is_good else (finding.next_step, RUNBOOK_OF_FINDINGS.get(finding.name, ""))
+    return HealthRow(finding.name, *_TONES[finding.state], finding.what, next_step, runbook)

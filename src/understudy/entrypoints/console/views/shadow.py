@@ -3,6 +3,7 @@
 from shlex import quote
 from typing import NamedTuple
 
+from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.cli.shadow.page import charts_of, disagreement_rows, figures_of
 from understudy.entrypoints.cli.shadow.text import Label, heading_line, names_of, next_step
 from understudy.entrypoints.console.views.links import prediction_path
@@ -58,6 +59,6 @@ def shadow_page(seen: ShadowSeen) -> ShadowPage:
     )
 
 
-def shadow_charts(seen: ShadowSeen) -> list[str]:
+def shadow_charts(seen: ShadowSeen) -> list[Chart]:
     """Return what is drawn."""
     return charts_of(seen.found, seen.label)

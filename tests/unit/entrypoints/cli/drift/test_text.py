@@ -270,7 +270,7 @@ def test_a_page_has_both_charts_of_what_drifts_and_the_textbook_tests():
 
     assert document.count("<svg") == 1  # of categories there is a table of shares
     assert "limit 0.20" in document
-    assert "<td>BR</td><td>4.0 %</td><td>25.0 %</td>" in document
+    assert '>BR</td><td data-name="baseline">4.0 %</td><td data-name="now">25.0 %</td>' in document
     assert "chi² p" in document
     assert "<7>" not in document
 

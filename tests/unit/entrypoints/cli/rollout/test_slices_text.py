@@ -1,6 +1,7 @@
 """Slices and outcomes that hold a step, on the page and on a terminal."""
 
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -68,7 +69,7 @@ def a_page(state: RolloutState = STATE, **changes: Any) -> str:
 def rows_of(page: str, title: str) -> list[list[str]]:
     """Return the cells of the table below a heading."""
     table = page.split(f"<h2>{title}</h2>")[1].partition("</table>")[0]
-    return [[cell.partition("</td>")[0] for cell in row.split("<td>")[1:]] for row in table.split("<tr>")[2:]]
+    return [re.findall(r"<td[^>]*>([^<]*)</td>", row) for row in table.split("<tr")[2:]]
 
 
 @pytest.mark.deep

@@ -277,7 +277,7 @@ def test_a_check_that_waits_for_a_cold_server_says_so_on_screen_and_page():
     shown = a_status(decision=decision)
 
     assert re.search(r"^typical latency .* … warming$", screen(status_view(shown, 80), 80), re.MULTILINE)
-    assert "<td>… warming</td>" in rollout_page(shown, RolloutHistory((), (), None, windows_are_gone=False))
+    assert ">… warming</td>" in rollout_page(shown, RolloutHistory((), (), None, windows_are_gone=False))
 
 
 def test_after_the_promotion_it_says_until_when_the_old_champion_is_kept_and_what_brings_it_back():
@@ -518,11 +518,15 @@ def test_a_past_whose_windows_were_deleted_is_the_one_that_the_last_verdict_stor
 def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidence():
     document = rollout_page(*a_history(WINDOWS))
 
-    titles = re.findall(r'aria-label="([^"]+)"', document)
-    assert [title.split(":")[0] for title in titles] == [
-        name for name in ("error rate", "slow answers", "typical latency", "mean score") for _ in range(2)
+    titles = re.findall(r"<title [^>]+>([^<]+)</title>", document)
+    of_checks = ("both versions", "challenger / champion", "evidence that it is worse than its limit")
+    assert titles == [
+        "share of the challenger",
+        *(f"{name}: {what}" for name in ("error rate", "slow answers", "typical latency") for what in of_checks),
+        "mean score: challenger \N{MINUS SIGN} champion, in standard deviations",
+        f"mean score: {of_checks[-1]}",
     ]
-    assert "evidence" in titles[1]
+    assert re.findall(r"<desc [^>]+>([^<]+)</desc>", document) == re.findall(r"<figcaption>([^<]+)", document)
     assert document.index("&lt;b&gt;bad&lt;/b&gt;") < document.index("<table>") < document.index("<svg")
     assert "<b>bad" not in document
     assert ">10 %</text>" in document
@@ -530,6 +534,36 @@ def test_the_page_begins_with_the_verdict_and_shows_each_check_above_its_evidenc
     assert not re.search(r"\bnan\b|\binf\b", document)
     assert "deleted" not in document
     assert "the challenger met 3 of 100 entities" in document
+
+
+@pytest.mark.deep
+def test_the_page_tells_failing_calls_and_a_failed_check_has_the_colour_of_one():
+    document = rollout_page(*a_history(WINDOWS), ["failing calls of 7: E502 ServerFailed 9"])
+
+    assert '<div class="says bad">' in document
+    assert "failing calls of 7: E502 ServerFailed 9" in document
+    assert re.search(r'<tr class="bad"><td data-name="check">[^<]+</td><td data-name="verdict">✖ ', document)
+
+
+@pytest.mark.deep
+def test_what_was_looked_at_once_is_no_chart_of_one_dot():
+    status, history = a_history(WINDOWS)
+    once = history._replace(decisions=history.decisions[-1:], calls=history.calls[-1:], scores=None)
+
+    document = rollout_page(status, once)
+
+    assert "<svg" not in document
+    assert "The checks were looked at once only" in document
+
+
+def test_evidence_beyond_the_usual_has_its_place_on_the_axis():
+    found = [ERRORS._replace(evidence=evidence) for evidence in (90.0, 9e5, 9e6)]
+    decisions = [DecisionAt(FIRST + 60.0 * at, replace(DECISION, evidence=(row,))) for at, row in enumerate(found)]
+
+    document = rollout_page(a_status(), RolloutHistory(decisions, (), None, windows_are_gone=False))
+
+    [line] = re.findall(r'"challenger trace" points="([^"]+)"', document.partition("evidence that it is worse")[2])[:1]
+    assert len({place.partition(",")[2] for place in line.split()}) == 3
 
 
 @pytest.mark.deep

@@ -5,6 +5,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from understudy.core.experiments.ab import AbState
+from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.cli.ab.arms_text import arm_rows, arm_titles, arms_line, notes
 from understudy.entrypoints.cli.ab.figures import Label
 from understudy.entrypoints.cli.ab.page import charts_of, sides_of
@@ -119,7 +120,7 @@ def experiment_page(seen: ExperimentSeen) -> ExperimentPage:
     return page if report is None else _reported(page, report, metric, seen.label)
 
 
-def experiment_charts(seen: ExperimentSeen) -> list[str]:
+def experiment_charts(seen: ExperimentSeen) -> list[Chart]:
     """Return what is drawn: the interval over time, and the scores."""
     return [] if seen.report is None else charts_of(seen.report, seen.listed.record.metric, seen.label)
 

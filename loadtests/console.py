@@ -1,0 +1,302 @@
+"""The console beside its bounds: searches of a long log, 200 viewers, logins by the clock. ``make bench-console``.
+
+Arguments: ``--rows`` of the log (3,000,000, at 1,000 a second), ``--viewers`` (200), ``--seconds`` of watching (30),
+``--tries`` at the login (20,000). Postgres is durable, the console a process of its own; both, and the viewers, share
+the machine with whatever else runs on it.
+"""
+
+import argparse
+import asyncio
+import os
+import secrets
+import select
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncpg
+from console_world import SECRET, Visit
+from httpx2 import AsyncClient, TransportError
+from report_world import SCHEMA
+from rollout_world import TWINS, PastRollout
+from scipy.stats import mannwhitneyu
+
+from loadtests.machine import cpu_seconds, resident_bytes
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.migrations import upgrade
+from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.entrypoints.console.access.visitors import Visitors
+from understudy.errors import Unauthenticated
+from understudy.lifecycle.registry import create_key
+from understudy.ports.registry.registry import Actor
+
+POLL_SECONDS = 2.0
+"""How often a page asks."""
+LOOKS = 20
+OK, FAILED = 200, 500
+UNREAD_SECONDS = 70.0
+ROOT = Path(__file__).resolve().parents[1]
+_FILL = """
+    INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,
+        prediction_id, assigned_version_id, score, latency_us, role, reason, status, bucket, policy_generation,
+        cache_hit)
+    SELECT $1, 'customer-' || (place % 100000), repeat('0', 64), '{"score": 0.5}', 9, to_timestamp($2 - place / 1000.0),
+           (substr(moment, 1, 8) || '-' || substr(moment, 9, 4) || '-7000-8000-' || lpad(to_hex(place), 12, '0'))::uuid,
+           $1, 0.5, 9000, 'champion', 'bucket', 'ok', 37, 1, FALSE
+    FROM (SELECT place, lpad(to_hex(((($2::float8) - place / 1000.0) * 1000)::bigint), 12, '0') AS moment
+          FROM generate_series($3::int, $4::int) AS place) AS made
+"""
+_WORK = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
+
+
+class Scene(NamedTuple):
+    """What is measured."""
+
+    origin: str
+    port: int
+    pid: int
+    """Of the console."""
+    url: str
+    rollout: PastRollout
+    database: asyncpg.Connection
+    key: str
+
+
+async def fill(database: asyncpg.Connection, version_id: int, rows: int) -> None:
+    """Log so many calls at 1,000 a second until now."""
+    now, step = time.time(), 100_000
+    for first in range(0, rows, step):
+        await database.execute(_FILL, version_id, now, first, min(rows, first + step) - 1, timeout=600)
+    await database.execute("ANALYZE PredictionLog", timeout=600)
+
+
+@asynccontextmanager
+async def scene(folder: Path, rows: int) -> AsyncIterator[Scene]:
+    """Open a database with a rollout and a log, and a console over it."""
+    with EmbeddedPostgres(folder / "pg") as server:
+        await upgrade(server.url)
+        database = await asyncpg.connect(server.url)
+        past = PastRollout(database, server.url, TWINS, 600)
+        await past.begin()
+        await past.go_on(8)
+        await database.execute("ALTER TABLE ModelVersion DISABLE TRIGGER USER")  # it has served: its schema would stay
+        await database.execute("UPDATE ModelVersion SET input_schema = $1", SCHEMA)
+        await fill(database, past.versions["6"], rows)
+        made = await create_key(PostgresRegistry(server.url), ("read", "operate"), None, Actor("bench", "bench"))
+        port = free_port()
+        process = started(server.url, port)
+        try:
+            origin = f"http://127.0.0.1:{port}"
+            await answering(origin)
+            yield Scene(origin, port, process.pid, server.url, past, database, made.credential)
+        finally:
+            process.terminate()
+            process.wait(20)
+            database.terminate()
+
+
+def started(url: str, port: int) -> subprocess.Popen[bytes]:
+    """Start a console."""
+    own = {"DATABASE_URL": url, "UNDERSTUDY_CONSOLE_PORT": str(port), "UNDERSTUDY_CONSOLE_SECRET": SECRET}
+    return subprocess.Popen(
+        [sys.executable, "-m", "understudy.entrypoints.cli", "serve", "console"],
+        env={**os.environ, **own, "PYTHONPATH": str(ROOT / "src")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+async def answering(origin: str) -> None:
+    """Wait until it answers."""
+    async with asyncio.timeout(120), AsyncClient() as client:
+        while True:
+            with suppress(TransportError):  # it does not listen yet
+                if (await client.get(f"{origin}/livez")).status_code == OK:
+                    return
+            await asyncio.sleep(0.1)
+
+
+# -- searches ----------------------------------------------------------------------------------------------------------
+
+
+async def searched(at: Scene) -> list[str]:
+    """Return how long one call and one entity are looked for."""
+    ids = await at.database.fetch("SELECT prediction_id::text FROM PredictionLog ORDER BY random() LIMIT $1", LOOKS)
+    async with visiting(at) as visit:
+        calls = [await timed(visit, f"/predictions/{row[0]}") for row in ids]
+        entities = [await timed(visit, f"/models/churn/entities/customer-{place * 97}") for place in range(LOOKS // 4)]
+        said = (await visit.get("/models/churn/entities/customer-97")).text
+    told = said.partition("looked back ")[2].partition(";")[0]
+    return [
+        f"a call by its id: median {1e3 * statistics.median(calls):.0f} ms, longest {1e3 * max(calls):.0f} ms",
+        f"an entity: median {statistics.median(entities):.2f} s, longest {max(entities):.2f} s; looked back {told}",
+    ]
+
+
+async def timed(visit: Visit, path: str) -> float:
+    began = time.perf_counter()
+    answer = await visit.get(path)
+    if answer.status_code != OK:
+        raise RuntimeError(f"{path}: {answer.status_code}; the figures would mean nothing")
+    return time.perf_counter() - began
+
+
+@asynccontextmanager
+async def visiting(at: Scene) -> AsyncIterator[Visit]:
+    """Open a session."""
+    async with AsyncClient(base_url=at.origin, timeout=60) as client:
+        visit = Visit(client, at.origin)
+        await visit.sign_in(at.key)
+        yield visit
+
+
+# -- viewers -----------------------------------------------------------------------------------------------------------
+
+
+class Watched(NamedTuple):
+    """What viewers cost."""
+
+    transactions: float
+    """In a second."""
+    core: float
+    """Share of one core that the console used."""
+    megabytes: float
+    refused: int
+    answers: int
+
+
+async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
+    """Have so many browsers keep the page of one rollout open."""
+    path = f"/live/models/churn/rollouts/{at.rollout.id}"
+    counts = {"refused": 0, "answers": 0}
+
+    async def watch(client: AsyncClient, delay: float) -> None:
+        await asyncio.sleep(delay)
+        digest, end = "", time.monotonic() + seconds
+        while time.monotonic() < end:
+            due = time.monotonic() + POLL_SECONDS
+            try:
+                answer = await client.get(path, params={"seen": digest})
+            except TransportError:  # its connection, which was idle, gave way at this moment; a browser asks again
+                counts["refused"] += 1
+                continue
+            counts["answers"] += 1
+            counts["refused"] += answer.status_code >= FAILED
+            if answer.status_code == OK:
+                digest = answer.text.rpartition('value="')[2].partition('"')[0]
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+
+    async with AsyncExitStack() as stack:
+        async with visiting(at) as first:
+            cookies = first.client.cookies
+        clients = [
+            await stack.enter_async_context(AsyncClient(base_url=at.origin, timeout=60, cookies=cookies))
+            for _ in range(viewers)
+        ]
+        before, cpu, began = await at.database.fetchval(_WORK), cpu_seconds([at.pid]), time.monotonic()
+        await asyncio.gather(*(watch(one, POLL_SECONDS * place / viewers) for place, one in enumerate(clients)))
+        took = time.monotonic() - began
+        spent, memory = cpu_seconds([at.pid]) - cpu, resident_bytes(at.pid)
+        await asyncio.sleep(1.5)  # backends report what they did once a second
+        work = await at.database.fetchval(_WORK) - before
+    return Watched(work / took, spent / took, memory / 1e6, counts["refused"], counts["answers"])
+
+
+async def viewed(at: Scene, viewers: int, seconds: float) -> list[str]:
+    """Return what viewers cost beside one, what one more gets, and when one is dropped that does not read."""
+    found = []
+    for count in (1, viewers, viewers + 1):
+        one = await watched(at, count, seconds)
+        found.append(
+            f"{count} viewers: {one.transactions:.2f} transactions/s, {100 * one.core:.0f} % of a core,"
+            f" {one.megabytes:.0f} MB, {one.answers} answers, {one.refused} refused"
+        )
+    dropped = await asyncio.to_thread(unread_seconds, at.port)
+    words = f"after {dropped:.0f} s" if dropped is not None else f"not within {UNREAD_SECONDS:.0f} s"
+    return [*found, f"a viewer that does not read is dropped {words}"]
+
+
+def unread_seconds(port: int) -> float | None:
+    """Return when a connection is closed that asks and takes no answer; ``None``: not in time."""
+    with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2_048)
+        one.connect(("127.0.0.1", port))
+        asked = b"GET /login HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+        one.setblocking(False)
+        waiting, began = select.poll(), time.monotonic()
+        waiting.register(one, select.POLLHUP | select.POLLERR)
+        while time.monotonic() - began < UNREAD_SECONDS:
+            try:
+                one.send(asked * 50)
+            except BlockingIOError:
+                pass
+            except OSError:
+                return time.monotonic() - began
+            if waiting.poll(500):
+                return time.monotonic() - began
+    return None
+
+
+# -- logins ------------------------------------------------------------------------------------------------------------
+
+
+async def tried(at: Scene, tries: int) -> list[str]:
+    """Return whether the time of a try tells an id that exists from one that does not."""
+    visitors = Visitors(PostgresKeyLookup(at.url, timeout_seconds=10))
+    known = at.key.partition(".")[0]
+    seconds: dict[bool, list[float]] = {True: [], False: []}
+    for place in range(tries):
+        exists = bool(place % 2)
+        key_id = known if exists else secrets.token_hex(6)
+        seconds[exists].append(await refused(visitors.check, f"{key_id}.{sha256(bytes([place % 256])).hexdigest()}"))
+    alike = mannwhitneyu(seconds[True], seconds[False]).pvalue
+    medians = [1e6 * statistics.median(seconds[one]) for one in (True, False)]
+    words = f"wrong secret {medians[0]:.0f} µs, unknown id {medians[1]:.0f} µs"
+    return [f"{tries:,} tries at the login: medians {words}; Mann-Whitney p = {alike:.3g}"]
+
+
+async def refused(check: Callable[[str], Awaitable[object]], credential: str) -> float:
+    began = time.perf_counter()
+    try:
+        await check(credential)
+    except Unauthenticated:
+        return time.perf_counter() - began
+    raise RuntimeError("a wrong key was taken; the figures would mean nothing")
+
+
+async def measure(folder: Path, given: argparse.Namespace) -> str:
+    """Return the figures."""
+    async with scene(folder, given.rows) as at:
+        lines = [f"{given.rows:,} calls in the log, 1,000 a second"]
+        lines += await searched(at)
+        lines += await viewed(at, given.viewers, given.seconds)
+        lines += await tried(at, given.tries)
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, and print the figures."""
+    parser = argparse.ArgumentParser()
+    for name, usual in (("rows", 3_000_000), ("viewers", 200), ("seconds", 30), ("tries", 20_000)):
+        parser.add_argument(f"--{name}", type=int, default=usual)
+    folder = Path(tempfile.mkdtemp(prefix="us-console-"))
+    folder.chmod(0o755)
+    try:
+        print(asyncio.run(measure(folder, parser.parse_args())))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

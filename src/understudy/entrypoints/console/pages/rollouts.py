@@ -1,0 +1,67 @@
+"""The page of a rollout, and its parts that are fetched again while it is open: how it stands, and what happened."""
+
+import asyncio
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from understudy.entrypoints.console.access.visitors import Visitor
+from understudy.entrypoints.console.console import Console, Live
+from understudy.entrypoints.console.pages.charts import charts
+from understudy.entrypoints.console.pages.models import (
+    ROLLOUT_SECONDS,
+    age_of,
+    done_of,
+    if_new,
+    reader_of,
+    rollout_id_of,
+)
+from understudy.entrypoints.console.views.links import rollout_path
+from understudy.entrypoints.console.views.rollout import rollout_page
+
+STORY_SECONDS = 5.0
+"""How often the part with what happened is asked for."""
+_STANDING, _STORY = "_rollout.html", "_story.html"
+
+
+async def show_rollout(console: Console, request: Request) -> Response:
+    """Return a rollout's page."""
+    visitor, name = await reader_of(console, request)
+    number = rollout_id_of(request)
+    (live, story), drawn = await asyncio.gather(
+        _parts(console, visitor, name, number, _STANDING, _STORY), charts(console, visitor, name, number)
+    )
+    values: dict[str, Any] = {
+        "model": name,
+        "number": number,
+        "address": f"/live{rollout_path(name, number)}",
+        "period": ROLLOUT_SECONDS,
+        "story_period": STORY_SECONDS,
+    }
+    return console.page(
+        "rollout.html", visitor, live=live, drawn=drawn, story=story, done=done_of(console, request, visitor), **values
+    )
+
+
+async def live_rollout(console: Console, request: Request) -> Response:
+    """Return how a rollout stands, if it is another one."""
+    visitor, name = await reader_of(console, request)
+    [live] = await _parts(console, visitor, name, rollout_id_of(request), _STANDING)
+    return if_new(request, live)
+
+
+async def live_story(console: Console, request: Request) -> Response:
+    """Return what happened to a rollout, if there is more."""
+    visitor, name = await reader_of(console, request)
+    [live] = await _parts(console, visitor, name, rollout_id_of(request), _STORY)
+    return if_new(request, live, "story")
+
+
+async def _parts(console: Console, visitor: Visitor, name: str, number: int, *templates: str) -> list[Live]:
+    work = partial(console.opened.reads.rollout, name, number)
+    answer = await console.opened.questions.shared(("rollout", name, number), work, ROLLOUT_SECONDS)
+    values: dict[str, Any] = {"view": rollout_page(answer.value), **age_of(answer, ROLLOUT_SECONDS)}
+    may_operate = visitor.may_operate(name)
+    return [console.live(one, visitor, answer, may_operate=may_operate, **values) for one in templates]
