@@ -28,6 +28,7 @@ from rigs.faults.tcp import Door
 from understudy.adapters._proto.methods import OIP_MODEL_INFER, OIP_SERVICE, oip_method
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.adapters.model_servers.addresses import DEFAULT_GRPC_CLIENT, GrpcClient
 from understudy.adapters.model_servers.connect import connect, examine, replicas_of
 from understudy.adapters.model_servers.replicas.hedged_call import Hedging
 from understudy.adapters.model_servers.replicas.probes import Probe
@@ -71,6 +72,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "torchserve": {"protocol": "torchserve"},
 }
+OWN_CLIENT = " by our own client"
 HTTP_ADAPTERS: dict[str, dict[str, Any]] = {
     "oip-http": {"protocol": "oip-http"},
     "tfserving-http": {"protocol": "tfserving-http"},
@@ -129,8 +131,8 @@ SCORE = 321.0
 
 
 @asynccontextmanager
-async def connected(version: ModelVersion) -> AsyncIterator[Any]:
-    backend = connect(version)
+async def connected(version: ModelVersion, grpc_client: GrpcClient = DEFAULT_GRPC_CLIENT) -> AsyncIterator[Any]:
+    backend = connect(version, grpc_client=grpc_client)
     try:
         yield backend
     finally:
@@ -158,10 +160,12 @@ async def corrupting(server: ModelServer, every_bytes: int) -> AsyncIterator[Doo
 
 @asynccontextmanager
 async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, Any]]:
-    """A backend and the one server behind it."""
+    """A backend and the one server behind it; an adapter may name the client that makes its calls."""
+    adapter, own, _ = adapter.partition(OWN_CLIENT)
+    client: GrpcClient = "asyncio" if own else DEFAULT_GRPC_CLIENT
     async with (
         running_http() if adapter in HTTP_ADAPTERS else running() as (server,),
-        connected(a_version(server.endpoint, adapter=adapter, **changed)) as backend,
+        connected(a_version(server.endpoint, adapter=adapter, **changed), client) as backend,
     ):
         yield backend, server
 
@@ -210,7 +214,7 @@ def linear(rows: Sequence[Row]) -> Tensor:
     return Tensor(Datatype.FP32, (len(rows),), matrix @ WEIGHTS)
 
 
-@pytest.fixture(params=["memory", *ADAPTERS, "oip-http", "json-one-row"])
+@pytest.fixture(params=["memory", *ADAPTERS, f"oip{OWN_CLIENT}", f"tfserving{OWN_CLIENT}", "oip-http", "json-one-row"])
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     if request.param == "memory":
         twin = MemoryBackend(linear)
