@@ -625,13 +625,15 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
             may_not["mover"] = MOVER
         for name, headers in may_not.items():
             request = proxy.build_request(
-                method, path.format(model="visits", rollout_id=1, version="2", target="127.0.0.1:1"), headers=headers
+                method,
+                path.format(model="visits", rollout_id=1, version="2", target="127.0.0.1:1", test_id=1),
+                headers=headers,
             )
             if name == "anonymous":
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 16
+    assert len(MOVES) == 17
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}, "mover": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
@@ -1002,6 +1004,12 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
         await ask(by_name["stopTest"]._replace(path=f"/v1/models/{MODEL}/experiments/1:stop"))
 
 
+def content_of(answer: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer's bodies by content type, also where the answer is one of those that operations share."""
+    whole = shared[answer["$ref"].rpartition("/")[2]] if "$ref" in answer else answer
+    return dict(whole["content"])
+
+
 async def test_every_status_that_the_description_names_is_reached_and_no_other_is(
     served, registry, tmp_path, database_url, database
 ):
@@ -1078,9 +1086,12 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         document = (await up.get("/openapi.json")).json()
 
     operations = [call for path in document["paths"].values() for call in path.values()]
+    shared = document["components"]["responses"]
     named = {
         call["operationId"]: {
-            status: next(iter(answer["content"])) for status, answer in call["responses"].items() if status != "default"
+            status: next(iter(content_of(answer, shared)))
+            for status, answer in call["responses"].items()
+            if status != "default"
         }
         for call in operations
         if call["tags"] == ["control"]

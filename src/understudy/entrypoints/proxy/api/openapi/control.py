@@ -60,7 +60,7 @@ _STARTED = _document(
 _COMMANDED = _document(rollout=_STATE, presence=_LIVENESS, changed=True, event="paused by 9f2c01aa77de")
 _POLICY = _document(
     "Policy",
-    {"policy": _typed(PolicyRecord, arms=list[dict[str, Any]])},
+    {"policy": _typed(PolicyRecord, arms=list[dict[str, Any]], category_roles=dict[str, Any])},
     policy={"model_name": "visits", "champion": "6", "challenger": "7", "challenger_weight": 10},
 )
 _ROLLBACK = _typed(
@@ -68,7 +68,7 @@ _ROLLBACK = _typed(
     "without_calls",
     changed=bool,
     confirmed=dict[str, Any] | None,
-    in_flight=dict[str, int] | None,
+    in_flight=dict[str, Any] | None,
     versions_without_calls=list[str] | None,
     dry_run=bool,
 )
