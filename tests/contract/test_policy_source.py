@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -585,36 +584,6 @@ async def _until(count: Callable[[], Awaitable[int]], wanted: int) -> None:
     async with asyncio.timeout(ENOUGH_SECONDS):
         while await count() != wanted:  # noqa: ASYNC110 - Postgres announces none of it
             await asyncio.sleep(0.01)
-
-
-async def test_four_thousand_models_take_as_long_as_ten_times_four_hundred(source, database):
-    await database.execute(
-        """INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)
-           SELECT 'm' || m, v, 's3://m', 'onnx',
-                  '{"features": [{"name": "a", "dtype": "float32"}, {"name": "b", "dtype": "float32"}]}'
-           FROM generate_series(1, 4000) m, generate_series(1, 2) v"""
-    )
-    await database.execute(
-        "INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'm:9000' FROM ModelVersion WHERE version = '1'"
-    )
-    await database.execute(
-        """INSERT INTO ServingPolicy (model_name, champion_version, challenger_version)
-           SELECT model_name, min(id), max(id) FROM ModelVersion WHERE model_name LIKE 'm%' GROUP BY model_name"""
-    )
-    await database.execute("ANALYZE")
-
-    tenths = [[f"m{number}" for number in range(first, first + 400)] for first in range(1, 4_001, 400)]
-    in_parts, at_once = [], []
-    for _ in range(3):  # of both the shortest: what else runs on the machine makes a time longer, never shorter
-        began = time.monotonic()
-        parts = [await source.load(names) for names in tenths]
-        between = time.monotonic()
-        whole = await source.load()
-        in_parts.append(between - began)
-        at_once.append(time.monotonic() - between)
-        assert ([len(part["models"]) for part in parts], len(whole["models"])) == ([400] * 10, 4_002)
-
-    assert min(at_once) < 3 * min(in_parts)
 
 
 @pytest.mark.alone

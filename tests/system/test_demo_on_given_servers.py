@@ -1,4 +1,4 @@
-"""The demo on servers that it is given; what it shows and leaves behind by itself is in ``tests/system``."""
+"""The demo on servers that it is given; what it shows and leaves behind by itself is in ``test_demo.py``."""
 
 import asyncio
 import json
