@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
-from archive_world import fill, month_ago, versions_of
+from worlds.archive import fill, month_ago, versions_of
 
 from understudy.adapters.archive.folder import FolderArchive
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
-from console_world import SECRET, Visit
 from httpx2 import AsyncClient, TransportError
-from report_world import SCHEMA
-from rollout_world import TWINS, PastRollout
 from scipy.stats import mannwhitneyu
+from worlds.console import SECRET, Visit
+from worlds.report import SCHEMA
+from worlds.rollout import TWINS, PastRollout
 
 from loadtests.machine import cpu_seconds, resident_bytes
 from understudy.adapters.embedded.loopback_ports import free_port

@@ -21,9 +21,9 @@ from typing import NamedTuple
 import asyncpg
 import numpy as np
 from integration.prediction_log.log_worker import Silent
-from lake_reports_world import Readers, readers_of
-from lake_world import A_VERSION, Lake
-from spooled_rows import a_row, new_windows, no_threshold
+from traffic.spooled_rows import a_row, new_windows, no_threshold
+from worlds.lake import A_VERSION, Lake
+from worlds.lake_reports import Readers, readers_of
 
 from loadtests.machine import cpu_seconds, resident_bytes
 from understudy.adapters.disk.spool import Spool

@@ -22,7 +22,7 @@ from uuid import uuid4
 import uvloop
 from e2e.load import Load, run_load
 from e2e.stack import logged_ids
-from spooled_rows import a_row, new_windows, no_threshold
+from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from loadtests.machine import SERVER_CORE, ended_children_cpu_seconds, on_core
 from loadtests.result import say

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 from e2e.stack import sql
-from monitor_world import (
+from worlds.monitor import (
     MODELS,
     WINDOWS,
     Installation,

@@ -29,8 +29,8 @@ import asyncpg
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from logged_traffic import register
-from spooled_rows import a_row
+from traffic.logged import register
+from traffic.spooled_rows import a_row
 
 from loadtests.machine import cpu_seconds
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import orjson
 from e2e.stack import sql
+from failing.standstill import Standstills
 from redis import Redis
-from standstill import Standstills
 
 from loadtests.answers import Change
 from loadtests.locust_run import LocustRun

@@ -17,14 +17,14 @@ import asyncpg
 import hypothesis
 import pytest
 import structlog
-from chance import IS_RANDOM
 from command import CommandLine
 from e2e.stack import shared_models
-from made_clusters import TEMPLATE, choose_folder, delete_folder, put_migrated_cluster
+from failing.standstill import MAX_SECONDS, MAX_SECONDS_ALONE, MachineStoodStill, Standstills
+from loopback.server_folder import server_folder
+from loopback.server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements, server_statements
 from pytest_rerunfailures import StatusDB
-from server_folder import server_folder
-from server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements, server_statements
-from standstill import MAX_SECONDS, MAX_SECONDS_ALONE, MachineStoodStill, Standstills
+from traffic.chance import IS_RANDOM
+from traffic.clusters import TEMPLATE, choose_folder, delete_folder, put_migrated_cluster
 
 from understudy.adapters.embedded.installations import find_installations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

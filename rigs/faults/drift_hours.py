@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import orjson
-from drift_traffic import numeric_baseline
-from logged_traffic import LoggedTraffic, StoreAsOf, scored_rows
+from traffic.drift import numeric_baseline
+from traffic.logged import LoggedTraffic, StoreAsOf, scored_rows
 
 from rigs.faults.world import World
 from understudy.adapters.http.alerts import WebhookChannel

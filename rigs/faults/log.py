@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
-from archive_world import fill, ids_logged, ids_seen, month_ago, versions_of
 from e2e.load import Load
+from worlds.archive import fill, ids_logged, ids_seen, month_ago, versions_of
 
 from rigs.faults.inputs import distinct_of, entity_of
 from rigs.faults.measure import NOTHING, measured, standard

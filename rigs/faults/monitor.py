@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import writing_monitor
 from e2e.load import Load, run_load
 from e2e.stack import VISITS, Process
-from writing_monitor import TABLES
+from failing import writing_monitor
+from failing.writing_monitor import TABLES
 
 from rigs.faults.inputs import body_of
 from rigs.faults.links import Link

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from standstill import Standstills
+from failing.standstill import Standstills
 
 from loadtests.machine import a_folder
 from rigs.faults.links import Links

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from console_world import RunningConsole
 from playwright.async_api import Browser, Page, expect
+from worlds.console import RunningConsole
 
 CHROMIUM = shutil.which("chromium")
 WIDTHS = (320, 390, 640, 1_200)

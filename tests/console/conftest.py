@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 from conftest import PostgresServer
 from console.browser_world import CHROMIUM
+from loopback.server_statements import ServerStatements
 from playwright.async_api import Browser, async_playwright
-from rollout_world import TWINS, PastRollout
-from server_statements import ServerStatements
+from worlds.rollout import TWINS, PastRollout
 
 
 @pytest.fixture

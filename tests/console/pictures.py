@@ -17,12 +17,12 @@ import asyncpg
 import pytest
 from command import CommandLine
 from console.small_png import with_palette
-from console_world import RunningConsole, closed_port, running_console
 from contract.servers import TcpRelay
 from playwright.async_api import Browser, FloatRect, Page, async_playwright, expect
 from rich.console import Console
 from rich.text import Text
-from rollout_world import TWINS, WORSE, PastRollout
+from worlds.console import RunningConsole, closed_port, running_console
+from worlds.rollout import TWINS, WORSE, PastRollout
 
 FOLDER = Path(__file__).parents[2] / "docs/images/console"
 WIDE, PHONE = {"width": 1_000, "height": 900}, {"width": 390, "height": 844}

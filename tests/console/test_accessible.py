@@ -5,9 +5,9 @@ from importlib.resources import files
 
 import pytest
 from console.browser_world import signed_in
-from console_world import running_console
 from playwright.async_api import Page, expect
-from report_world import reported_world
+from worlds.console import running_console
+from worlds.report import reported_world
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 SHA256 = "84494fec757e4710dc751c8d7a636e457f4532f08f85c86dc9070133fbff53bc"

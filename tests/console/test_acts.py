@@ -11,11 +11,11 @@ import orjson
 import pytest
 from command import CommandLine
 from console.browser_world import signed_in
-from console_world import running_console
+from loopback.server_statements import CONNECT_SECONDS, STATEMENT_SECONDS
 from playwright.async_api import Browser, Page, expect
-from report_world import reported_world
-from rollout_world import PLAN, TWINS, PastRollout, two_versions
-from server_statements import CONNECT_SECONDS, STATEMENT_SECONDS
+from worlds.console import running_console
+from worlds.report import reported_world
+from worlds.rollout import PLAN, TWINS, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
 from understudy.bootstrap import stored_rollouts

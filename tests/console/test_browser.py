@@ -4,10 +4,10 @@ import re
 
 import pytest
 from console.browser_world import Heard, is_fitting, signed_in
-from console_world import running_console
 from playwright.async_api import expect
-from report_world import reported_world
-from rollout_world import two_versions
+from worlds.console import running_console
+from worlds.report import reported_world
+from worlds.rollout import two_versions
 
 CHURN = "/models/churn"
 ACTS = f"{CHURN}/acts"

@@ -1,8 +1,8 @@
 """The charts of an open page: they come by themselves, and are asked for until they were drawn after the end."""
 
 from console.browser_world import Heard, signed_in
-from console_world import running_console
 from playwright.async_api import Page, expect
+from worlds.console import running_console
 
 COME_MS, RENEWED_MS = 20_000, 40_000
 STORIES = 4

@@ -10,9 +10,9 @@ import asyncpg
 import pytest
 from console.browser_world import Heard, signed_in
 from console.hostile_strings import HOSTILE, MARK
-from console_world import Visit, is_sound, running_console
 from playwright.async_api import expect
-from report_world import SCHEMA
+from worlds.console import Visit, is_sound, running_console
+from worlds.report import SCHEMA
 
 import understudy.entrypoints.console as console_package
 from understudy.core.prediction_log.prediction_id import prediction_id

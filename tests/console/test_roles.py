@@ -5,8 +5,8 @@ import re
 
 import pytest
 from console.browser_world import signed_in
-from console_world import Visit, running_console
 from playwright.async_api import expect
+from worlds.console import Visit, running_console
 
 from understudy.entrypoints.console.app import ROUTES
 from understudy.entrypoints.console.pages.login import show_login, sign_in, sign_out

@@ -7,9 +7,9 @@ import time
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, Visit, running_console
 from playwright.async_api import async_playwright
-from rollout_world import TWINS, PastRollout
+from worlds.console import RunningConsole, Visit, running_console
+from worlds.rollout import TWINS, PastRollout
 
 CHROMIUM = shutil.which("chromium")
 MINUTES = 75

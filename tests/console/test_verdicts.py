@@ -1,7 +1,7 @@
 """Stored verdicts of a simulated rollout, judged again on the console's page."""
 
-from console_world import is_sound, running_console, texts_of
-from rollout_world import WORSE, PastRollout
+from worlds.console import is_sound, running_console, texts_of
+from worlds.rollout import WORSE, PastRollout
 
 DAMAGE = """
     UPDATE RolloutEvent SET inputs = jsonb_set(inputs, '{strata}', '"no strata"')

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
-from s3_server import LOGIN, an_s3_server, make_bucket
+from loopback.s3 import LOGIN, an_s3_server, make_bucket
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from archive_world import ids_seen
-from erasure_world import ENTITY, erase, files_with, log_of_customers
+from worlds.archive import ids_seen
+from worlds.erasure import ENTITY, erase, files_with, log_of_customers
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.open import open_archive

@@ -4,7 +4,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 
 import pytest
-from receiver_server import ReceiverServer
+from loopback.receiver import ReceiverServer
 
 from understudy.adapters.http.gates import HttpGates
 from understudy.adapters.memory.gates import MemoryGates

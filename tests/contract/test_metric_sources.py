@@ -3,8 +3,8 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from prometheus_server import PrometheusServer
-from receiver_server import HANG
+from loopback.prometheus import PrometheusServer
+from loopback.receiver import HANG
 
 from understudy.adapters.http.metric_sources import MAX_ANSWER_BYTES, HttpMetricSources
 from understudy.adapters.memory.metric_sources import MemoryMetricSources

@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from s3_server import SECRET, make_bucket, put_object
-from scripted_bucket import LISTED, Bucket
-from scripted_server import Answering, ScriptedServer, a_scripted_server
+from loopback.s3 import SECRET, make_bucket, put_object
+from loopback.scripted_bucket import LISTED, Bucket
+from loopback.scripted_server import Answering, ScriptedServer, a_scripted_server
 
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage

@@ -13,7 +13,7 @@ from threading import Event
 from typing import Any
 
 import pytest
-from oci_registry_server import (
+from loopback.oci_registry import (
     INDEX,
     LOGINS_OF,
     PASSWORD,
@@ -25,7 +25,7 @@ from oci_registry_server import (
     digest_of,
     tar_of,
 )
-from scripted_server import Answering, a_scripted_server
+from loopback.scripted_server import Answering, a_scripted_server
 
 from understudy.adapters.artifacts.artifact_tree import ArtifactTree
 from understudy.adapters.artifacts.bounded_thread import GivenUp

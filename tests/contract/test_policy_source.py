@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import asyncpg
 import orjson
 import pytest
-from made_clusters import put_new_cluster
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.memory.policy import MemoryPolicySource

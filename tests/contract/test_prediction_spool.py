@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from spooled_rows import a_prediction_id, a_row, ids_in
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemorySpool

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from spooled_rows import a_prediction_id, a_row, ids_in
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore

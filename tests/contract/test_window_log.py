@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import asyncpg
 import pytest
-from spooled_rows import a_row, no_threshold
+from traffic.spooled_rows import a_row, no_threshold
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

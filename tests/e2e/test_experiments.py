@@ -11,8 +11,8 @@ import httpx2
 import pyarrow as pa
 import pytest
 from e2e.stack import PREDICT_BODIES, VISITS, a_stack, logged_ids, register, sql
-from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 from pyarrow import parquet
+from worlds.experiment import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 
 HEADER = "event_id,model,entity_id,name,value,occurred_at"
 

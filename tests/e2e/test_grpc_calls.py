@@ -10,8 +10,8 @@ from typing import Any
 
 import grpc
 import numpy as np
-from certificates import Authority
 from e2e.stack import a_stack, logged_ids, register, sql
+from loopback.certificates import Authority
 
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb

@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 import pytest
-from collector import Collector, collecting
 from contract.servers import MODEL_NAME, running
 from e2e.stack import a_stack, get, sql
+from loopback.collector import Collector, collecting
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 ENTITY = "canary-entity"

@@ -14,8 +14,8 @@ import orjson
 import pytest
 from e2e.load import Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, get, logged_ids, register, sql
-from made_clusters import put_new_cluster
 from redis.asyncio import Redis
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

@@ -17,7 +17,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from e2e.stack import Process
-from writing_monitor import TABLES
+from failing.writing_monitor import TABLES
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.lease import require_epoch
@@ -28,7 +28,7 @@ from understudy.monitoring.worker import STANDBY_SECONDS
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 
 pytestmark = pytest.mark.slow
-SCRIPT = Path(__file__).parents[1] / "writing_monitor.py"
+SCRIPT = Path(__file__).parents[1] / "failing" / "writing_monitor.py"
 TAKEOVER_SECONDS = 10.0
 RELEASE_SECONDS = 3.0
 LATEST = "SELECT pid, epoch FROM Step ORDER BY written_at DESC LIMIT 1"

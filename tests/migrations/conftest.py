@@ -12,8 +12,8 @@ import orjson
 import pytest
 from catalogue import Catalogue, catalogue_of
 from conftest import PostgresServer
-from migration_rows import Columns, columns_of
-from server_statements import ServerStatements
+from loopback.server_statements import ServerStatements
+from traffic.migration_rows import Columns, columns_of
 
 from understudy.adapters import migrations
 

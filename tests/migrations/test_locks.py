@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 from catalogue import Catalogue, catalogue_of, differences
-from chance import IS_RANDOM
-from migration_rows import columns_of, contents_of, insert_rows
+from traffic.chance import IS_RANDOM
+from traffic.migration_rows import columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
 from understudy.adapters.migrations.bounds import Patience

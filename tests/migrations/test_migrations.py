@@ -7,8 +7,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from command import CommandLine
-from rollout_world import insert_rollout, two_versions
 from sqlalchemy import Connection
+from worlds.rollout import insert_rollout, two_versions
 
 from understudy.adapters import migrations
 from understudy.adapters.postgres.connections.engine import make_engine

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 from catalogue import Catalogue, catalogue_of, differences
-from chance import IS_RANDOM
-from migration_rows import Columns, columns_of, contents_of, insert_rows
+from traffic.chance import IS_RANDOM
+from traffic.migration_rows import Columns, columns_of, contents_of, insert_rows
 
 from understudy.adapters import migrations
 from understudy.adapters.migrations.losses import declared_losses

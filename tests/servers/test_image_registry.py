@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from oci_registry_server import BASIC, LOGINS_OF, MANIFEST, TAR, TITLE, USER, digest_of, tar_of
+from loopback.oci_registry import BASIC, LOGINS_OF, MANIFEST, TAR, TITLE, USER, digest_of, tar_of
 
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.oci_origin import OciOrigin

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from drift_traffic import (
+from traffic.drift import (
     DEVIATION,
     HOUR_SECONDS,
     MEAN,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from failing_calls import with_failures
+from failing.calls import with_failures
 from numpy.typing import NDArray
 
 from understudy.core.prediction_log.call_slices import Slice

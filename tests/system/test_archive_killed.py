@@ -2,9 +2,9 @@
 
 import random
 
-import chance
 import pytest
-from archive_world import fill, month_ago, versions_of
+from traffic import chance
+from worlds.archive import fill, month_ago, versions_of
 
 from loadtests.archive import ask, kill_again_and_again, sums_of
 

@@ -10,8 +10,8 @@ from command import CommandLine
 from e2e.lifecycle import GIVE_UP_SECONDS, Lifecycle, predict, until
 from e2e.load import Connection
 from e2e.stack import PREDICT_BODIES, Stack, a_stack, sql
-from oci_registry_server import LOGINS_OF, PASSWORD, TOKEN, a_registry
-from s3_server import LOGIN, an_s3_server, make_bucket, put_object
+from loopback.oci_registry import LOGINS_OF, PASSWORD, TOKEN, a_registry
+from loopback.s3 import LOGIN, an_s3_server, make_bucket, put_object
 
 from understudy.adapters.dev_server.example_models import example_version
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 from e2e.stack import Process, Stack, a_stack, register, sql
-from receiver_server import KILL, ReceiverServer
+from loopback.receiver import KILL, ReceiverServer
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore

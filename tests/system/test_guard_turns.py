@@ -7,9 +7,9 @@ from math import inf
 
 import asyncpg
 import pytest
-from monitor_world import Guards, Installation, an_executor, an_installation
-from rollout_world import PastStore
 from stats.worlds import PER_MINUTE, plain
+from worlds.monitor import Guards, Installation, an_executor, an_installation
+from worlds.rollout import PastStore
 
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.windows.window import Window

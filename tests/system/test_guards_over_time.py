@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from command import CommandLine
 from e2e.stack import a_stack, sql, wait_for_port
-from rollout_world import TWINS, WORSE, PastArms, PastRollout
+from worlds.rollout import TWINS, WORSE, PastArms, PastRollout
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase, RolloutState

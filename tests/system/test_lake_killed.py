@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import chance
 import pytest
-from lake_world import A_VERSION, Lake, ship_both
+from traffic import chance
+from worlds.lake import A_VERSION, Lake, ship_both
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_200)]
 TESTS = Path(__file__).parent.parent
@@ -38,7 +38,7 @@ class Processes:
             (self._folder / f"promised-{self._started}").open("wb") as promised,
             (self._folder / f"errors-{self._started}").open("wb") as errors,
         ):
-            script = [sys.executable, str(TESTS / "lake_worker.py"), *arguments]
+            script = [sys.executable, str(TESTS / "failing" / "lake_worker.py"), *arguments]
             self.running[kind] = subprocess.Popen(script, stdout=promised, stderr=errors, env=environment)
 
     def kill(self, kind: str) -> None:

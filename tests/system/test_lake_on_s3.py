@@ -4,10 +4,10 @@ import time
 from collections import Counter
 
 import pytest
-from lake_reports_world import readers_of
-from lake_world import A_VERSION, Calls, Fault, Lake, some_rows
-from s3_server import LOGIN, an_s3_server, make_bucket
-from spooled_rows import a_prediction_id
+from loopback.s3 import LOGIN, an_s3_server, make_bucket
+from traffic.spooled_rows import a_prediction_id
+from worlds.lake import A_VERSION, Calls, Fault, Lake, some_rows
+from worlds.lake_reports import readers_of
 
 from understudy.ports.experiments.experiment_log import ShadowQuery
 from understudy.serving.prediction_log.shared_spool import SharedSpool

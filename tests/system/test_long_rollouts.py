@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import asyncpg
 import pytest
-from rollout_world import TWINS, PastRollout
 from stats.worlds import Traffic, World
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Phase

@@ -10,7 +10,7 @@ import asyncpg
 import orjson
 import pytest
 from e2e.stack import Process
-from receiver_server import HANG, KILL, ReceiverServer
+from loopback.receiver import HANG, KILL, ReceiverServer
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.outbox import add_alert

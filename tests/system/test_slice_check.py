@@ -7,8 +7,8 @@ from dataclasses import replace
 import asyncpg
 import pytest
 from command import CommandLine
-from rollout_world import TWINS, PastRollout
-from spooled_rows import a_prediction_id, a_row
+from traffic.spooled_rows import a_prediction_id, a_row
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.connections.checkup import examine_guards
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
-from server_folder import ABANDONED_SECONDS, is_fit, server_folder
+from loopback.server_folder import ABANDONED_SECONDS, is_fit, server_folder
 
 
 @pytest.fixture

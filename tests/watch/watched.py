@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import asyncpg
 import numpy as np
 import orjson
-from drift_traffic import numeric_baseline
 from e2e.load import Connection, Load, run_load
 from e2e.stack import Process, Stack, register, sql
-from logged_traffic import LoggedTraffic, scored_rows
+from traffic.drift import numeric_baseline
+from traffic.logged import LoggedTraffic, scored_rows
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.embedded.loopback_ports import free_port

@@ -9,7 +9,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from command import CommandLine, Done
-from rollout_world import two_versions
+from worlds.rollout import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore

@@ -12,8 +12,8 @@ import orjson
 import pyarrow as pa
 import pytest
 from command import CommandLine, Done
-from logged_traffic import LoggedTraffic, StoreAsOf, lead, scored_rows
 from pyarrow import parquet
+from traffic.logged import LoggedTraffic, StoreAsOf, lead, scored_rows
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
-from archive_world import MODELS, ids_logged
 from command import CommandLine, Done
-from erasure_world import ENTITY, OLD, log_of_customers, places_of
+from worlds.archive import MODELS, ids_logged
+from worlds.erasure import ENTITY, OLD, log_of_customers, places_of
 
 SURE = ("--yes", "--reason", "request 118")
 

@@ -9,9 +9,9 @@ import asyncpg
 import orjson
 import pytest
 from command import CommandLine, Done
-from s3_server import LOGIN
-from scripted_bucket import Bucket
-from scripted_server import a_scripted_server
+from loopback.s3 import LOGIN
+from loopback.scripted_bucket import Bucket
+from loopback.scripted_server import a_scripted_server
 
 WEIGHTS = b"weights" * 1_000
 DIGEST = f"sha256:{sha256(WEIGHTS).hexdigest()}"

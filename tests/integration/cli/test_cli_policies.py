@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 from command import CommandLine
-from rollout_world import two_versions
+from worlds.rollout import two_versions
 
 WAITING = """
     SELECT count(*) FROM pg_stat_activity

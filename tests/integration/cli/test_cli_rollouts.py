@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from command import CommandLine, Done
 from e2e.stack import register, sql
-from experiment_world import World
-from locked_reports import locked_reports
-from logged_traffic import LoggedTraffic, scored_rows
+from failing.locked_reports import locked_reports
+from traffic.logged import LoggedTraffic, scored_rows
+from worlds.experiment import World
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore

@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from archive_world import few_days, fill, month_ago, versions_of
+from worlds.archive import few_days, fill, month_ago, versions_of
 
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore

@@ -1,7 +1,7 @@
 """What changed around a champion within an hour: in the details of its alert, and from the command line."""
 
 import pytest
-from rollout_world import two_versions
+from worlds.rollout import two_versions
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.changes import PostgresChangeHistory

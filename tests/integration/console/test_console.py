@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, closed_port, is_sound, running_console, texts_of
 from contract.servers import TcpRelay
 from pydantic import SecretStr
-from rollout_world import PLAN, TWINS, WORSE, PastRollout, two_versions
+from worlds.console import RunningConsole, closed_port, is_sound, running_console, texts_of
+from worlds.rollout import PLAN, TWINS, WORSE, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace

@@ -6,8 +6,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, is_sound, running_console, texts_of
-from rollout_world import two_versions
+from worlds.console import RunningConsole, is_sound, running_console, texts_of
+from worlds.rollout import two_versions
 
 from understudy.adapters.postgres.prediction_log.receipts import PostgresReceiptLog
 from understudy.core.prediction_log.prediction_id import prediction_id

@@ -6,8 +6,8 @@ from html import unescape
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, is_sound, running_console, texts_of
-from rollout_world import WORSE, PastRollout
+from worlds.console import RunningConsole, is_sound, running_console, texts_of
+from worlds.rollout import WORSE, PastRollout
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from datetime import datetime
 
 import asyncpg
 import pytest
-from console_world import RunningConsole, is_sound, running_console, texts_of
-from experiment_world import HOUR, World
-from report_world import reported_world
+from worlds.console import RunningConsole, is_sound, running_console, texts_of
+from worlds.experiment import HOUR, World
+from worlds.report import reported_world
 
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 import pytest
-from rollout_world import insert_rollout
+from worlds.rollout import insert_rollout
 
 
 class Registered(NamedTuple):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from made_clusters import put_new_cluster
 from redis import AuthenticationError, Redis
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters.embedded.child_process import end, is_alive
 from understudy.adapters.embedded.installations import Installation, find_installations

@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import orjson
 import pytest
-from rollout_world import two_versions
+from worlds.rollout import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore

@@ -6,7 +6,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 from command import CommandLine
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.postgres.connections.connection import connect
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from command import CommandLine
-from made_clusters import put_new_cluster
-from server_folder import server_folder
+from loopback.server_folder import server_folder
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.postgres.connections.connection import connect

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import month_ago
+from worlds.archive import month_ago
 
 STEAL = """
     CREATE FUNCTION pg_temp.steal() RETURNS BIGINT LANGUAGE plpgsql VOLATILE AS $$

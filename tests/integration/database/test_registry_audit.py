@@ -6,7 +6,7 @@ from uuid import uuid4
 import asyncpg
 import orjson
 import pytest
-from rollout_world import two_versions
+from worlds.rollout import two_versions
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.lifecycle.registry import create_key, register_version, set_policy

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from made_clusters import put_new_cluster
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters import migrations
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

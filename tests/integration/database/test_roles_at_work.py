@@ -11,12 +11,12 @@ import asyncpg
 import httpx2
 import orjson
 import pytest
-from archive_world import fill, ids_seen, month_ago, versions_of
 from asgi import lifespan
 from command import CommandLine
-from console_world import running_console
 from e2e.stack import PREDICT_BODIES, VISITS, register
-from rollout_world import TWINS, PastRollout
+from worlds.archive import fill, ids_seen, month_ago, versions_of
+from worlds.console import running_console
+from worlds.rollout import TWINS, PastRollout
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive

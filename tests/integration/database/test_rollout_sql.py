@@ -5,7 +5,7 @@ from typing import Any
 import asyncpg
 import orjson
 import pytest
-from rollout_world import insert_rollout, two_versions
+from worlds.rollout import insert_rollout, two_versions
 
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.rollout.plan import NAMED_PLANS

@@ -1,5 +1,5 @@
 """The application with in-memory parts, for all tests here."""
 
-from proxy_world import start
+from worlds.proxy import start
 
 __all__ = ["start"]

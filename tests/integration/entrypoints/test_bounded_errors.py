@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from proxy_world import Answer, Running
+from worlds.proxy import Answer, Running
 
 MIB = 1_048_576
 LIVE_SECONDS = 0.25

@@ -17,9 +17,9 @@ import pytest
 from asgi import lifespan
 from command import CommandLine
 from e2e.stack import a_stack, register, sql
-from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
-from locked_reports import locked_reports
+from failing.locked_reports import locked_reports
 from pydantic import SecretStr
+from worlds.experiment import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 
 from understudy.core.rollout.state import CommandKind
 from understudy.core.routing.access import Scope

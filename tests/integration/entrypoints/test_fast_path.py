@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
-from chance import IS_RANDOM, seed
+from traffic.chance import IS_RANDOM, seed
 
 from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer

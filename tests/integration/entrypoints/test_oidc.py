@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from asgi import lifespan
 from e2e.stack import register, sql
-from issuer import AUDIENCE, Issuer, an_issuer, ec_key, signed, unsigned
 from joserfc.jwk import RSAKey
+from loopback.issuer import AUDIENCE, Issuer, an_issuer, ec_key, signed, unsigned
 from pydantic import SecretStr
 
 from understudy.adapters.dev_server.example_models import example_rows

@@ -13,10 +13,10 @@ import orjson
 import pytest
 import structlog
 from builders import KeptRows, a_version_row, policy_rows
-from collector import Collector, Seen, collecting
 from contract.servers import Behaviour, ModelServer, running
 from integration.entrypoints.test_fast_path import port_of, serving
-from proxy_world import Running
+from loopback.collector import Collector, Seen, collecting
+from worlds.proxy import Running
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.features import MemoryFeatureStore

@@ -7,7 +7,7 @@ import httpx2
 import pytest
 from builders import KeptRows, a_version_row, policy_rows
 from integration.entrypoints.test_fast_path import port_of, serving
-from proxy_world import Running
+from worlds.proxy import Running
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from experiment_world import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
+from worlds.experiment import DAY, HOUR, MODEL, Call, Told, World, arm_by_bucket
 
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog

@@ -2,7 +2,7 @@
 
 import asyncpg
 import pytest
-from logged_traffic import StoreAsOf, register
+from traffic.logged import StoreAsOf, register
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob

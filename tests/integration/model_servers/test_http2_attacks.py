@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import grpc
 import grpc.aio
 import pytest
-from http2_server import (
+from loopback.http2_server import (
     ACK,
     CONTINUATION,
     DATA,

@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 from hpack import Decoder
-from http2_server import (
+from loopback.http2_server import (
     ACK,
     CONTINUATION,
     DATA,

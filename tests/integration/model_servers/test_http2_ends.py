@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import grpc
 import grpc.aio
 import pytest
-from http2_server import (
+from loopback.http2_server import (
     DATA,
     END_STREAM,
     GOAWAY,

@@ -15,9 +15,9 @@ import grpc.aio
 import httpx2
 import pytest
 from builders import a_version
-from certificates import Authority, Certificate
 from e2e.stack import a_stack
-from made_clusters import put_new_cluster
+from loopback.certificates import Authority, Certificate
+from traffic.clusters import put_new_cluster
 
 from understudy.adapters import migrations
 from understudy.adapters.embedded.installations import Installation, find_installations

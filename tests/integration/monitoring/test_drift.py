@@ -8,8 +8,8 @@ import asyncpg
 import numpy as np
 import orjson
 import pytest
-from drift_traffic import numeric_baseline
-from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
+from traffic.drift import numeric_baseline
+from traffic.logged import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

@@ -11,9 +11,9 @@ import asyncpg
 import numpy as np
 import orjson
 import pytest
-from drift_traffic import HOUR_SECONDS, usual_baseline
-from logged_traffic import StoreAsOf
-from monitor_world import (
+from traffic.drift import HOUR_SECONDS, usual_baseline
+from traffic.logged import StoreAsOf
+from worlds.monitor import (
     MODELS,
     SLICED,
     WINDOWS,

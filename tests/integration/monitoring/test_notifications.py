@@ -15,8 +15,8 @@ from uuid import uuid4
 import asyncpg
 import orjson
 import pytest
-from certificates import Authority
-from receiver_server import HANG, KILL, ReceiverServer
+from loopback.certificates import Authority
+from loopback.receiver import HANG, KILL, ReceiverServer
 
 from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.memory.telemetry import MemoryTelemetry

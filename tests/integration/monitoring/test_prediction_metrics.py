@@ -6,7 +6,7 @@ from typing import NamedTuple
 import asyncpg
 import numpy as np
 import pytest
-from logged_traffic import LoggedTraffic, StoreAsOf, lead, register, scored_rows
+from traffic.logged import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

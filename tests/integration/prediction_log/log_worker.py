@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from spooled_rows import a_row, new_windows, no_threshold
+from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import ALL_TIME, MODELS, Month, few_days, fill, ids_logged, ids_seen, month_ago, versions_of
 from pyarrow import parquet
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
+from worlds.archive import ALL_TIME, MODELS, Month, few_days, fill, ids_logged, ids_seen, month_ago, versions_of
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import few_days, fill, ids_seen, month_ago, versions_of
+from worlds.archive import few_days, fill, ids_seen, month_ago, versions_of
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive

@@ -6,8 +6,8 @@ import duckdb
 import orjson
 import pyarrow as pa
 import pytest
-from archive_world import few_days, fill, month_ago, versions_of
 from pyarrow import dataset, parquet
+from worlds.archive import few_days, fill, month_ago, versions_of
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import MODELS, fill, ids_logged, ids_seen, month_ago, versions_of
 from command import CommandLine
-from erasure_world import (
+from worlds.archive import MODELS, fill, ids_logged, ids_seen, month_ago, versions_of
+from worlds.erasure import (
     ENTITY,
     FIGURES,
     NEIGHBOUR,

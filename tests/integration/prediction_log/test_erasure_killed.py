@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-from erasure_world import ENTITY, log_of_customers
+from worlds.erasure import ENTITY, log_of_customers
 
 COMMAND = ("entity", "forget", "all", ENTITY, "--yes", "--reason", "request 118")
 

@@ -10,8 +10,8 @@ from zlib import crc32
 import asyncpg
 import orjson
 import pytest
-from logged_traffic import LoggedTraffic, lead, register
-from spooled_rows import a_row
+from traffic.logged import LoggedTraffic, lead, register
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.migrations import downgrade, upgrade

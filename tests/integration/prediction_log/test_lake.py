@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from lake_world import A_VERSION, Calls, Fault, Lake, log_shipper, ship_both, some_rows
-from spooled_rows import a_prediction_id
+from traffic.spooled_rows import a_prediction_id
+from worlds.lake import A_VERSION, Calls, Fault, Lake, log_shipper, ship_both, some_rows
 
 from understudy.core.prediction_log.lake import LAKE_COLUMNS
 from understudy.errors import LakeUnavailable

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import asyncpg
-import chance
 from integration.prediction_log.log_worker import Silent
-from made_clusters import put_new_cluster
-from spooled_rows import new_windows, no_threshold
+from traffic import chance
+from traffic.clusters import put_new_cluster
+from traffic.spooled_rows import new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.embedded.postgres import EmbeddedPostgres

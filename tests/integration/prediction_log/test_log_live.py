@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from archive_world import few_days, fill, month_ago, versions_of
+from worlds.archive import few_days, fill, month_ago, versions_of
 
 ROWS = 300
 MONTHS = [month_ago(2), month_ago(0)]

@@ -5,8 +5,8 @@ import csv
 import io
 
 import pytest
-from archive_world import Month, few_days, fill, month_ago, versions_of
 from command import CommandLine
+from worlds.archive import Month, few_days, fill, month_ago, versions_of
 
 ROWS = 300
 MONTHS = [month_ago(3), month_ago(2), month_ago(0)]

@@ -10,8 +10,8 @@ import orjson
 import pytest
 from command import CommandLine, Done
 from contract.servers import MODEL_NAME, Behaviour, running
-from logged_traffic import LoggedTraffic
-from spooled_rows import a_row
+from traffic.logged import LoggedTraffic
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.core.prediction_log.row import Status

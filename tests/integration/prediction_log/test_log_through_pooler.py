@@ -4,7 +4,7 @@ import asyncio
 
 import asyncpg
 import pytest
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from loadtests.machine import a_folder
 from rigs.faults.not_here import NotHere

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
-from spooled_rows import a_prediction_id, a_row
+from traffic.spooled_rows import a_prediction_id, a_row
 
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import PredictionRow, Status

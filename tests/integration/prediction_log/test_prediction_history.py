@@ -7,8 +7,8 @@ from typing import Any
 import asyncpg
 import numpy as np
 import pytest
-from logged_traffic import LoggedTraffic, register, scored_rows
-from spooled_rows import a_row
+from traffic.logged import LoggedTraffic, register, scored_rows
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.postgres.prediction_log.history import PostgresPredictionHistory
 from understudy.core.canary.entities.entity_tally import Before, EntityCalls

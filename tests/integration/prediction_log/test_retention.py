@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import asyncpg
 import pytest
-from logged_traffic import lead
-from rollout_world import insert_rollout, two_versions
+from traffic.logged import lead
+from worlds.rollout import insert_rollout, two_versions
 
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.monitoring.outbox import add_alert

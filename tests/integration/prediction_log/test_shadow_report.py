@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from experiment_world import DAY, HOUR, MODEL, Call, World
+from worlds.experiment import DAY, HOUR, MODEL, Call, World
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.core.experiments.shadow_comparison import ShadowState

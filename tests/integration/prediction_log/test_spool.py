@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing_files import FailingFiles
-from spooled_rows import a_prediction_id, a_row, ids_in
+from failing.files import FailingFiles
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in
 
 from understudy.adapters.disk.spool import Spool
 from understudy.core.prediction_log.row import COLUMNS
@@ -299,7 +299,7 @@ def test_segments_that_are_forgotten_are_deleted_and_numbers_are_never_used_agai
 APPENDER = """
 import sys
 from pathlib import Path
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 from understudy.adapters.disk.spool import Spool
 
 spool = Spool(Path(sys.argv[1]), limit_bytes=1 << 30, segment_bytes=int(sys.argv[2]), sync_seconds=0.01)

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.disk.files import DiskFiles
 from understudy.adapters.disk.segment_reader import SegmentReader

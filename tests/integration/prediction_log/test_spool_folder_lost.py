@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from failing_files import FailingFiles
-from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
+from failing.files import FailingFiles
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from rigs.faults.not_here import NotHere
 from rigs.faults.small_disk import small_disk

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from rigs.faults.not_here import NotHere
 from rigs.faults.small_disk import small_disk

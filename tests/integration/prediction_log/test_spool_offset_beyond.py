@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore

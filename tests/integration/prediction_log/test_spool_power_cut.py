@@ -10,9 +10,9 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
-from chance import seed
-from power_cut import RecordedFiles
-from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
+from failing.power_cut import RecordedFiles
+from traffic.chance import seed
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.memory.prediction_log import DeadLetter, MemoryPredictionStore

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
-from archive_world import ids_seen
-from erasure_world import ENTITY, assert_ledger_is_true, erase, log_of_customers, places_of
+from worlds.archive import ids_seen
+from worlds.erasure import ENTITY, assert_ledger_is_true, erase, log_of_customers, places_of
 
 from rigs.faults.archive_worker import Moments, archive
 from understudy.adapters.archive.folder import FolderArchive

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Authority
 from e2e.stack import Stack, a_stack, get
+from loopback.certificates import Authority
 
 IDLE = 300
 PROBES = 20

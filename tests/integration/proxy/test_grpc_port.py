@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import orjson
 import pytest
-from grpc_world import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up
+from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up
 
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb

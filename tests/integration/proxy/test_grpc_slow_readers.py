@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import grpc
-from grpc_world import Client, refused, start, up
+from worlds.grpc import Client, refused, start, up
 
 from loadtests.least_http2 import (
     DATA,

@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from grpc_world import EXPECTED, KEY, ROWS, VISITOR, refused, start, up
+from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, refused, start, up
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.adapters.embedded.loopback_ports import free_port

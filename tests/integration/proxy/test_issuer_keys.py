@@ -5,8 +5,8 @@ import ssl
 from collections.abc import AsyncIterator
 
 import pytest
-from certificates import Authority
-from issuer import Issuer, an_issuer, ec_key, http_answer, published
+from loopback.certificates import Authority
+from loopback.issuer import Issuer, an_issuer, ec_key, http_answer, published
 
 from understudy.adapters.oidc.published_keys import MAX_BYTES, MAX_KEYS, NotFetched, fetch_keys, key_fetcher
 

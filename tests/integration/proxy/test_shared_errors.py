@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 from command import CommandLine
-from failing_calls import with_failures
-from rollout_world import TWINS, PastRollout
+from failing.calls import with_failures
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.core.canary.decision import CheckState
 from understudy.core.rollout.plan import RolloutPlan, Step

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from rollout_world import TWINS, PastRollout
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.alerts.alerts import AlertKind

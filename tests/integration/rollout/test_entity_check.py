@@ -3,7 +3,7 @@
 import asyncpg
 import pytest
 from command import CommandLine
-from rollout_world import TWINS, PastRollout
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.connections.checkup import examine_guards
 from understudy.core.rollout.plan import RolloutPlan, Step

@@ -10,8 +10,8 @@ import asyncpg
 import orjson
 import pytest
 from command import CommandLine
-from receiver_server import HANG, ReceiverServer
-from rollout_world import PLAN, TWINS, WORSE, PastRollout
+from loopback.receiver import HANG, ReceiverServer
+from worlds.rollout import PLAN, TWINS, WORSE, PastRollout
 
 from understudy.adapters import migrations
 from understudy.adapters.http.gates import HttpGates

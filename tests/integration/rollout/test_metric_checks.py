@@ -9,8 +9,8 @@ import asyncpg
 import numpy as np
 import pytest
 from command import CommandLine
-from prometheus_server import PrometheusServer
-from rollout_world import PLAN, TWINS, PastRollout
+from loopback.prometheus import PrometheusServer
+from worlds.rollout import PLAN, TWINS, PastRollout
 
 from understudy.adapters.http.metric_sources import HttpMetricSources
 from understudy.adapters.memory.telemetry import MemoryTelemetry

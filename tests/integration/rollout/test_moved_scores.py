@@ -5,7 +5,7 @@ from dataclasses import replace
 import asyncpg
 import pytest
 from command import CommandLine
-from rollout_world import TWINS, PastRollout
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.core.canary.decision import Verdict

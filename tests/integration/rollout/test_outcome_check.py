@@ -7,9 +7,9 @@ from io import StringIO
 
 import numpy as np
 import pytest
-from experiment_world import HOUR, MODEL, Call, Told, World, arm_by_bucket
 from rich.console import Console
-from rollout_world import TWINS, PastRollout
+from worlds.experiment import HOUR, MODEL, Call, Told, World, arm_by_bucket
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

@@ -14,8 +14,8 @@ import asyncpg
 import pytest
 from command import CommandLine, Done
 from contract.servers import TcpRelay
-from logged_traffic import lead
-from rollout_world import TWINS, WORSE, PastRollout
+from traffic.logged import lead
+from worlds.rollout import TWINS, WORSE, PastRollout
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import asyncpg
 import pytest
-from locked_reports import locked_reports
-from rollout_world import ReadyProbe
+from failing.locked_reports import locked_reports
+from worlds.rollout import ReadyProbe
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog

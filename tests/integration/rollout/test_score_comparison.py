@@ -11,7 +11,7 @@ import asyncpg
 import numpy as np
 import pytest
 from command import CommandLine
-from score_world import Change, Scores, WarmUps, scores_of, serving
+from worlds.score import Change, Scores, WarmUps, scores_of, serving
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.core.canary.decision import Verdict

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import asyncpg
 import pytest
-from rollout_world import TWINS, PastRollout
+from worlds.rollout import TWINS, PastRollout
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.rollout.state import Phase

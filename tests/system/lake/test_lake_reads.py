@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from command import CommandLine
-from console_world import running_console
-from experiment_world import MODEL
 from integration.entrypoints.test_control import EYE, a_proxy, without_now
-from lake_reports_world import SECONDS, LoggedWorld, readers_of
-from lake_world import Lake
-from report_world import reported_world
 from system.lake.test_lake_reports import as_printed
+from worlds.console import running_console
+from worlds.experiment import MODEL
+from worlds.lake import Lake
+from worlds.lake_reports import SECONDS, LoggedWorld, readers_of
+from worlds.report import reported_world
 
 from understudy.adapters.lake.reading.question import Lake as LakeQuestions
 from understudy.adapters.lake.reading.question import Question

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from experiment_world import DAY, MODEL, Call
-from lake_reports_world import SECONDS, LoggedWorld, a_month_of_everything, readers_of
-from lake_world import Lake
+from worlds.experiment import DAY, MODEL, Call
+from worlds.lake import Lake
+from worlds.lake_reports import SECONDS, LoggedWorld, a_month_of_everything, readers_of
 
 from understudy.adapters.lake.reading.experiment_log import LakeExperimentLog
 from understudy.adapters.lake.reading.log_query import open_lake_log

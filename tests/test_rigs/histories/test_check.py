@@ -5,9 +5,9 @@ from math import inf
 from typing import Any
 
 import pytest
-from history_world import ENTITIES, World, a_history, replaced
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds.history import ENTITIES, World, a_history, replaced
 
 from rigs.histories.check import check
 from rigs.histories.finding import Finding

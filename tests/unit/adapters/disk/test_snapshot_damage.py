@@ -7,9 +7,9 @@ from random import Random
 import orjson
 import pytest
 from builders import a_version_row, policy_rows
-from chance import seed
-from power_cut import RecordedFiles
+from failing.power_cut import RecordedFiles
 from structlog.testing import capture_logs
+from traffic.chance import seed
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 

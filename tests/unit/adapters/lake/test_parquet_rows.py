@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.lake.parquet_rows import SCHEMA, ParquetRows
 from understudy.core.prediction_log.lake import NamedFile, Stretch

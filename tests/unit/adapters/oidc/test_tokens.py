@@ -6,8 +6,8 @@ from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
-from issuer import AUDIENCE, Issuer, by_shared_secret, ec_key, published, signed, unsigned, with_header
 from joserfc.jwk import OKPKey
+from loopback.issuer import AUDIENCE, Issuer, by_shared_secret, ec_key, published, signed, unsigned, with_header
 
 from understudy.adapters.oidc.published_keys import NotFetched, PublishedKeys, keys_of
 from understudy.adapters.oidc.tokens import MAX_STALE_SECONDS, REFETCH_SECONDS, OidcTokens

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from failing_calls import with_failures
+from failing.calls import with_failures
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stats.worlds import Traffic, World

@@ -3,9 +3,9 @@ from math import nan
 import numpy as np
 import orjson
 import pytest
-from drift_traffic import categorical_baseline, numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
+from traffic.drift import categorical_baseline, numeric_baseline
 
 from understudy.core.drift.baseline import (
     MAX_CATEGORIES,

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from drift_traffic import categorical_baseline, numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
+from traffic.drift import categorical_baseline, numeric_baseline
 
 from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, numbers_for_tally
 

@@ -3,7 +3,7 @@ from math import inf, nan
 
 import numpy as np
 import pytest
-from drift_traffic import (
+from traffic.drift import (
     DEVIATION,
     HOUR_SECONDS,
     MEAN,

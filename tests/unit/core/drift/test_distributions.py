@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
-from drift_traffic import numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
+from traffic.drift import numeric_baseline
 
 from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline
 from understudy.core.drift.distributions import BINS, shapes_of, shares_of

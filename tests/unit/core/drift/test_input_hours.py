@@ -3,9 +3,9 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from drift_traffic import numeric_baseline
 from hypothesis import given
 from hypothesis import strategies as st
+from traffic.drift import numeric_baseline
 
 from understudy.core.drift.baseline import Baseline, Baselines, CategoricalBaseline, baselines_to_json, category_of
 from understudy.core.drift.hours import MAX_SUBJECT, hour_from_json, hour_to_json

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
-from drift_traffic import numeric_baseline
 from scipy import stats
+from traffic.drift import numeric_baseline
 
 from understudy.core.drift.baseline import FloatArray, NumericBaseline
 from understudy.core.drift.evidence import Effect, Measure, Spans

@@ -2,7 +2,7 @@ from math import isnan
 from typing import Any
 
 import pytest
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.core.prediction_log.analysis_hash import analysis_hash
 from understudy.core.prediction_log.row import PredictionRow, Status

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.core.canary.analysis import evaluate
 from understudy.core.canary.decision import Verdict

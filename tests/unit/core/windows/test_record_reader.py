@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spooled_rows import a_row, records_of
+from traffic.spooled_rows import a_row, records_of
 
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line

@@ -5,7 +5,7 @@ from math import floor, log
 from typing import Any
 
 import pytest
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.core.prediction_log.call_slices import ROUTED, Slice
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status

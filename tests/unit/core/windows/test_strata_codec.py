@@ -5,7 +5,7 @@ from zlib import compress, decompress
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from spooled_rows import a_row, no_threshold
+from traffic.spooled_rows import a_row, no_threshold
 
 from understudy.core.prediction_log.row import COLUMNS, Status
 from understudy.core.prediction_log.row_encoding import encode_line

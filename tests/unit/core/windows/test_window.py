@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from spooled_rows import a_row, records_of
+from traffic.spooled_rows import a_row, records_of
 
 from understudy.core.prediction_log.analysis_hash import analysis_hash
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import KeptRows
-from ended_calls import an_ended, number_of
+from traffic.ended_calls import an_ended, number_of
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import Role

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from builders import KeptRows
-from ended_calls import an_ended, number_of
-from spooled_rows import a_prediction_id
+from traffic.ended_calls import an_ended, number_of
+from traffic.spooled_rows import a_prediction_id
 
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import Role

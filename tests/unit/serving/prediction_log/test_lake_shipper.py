@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from spooled_rows import a_prediction_id, a_row
+from traffic.spooled_rows import a_prediction_id, a_row
 from unit.serving.prediction_log.test_log_shipper import Recorded
 
 from understudy.adapters.memory.archive import MemoryArchive

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
+from traffic.spooled_rows import a_prediction_id, a_row, ids_in, new_windows, no_threshold
 
 from understudy.adapters.memory.prediction_log import MemoryPredictionStore, MemorySpool
 from understudy.core.windows.window import Window

@@ -1,7 +1,7 @@
 """Two shippers of one spool."""
 
 import pytest
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.memory.prediction_log import MemorySpool
 from understudy.serving.prediction_log.shared_spool import SharedSpool

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from drift_traffic import numeric_baseline
 from rich.console import Console
+from traffic.drift import numeric_baseline
 
 from understudy.core.drift.baseline import Baselines, CategoricalBaseline, NumericBaseline
 from understudy.core.drift.evidence import Measure

@@ -1,9 +1,9 @@
 import orjson
 import pytest
 from builders import a_version
-from ended_calls import an_ended
 from hypothesis import given
 from hypothesis import strategies as st
+from traffic.ended_calls import an_ended
 
 from understudy.core.schema.outputs import Prediction
 from understudy.entrypoints.proxy.messages.answers import answer_of, identify

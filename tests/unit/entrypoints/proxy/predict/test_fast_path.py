@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 import pytest
 from builders import a_version_row, an_input_schema, policy_rows
-from connection_world import Peer
-from proxy_world import Running
+from worlds.connection import Peer
+from worlds.proxy import Running
 
 import understudy
 from understudy.adapters.disk.spool import Spool

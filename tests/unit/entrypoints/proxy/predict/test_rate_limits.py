@@ -3,7 +3,7 @@ import time
 
 import orjson
 import pytest
-from proxy_world import KEY, VISITOR
+from worlds.proxy import KEY, VISITOR
 
 from understudy.core.routing.rate_limits import BURST_SECONDS
 

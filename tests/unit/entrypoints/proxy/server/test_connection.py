@@ -5,7 +5,8 @@ import socket
 from typing import Any
 
 import pytest
-from connection_world import (
+from virtual_time import in_virtual_time
+from worlds.connection import (
     CLOSE,
     KEEP_ALIVE_SECONDS,
     KINDS,
@@ -17,7 +18,6 @@ from connection_world import (
     FakeTransport,
     Peer,
 )
-from virtual_time import in_virtual_time
 
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.server.backpressure import TURN_BYTES

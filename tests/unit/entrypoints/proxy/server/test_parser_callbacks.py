@@ -1,10 +1,10 @@
 import asyncio
 
 import pytest
-from connection_world import KEEP_ALIVE_SECONDS, KINDS, PLAIN, PREDICT, UPGRADE, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 from virtual_time import run_in_virtual_time
+from worlds.connection import KEEP_ALIVE_SECONDS, KINDS, PLAIN, PREDICT, UPGRADE, Peer
 
 from understudy.entrypoints.proxy.server.request_state import State
 

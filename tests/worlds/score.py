@@ -8,9 +8,9 @@ import asyncpg
 import numpy as np
 import orjson
 from e2e.stack import register
-from logged_traffic import LoggedTraffic
 from numpy.typing import NDArray
-from spooled_rows import a_row
+from traffic.logged import LoggedTraffic
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel, ServeSpec, Tensors
 from understudy.adapters.dev_server.example_models import example_rows, example_version

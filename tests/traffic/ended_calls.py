@@ -1,8 +1,8 @@
 """Calls that have ended, for tests of what becomes of their rows."""
 
 from builders import a_policy
-from spooled_rows import a_prediction_id, a_row
 
+from traffic.spooled_rows import a_prediction_id, a_row
 from understudy.core.requests.predict import PredictRequest
 from understudy.core.routing.policy import Role
 from understudy.core.routing.route import choose_route

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 from integration.prediction_log.log_worker import Silent
-from spooled_rows import a_row, new_windows, no_threshold
+from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.disk.spool import Spool

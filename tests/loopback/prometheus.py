@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import orjson
-from receiver_server import HANG, Answer, ReceiverServer
+
+from loopback.receiver import HANG, Answer, ReceiverServer
 
 Value = Callable[[int], float | str | None]
 """Of a series at a moment; ``None`` leaves the moment out."""

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import asyncpg
 
-_ROWS = {path.stem: path.read_text() for path in sorted((Path(__file__).parent / "migrations" / "rows").glob("*.sql"))}
+_ROWS = {
+    path.stem: path.read_text() for path in sorted((Path(__file__).parents[1] / "migrations" / "rows").glob("*.sql"))
+}
 """From a revision to the rows of what it adds."""
 _TABLES = """
     SELECT relname AS name, string_agg(quote_ident(attname), ', ' ORDER BY attnum) AS columns

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import structlog
 from integration.prediction_log.log_worker import Silent
-from lake_world import Lake
-from spooled_rows import a_row, new_windows, no_threshold
+from traffic.spooled_rows import a_row, new_windows, no_threshold
+from worlds.lake import Lake
 
 from understudy.adapters.lake.parquet_rows import ParquetRows
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore

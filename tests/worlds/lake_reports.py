@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 import asyncpg
 import numpy as np
-from experiment_world import DAY, MODEL, Call, Told, World, arm_by_bucket
-from lake_world import Lake, ship_both
 
 from understudy.adapters.lake.reading.experiment_log import LakeExperimentLog
 from understudy.adapters.lake.reading.history import LakeHistory
@@ -23,6 +21,8 @@ from understudy.core.routing.route import Reason, bucket_of
 from understudy.ports.experiments.experiment_log import ExperimentLog
 from understudy.ports.prediction_log.prediction_history import PredictionHistory
 from understudy.ports.prediction_log.receipts import ReceiptLog
+from worlds.experiment import DAY, MODEL, Call, Told, World, arm_by_bucket
+from worlds.lake import Lake, ship_both
 
 SECONDS = 30.0
 

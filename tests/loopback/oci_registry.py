@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
-from scripted_server import Answering, ScriptedServer, a_scripted_server
+from loopback.scripted_server import Answering, ScriptedServer, a_scripted_server
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"

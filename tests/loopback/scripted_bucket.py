@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scripted_server import Answering
+from loopback.scripted_server import Answering
 
 LISTED = "Thu, 26 Nov 2026 11:00:00 GMT"
 

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 import asyncpg
 import numpy as np
-from drift_traffic import HOUR_SECONDS, usual_baseline, weekly_hour, windows_of
-from logged_traffic import SPOOL, StoreAsOf, lead, register
-from rollout_world import PastStore
 from stats.worlds import Traffic
 from stats.worlds import World as TrafficWorld
+from traffic.drift import HOUR_SECONDS, usual_baseline, weekly_hour, windows_of
+from traffic.logged import SPOOL, StoreAsOf, lead, register
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect
@@ -39,6 +38,7 @@ from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
+from worlds.rollout import PastStore
 
 MODELS = 10
 WINDOWS = 300

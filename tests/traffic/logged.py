@@ -6,8 +6,8 @@ from uuid import UUID
 import asyncpg
 import numpy as np
 import orjson
-from spooled_rows import a_row, new_windows, no_threshold
 
+from traffic.spooled_rows import a_row, new_windows, no_threshold
 from understudy.adapters.postgres.monitoring.metrics import PostgresMetricStore
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.drift.baseline import FloatArray

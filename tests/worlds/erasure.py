@@ -8,9 +8,8 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-from archive_world import Month, few_days, fill, month_ago, versions_of
 from pyarrow import parquet
-from spooled_rows import a_row
+from traffic.spooled_rows import a_row
 
 from rigs.faults.archive_worker import Moments, Mortal
 from understudy.adapters.archive.folder import FolderArchive
@@ -24,6 +23,7 @@ from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, WriteOutcome
 from understudy.retention.entity_eraser import EntityEraser, Result
+from worlds.archive import Month, few_days, fill, month_ago, versions_of
 
 ENTITY = "customer-42"
 NEIGHBOUR = "customer-4"  # a prefix of the other

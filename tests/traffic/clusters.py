@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
-from server_folder import chosen_disk
+from loopback.server_folder import chosen_disk
 
 from understudy.adapters.embedded.account import account_to_drop_to
 from understudy.adapters.embedded.cluster import Cluster

@@ -3,7 +3,8 @@
 import time
 
 import asyncpg
-from experiment_world import DAY, HOUR, Call, Told, World, arm_by_bucket
+
+from worlds.experiment import DAY, HOUR, Call, Told, World, arm_by_bucket
 
 ENTITIES = 600
 SCHEMA = '{"features": [{"name": "age", "dtype": "float32"}]}'

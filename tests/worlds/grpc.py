@@ -8,10 +8,10 @@ import grpc
 import numpy as np
 import pytest
 from builders import a_version_row, policy_rows
-from proxy_world import start
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.core.schema.tensors import Datatype, Row, Tensor
+from worlds.proxy import start
 
 __all__ = ["start"]
 ROWS = np.array([[40.1, 2.7], [30.3, 1e-3]], "<f4")

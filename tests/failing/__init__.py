@@ -1,0 +1,1 @@
+"""What breaks while a test looks on, and processes that are killed."""

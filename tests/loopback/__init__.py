@@ -1,0 +1,1 @@
+"""Servers on loopback that stand for those of others, and what they need."""

@@ -1,0 +1,1 @@
+"""Rows, calls and clusters that tests log, spool or judge."""
