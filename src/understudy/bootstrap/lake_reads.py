@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from understudy import DISTRIBUTION
 from understudy.adapters.archive.open import open_archive
-from understudy.adapters.telemetry.process_usage import memory_limit_bytes
 from understudy.errors import LakeUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.log_archive import WantedRows
@@ -45,6 +44,9 @@ def open_lake(place: LakePlace, database_url: str, timeout_seconds: float) -> "L
     Raises:
         LakeUnavailable: The extra is not installed.
     """
+    # Late: it brings numpy, which most commands do without.
+    from understudy.adapters.telemetry.process_usage import memory_limit_bytes  # noqa: PLC0415
+
     with lake_extra():
         from understudy.adapters.lake.reading.question import Lake  # noqa: PLC0415 - needs an extra
     reader = _reader(place, database_url)
