@@ -16,6 +16,7 @@ from worlds.report import SCHEMA
 
 import understudy.entrypoints.console as console_package
 from understudy.core.prediction_log.prediction_id import prediction_id
+from understudy.entrypoints import charts
 from understudy.entrypoints.cli.shared.rendering import with_marks
 from understudy.entrypoints.console.views.links import entity_path, model_path, prediction_path
 
@@ -58,12 +59,16 @@ def shape_of(text: str) -> Shape:
 
 
 def written() -> Shape:
-    """Return the elements and attributes that templates have."""
+    """Return the elements and attributes that templates have, and those that charts are written with."""
     folder = Path(next(iter(console_package.__path__))) / "templates"
     sources = (path.read_text(encoding="utf-8") for path in folder.glob("*.html"))
-    return shape_of(
+    shape = shape_of(
         "".join(re.sub(r"\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}", "", source, flags=re.DOTALL) for source in sources)
     )
+    drawn = "".join(path.read_text(encoding="utf-8") for path in Path(next(iter(charts.__path__))).glob("*.py"))
+    shape.tags |= set(re.findall(r"<([a-z]+)", drawn))
+    shape.attributes |= {name.lower() for name in re.findall(r"""\s([A-Za-z][\w-]*)=["']""", drawn)}
+    return shape
 
 
 OURS = written()
@@ -119,6 +124,10 @@ async def world(rollout, database: asyncpg.Connection) -> list[str]:
         calls.append(prediction_id(round(at * 1_000), number))
         await database.execute(_ADD_CALL, cut(text, "entity"), text, at, calls[-1])
     return calls
+
+
+def test_no_attribute_of_ours_runs_a_script():
+    assert [name for name in OURS.attributes if name.startswith("on") or name == "style"] == []
 
 
 def test_there_are_forty_and_all_differ():

@@ -45,6 +45,13 @@ def stack(database_url: str, tmp_path: Path) -> Iterator[Stack]:
         yield started
 
 
+INTERRUPTIBLE = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    " runpy.run_module('understudy.entrypoints.cli', run_name='__main__', alter_sys=True)"
+)
+"""A command as from a terminal: what a shell starts in the background ignores Ctrl-C."""
+
+
 class WalledCommandLine:
     """The command line where CI runs it: its process can connect to one port and start no other process.
 
@@ -81,7 +88,7 @@ class WalledCommandLine:
 
     def first_line(self, *arguments: str) -> tuple[str, int]:
         """Return the first line of a command that goes on, and how it ended when it was interrupted then."""
-        program = [sys.executable, "-m", "understudy.entrypoints.cli", *arguments]
+        program = [sys.executable, "-c", INTERRUPTIBLE, *arguments]
         environment = {**self._environment, "PYTHONUNBUFFERED": "1"}
         with subprocess.Popen(
             program, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
