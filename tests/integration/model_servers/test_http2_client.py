@@ -1,8 +1,6 @@
 """Our own client over HTTP/2 against a server on a raw socket: what RFC 9113 asks of it, frame by frame."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
@@ -25,19 +23,15 @@ from loopback.http2_server import (
     SETTINGS,
     WINDOW_UPDATE,
     Peer,
-    RawServer,
-    Script,
     frame,
     message_of,
     number,
-    scripted,
     setting,
 )
+from worlds.http2 import connected
 
-from understudy.adapters.model_servers.addresses import PLAIN_WIRE
-from understudy.adapters.model_servers.http2.channel import Http2Channel, open_http2
+from understudy.adapters.model_servers.http2.channel import Http2Channel
 from understudy.adapters.model_servers.http2.keepalive import Keepalive
-from understudy.core.upstream.endpoint_rules import parse_target
 from understudy.errors import BackendUnavailable
 
 METHOD = "/test.Echo/Echo"
@@ -45,18 +39,6 @@ SECONDS = 20.0
 HELLO = frame(SETTINGS)
 MAX_STREAMS, INITIAL_WINDOW = 3, 4
 CANCEL, REFUSED = 8, 7
-
-
-@asynccontextmanager
-async def connected(*scripts: Script) -> AsyncIterator[tuple[Http2Channel, RawServer]]:
-    async with scripted(*scripts) as server:
-        target = parse_target(f"127.0.0.1:{server.port}")
-        assert target.literal is not None
-        channel = open_http2(f"127.0.0.1:{server.port}", target, [target.literal], PLAIN_WIRE)
-        try:
-            yield channel, server
-        finally:
-            await channel.close()
 
 
 async def ask(channel: Http2Channel, content: bytes = b"request", seconds: float = SECONDS) -> bytes:

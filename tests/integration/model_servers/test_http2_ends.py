@@ -2,8 +2,6 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
@@ -18,18 +16,14 @@ from loopback.http2_server import (
     SETTINGS,
     WINDOW_UPDATE,
     Peer,
-    RawServer,
-    Script,
     frame,
     number,
-    scripted,
     setting,
 )
+from worlds.http2 import connected
 
-from understudy.adapters.model_servers.addresses import PLAIN_WIRE
-from understudy.adapters.model_servers.http2.channel import Http2Channel, open_http2
+from understudy.adapters.model_servers.http2.channel import Http2Channel
 from understudy.adapters.model_servers.http2.connection import Http2Connection
-from understudy.core.upstream.endpoint_rules import parse_target
 from understudy.errors import BackendUnavailable
 
 METHOD = "/test.Echo/Echo"
@@ -39,18 +33,6 @@ GRACEFUL = frame(GOAWAY, payload=number(2**31 - 1) + number(0))
 MAX_STREAMS, INITIAL_WINDOW, MAX_FRAME = 3, 4, 5
 REFUSED = 7
 MIB = 1_048_576
-
-
-@asynccontextmanager
-async def connected(*scripts: Script) -> AsyncIterator[tuple[Http2Channel, RawServer]]:
-    async with scripted(*scripts) as server:
-        target = parse_target(f"127.0.0.1:{server.port}")
-        assert target.literal is not None
-        channel = open_http2("m", target, [target.literal], PLAIN_WIRE)
-        try:
-            yield channel, server
-        finally:
-            await channel.close()
 
 
 async def ask(
