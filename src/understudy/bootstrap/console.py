@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
-from understudy.bootstrap.lake_reads import lake_place_of
+from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
 from understudy.errors import Overloaded

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from understudy.bootstrap.backends import try_version, warm_up_probe
-from understudy.bootstrap.lake_reads import lake_place_of
+from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion

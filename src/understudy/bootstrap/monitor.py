@@ -27,8 +27,8 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
-from understudy.bootstrap.lake import open_lake_job
-from understudy.bootstrap.outcomes import measure_outcomes
+from understudy.bootstrap.prediction_log.lake import open_lake_job
+from understudy.bootstrap.prediction_log.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob

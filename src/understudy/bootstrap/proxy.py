@@ -22,7 +22,7 @@ from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
-from understudy.bootstrap.prediction_log import open_log, open_shipper, open_spool
+from understudy.bootstrap.prediction_log.log import open_log, open_shipper, open_spool
 from understudy.bootstrap.tokens import open_tokens
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS

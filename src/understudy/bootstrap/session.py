@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
-from understudy.bootstrap.lake_reads import LakePlace, lake_place_of, open_lake
+from understudy.bootstrap.prediction_log.lake_reads import LakePlace, lake_place_of, open_lake
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
@@ -186,13 +186,13 @@ class Session:
     @cached_property
     def measure_outcome(self) -> "Measure":
         """Measures the outcome that a rollout is judged by."""
-        from understudy.bootstrap.outcomes import measure_outcomes
+        from understudy.bootstrap.prediction_log.outcomes import measure_outcomes
 
         return measure_outcomes(self._url, self._answer_seconds)
 
     def outcome_before(self, timeout_seconds: float) -> "MeasureBefore":
         """Return what measures an outcome before a rollout starts."""
-        from understudy.bootstrap.outcomes import measure_outcomes_before
+        from understudy.bootstrap.prediction_log.outcomes import measure_outcomes_before
 
         return measure_outcomes_before(self._url, timeout_seconds)
 

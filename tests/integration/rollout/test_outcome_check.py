@@ -13,7 +13,7 @@ from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
-from understudy.bootstrap.outcomes import measure_outcomes_before
+from understudy.bootstrap.prediction_log.outcomes import measure_outcomes_before
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.outcomes.outcome_check import OUTCOME

@@ -15,7 +15,7 @@ from understudy.adapters.lake.reading.log_query import open_lake_log
 from understudy.adapters.lake.reading.question import Lake as Questions
 from understudy.adapters.lake.reading.snapshot import LakeReader
 from understudy.adapters.postgres.experiments.declarations import PostgresExperimentStore
-from understudy.bootstrap.lake_reads import lake_place_of
+from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.drift.baseline import baseline_to_json
 from understudy.entrypoints.documents.experiments import ab_document, shadow_document

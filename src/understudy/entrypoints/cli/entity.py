@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.erasure import open_eraser
+from understudy.bootstrap.prediction_log.erasure import open_eraser
 from understudy.core.prediction_log.erasure import Erased, names_entity
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode

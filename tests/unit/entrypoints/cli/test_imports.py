@@ -89,7 +89,7 @@ def test_a_proxys_caller_loads_nothing_but_http_and_json():
 def test_a_proxy_and_a_monitor_without_a_lake_load_none_of_its_libraries():
     program = """
 import sys
-import understudy.bootstrap.monitor, understudy.bootstrap.prediction_log
+import understudy.bootstrap.monitor, understudy.bootstrap.prediction_log.log
 print(*sorted({name.partition(".")[0] for name in sys.modules}))
 """
 

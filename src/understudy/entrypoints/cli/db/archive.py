@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.archive import ages_of, open_archiver
+from understudy.bootstrap.prediction_log.archive import ages_of, open_archiver
 from understudy.core.prediction_log.archive_plan import Step
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from understudy.bootstrap.archive import gather_log, load_log_query
-from understudy.bootstrap.lake_reads import open_lake_query
+from understudy.bootstrap.prediction_log.archive import gather_log, load_log_query
+from understudy.bootstrap.prediction_log.lake_reads import open_lake_query
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.cli.log.text import result_view
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode

@@ -115,8 +115,7 @@ def register(
         "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
-    if group is not None:
-        _require_for_agents(artifact, source, from_server=from_server)
+    _require_for_agents(group, artifact, source, from_server=from_server)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
     endpoints = tuple(described.fields.pop("endpoints", ()))
     new = NewVersion(model_name=model, version=version, group_name=group, endpoints=endpoints, **described.fields)
@@ -125,8 +124,10 @@ def register(
     )
 
 
-def _require_for_agents(artifact: str | None, source: str | None, *, from_server: bool) -> None:
+def _require_for_agents(group: str | None, artifact: str | None, source: str | None, *, from_server: bool) -> None:
     """Refuse to have agents load what only this machine has, or what another server has under another name."""
+    if group is None:
+        return
     if from_server:
         what = "--from-server registers the server that it asks, and agents load a version onto servers of their group"
         raise CommandRefused(ExitCode.USAGE, what, "Leave --group out, or give --from-onnx, --from-mlflow or --from.")

@@ -9,7 +9,7 @@ from uuid import uuid4
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.lake import open_lake_shipper
+from understudy.bootstrap.prediction_log.lake import open_lake_shipper
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.serving.background import run_until_closed

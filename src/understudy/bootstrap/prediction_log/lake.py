@@ -14,7 +14,7 @@ from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.lake_reads import STORE_SECONDS, lake_extra, table_location
+from understudy.bootstrap.prediction_log.lake_reads import STORE_SECONDS, lake_extra, table_location
 from understudy.monitoring.lake_job import LakeJob
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles

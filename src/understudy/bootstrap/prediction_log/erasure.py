@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from understudy.adapters.archive.open import archive_extra
 from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
-from understudy.bootstrap.archive import open_store
+from understudy.bootstrap.prediction_log.archive import open_store
 from understudy.errors import ArchiveUnavailable
 from understudy.ports.prediction_log.entity_erasure import FileEraser
 from understudy.retention.entity_eraser import EntityEraser, Tell

@@ -1,0 +1,1 @@
+"""What stores, ships, archives, reads and erases rows of the log, and outcomes."""
