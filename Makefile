@@ -209,6 +209,10 @@ profile: $(VENV)/.dev ## Where each microsecond of a predict call goes, by stage
 bench-unary: $(VENV)/.dev ## A unary gRPC call by our own client, by gRPC's library, and by the least HTTP/2 that could make it (2 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.unary
 
+.PHONY: bench-dialects
+bench-dialects: $(VENV)/.dev ## Calls in other servers' protocols beside native ones, a gRPC echo and MLServer (5 minutes; BENCH="--quick --only grpc")
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.dialects $(BENCH)
+
 .PHONY: bench-tracing
 bench-tracing: $(VENV)/.dev ## Processor time of a predict call without traces, with them, and sampled (2 minutes; BEFORE=another src)
 	@$(BIN)/python -m loadtests.tracing $(if $(BEFORE),--before $(BEFORE))

@@ -39,7 +39,7 @@ _SHOWN_LINES = 30
 _VALUES = [number / 16 for number in range(1, len(FEATURES) + 1)]
 _FIRST: dict[Form, object] = {
     "native": {"entity_id": "first", "inputs": dict(zip(FEATURES, _VALUES, strict=True))},
-    "oip": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, len(_VALUES)], "data": _VALUES}]},
+    "oip": {"inputs": [{"name": "input", "datatype": "FP32", "shape": [1, len(_VALUES)], "data": _VALUES}]},
     "chat": {"model": BENCH, "messages": [{"role": "user", "content": "first"}]},
 }
 _MARK: dict[Form, bytes] = {"native": b'"input_hash"', "oip": b'"probabilities"', "chat": b'"choices"'}
@@ -129,7 +129,7 @@ def _measure(scene: Scene, effort: Effort, names: Sequence[str]) -> Findings:
             found.notes.append(f"{peer.title}: not measured, there is no {peer.python.relative_to(_ROOT)}")
             continue
         try:
-            with _running(peer, scene.folder / name) as served:
+            with running(peer, scene.folder / name) as served:
                 proxy = scene.proxy()
                 ours = Contender(f"understudy beside {peer.title}", proxy.url(), proxy.pid, settle=proxy.await_log)
                 theirs = Contender(peer.title, served.url, served.pid, what=FULL._replace(form=peer.form))
@@ -152,6 +152,9 @@ def _measure(scene: Scene, effort: Effort, names: Sequence[str]) -> Findings:
     return found
 
 
+MLSERVER = PEERS["mlserver"]
+
+
 class PeerDidNotStart(Exception):
     """It ended, or did not answer its first call with 200 in time; says why."""
 
@@ -164,8 +167,8 @@ class Running(NamedTuple):
 
 
 @contextmanager
-def _running(peer: Peer, folder: Path) -> Iterator[Running]:
-    """Start a peer on the core of the servers under test, and end all its processes.
+def running(peer: Peer, folder: Path, *further: str) -> Iterator[Running]:
+    """Start a peer on the core of the servers under test, and end all its processes; its script is given ``further``.
 
     The folder's path is short, since Ray has sockets in it, 70 characters further down.
     """
@@ -179,7 +182,7 @@ def _running(peer: Peer, folder: Path) -> Iterator[Running]:
     }
     with on_core(SERVER_CORE), log.open("wb") as output:
         child = subprocess.Popen(
-            [peer.python, _SCRIPTS / peer.script, folder, str(port)],
+            [peer.python, _SCRIPTS / peer.script, folder, str(port), *further],
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -1,28 +1,43 @@
 -- A predict call of about 315 bytes with an entity id of its own each time; prints one line of JSON at the end.
--- Arguments: the body's form (native, oip, chat), a seed (0: by the clock) that fixes the inputs, a mean think time in ms,
--- the features of a call, and whether the head differs in every call or is the same in all (differs, repeats).
-local HEAD = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\nX-Entity-Id: "
-local OIP = ',"inputs":[{"name":"x","datatype":"FP32","shape":[1,%d],"data":[%s]}]}'
+-- Arguments: the body's form (native, oip, binary, v1, rows, chat), a seed (0: by the clock) that fixes the inputs, a mean
+-- think time in ms, the features of a call, and whether the head differs in every call or is the same in all (differs, repeats).
+local HEAD = "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%sX-Entity-Id: "
+local JSON_LENGTH = "Inference-Header-Content-Length: %d\r\n"
+local OIP = ',"inputs":[{"name":"input","datatype":"FP32","shape":[%d,%d],"data":[%s]}]}'
+local BINARY = ',"inputs":[{"name":"input","datatype":"FP32","shape":[1,%d],"parameters":{"binary_data_size":%d}}],'
+  .. '"parameters":{"binary_data_output":true}}'
 local FIRST = {
-  native = '{"entity_id":"', oip = '{"id":"', chat = '{"model":"bench","messages":[{"role":"user","content":"'
+  native = '{"entity_id":"', oip = '{"id":"', binary = '{"id":"', v1 = '{"entity_id":"', rows = '{"id":"',
+  chat = '{"model":"bench","messages":[{"role":"user","content":"'
 }
-local MOST_INPUTS, MOST_VALUES = 997, 100000
+local MOST_INPUTS, MOST_VALUES, ROWS = 997, 100000, 64
 local inputs, head, first, number, count, same = {}, nil, nil, 0, 0, nil
+
+local function raw(values)
+  local ffi = require("ffi")
+  return ffi.string(ffi.new("float[?]", #values, values), 4 * #values)
+end
 
 function init(args)
   local form, seed, think_ms = args[1] or "native", tonumber(args[2]) or 0, tonumber(args[3]) or 0
   local wanted, heads = tonumber(args[4]) or 13, args[5] or "differs"
   math.randomseed(seed > 0 and seed or os.time())
-  count = math.min(MOST_INPUTS, math.floor(MOST_VALUES / wanted))
+  local rows = form == "rows" and ROWS or 1
+  count = math.min(MOST_INPUTS, math.floor(MOST_VALUES / wanted / rows))
   for i = 1, count do
-    local features = {}
-    for f = 1, wanted do
+    local features, numbers = {}, {}
+    for f = 1, wanted * rows do
       local value = string.format("%.5f", math.random())
-      features[f] = form == "oip" and value or string.format('"feature_%02d":%s', f, value)
+      numbers[f] = tonumber(value)
+      features[f] = (form == "native" or form == "chat") and string.format('"feature_%02d":%s', f, value) or value
     end
     local joined = table.concat(features, ",")
-    if form == "oip" then
-      inputs[i] = '"' .. string.format(OIP, wanted, joined)
+    if form == "oip" or form == "rows" then
+      inputs[i] = '"' .. string.format(OIP, rows, wanted, joined)
+    elseif form == "binary" then
+      inputs[i] = '"' .. string.format(BINARY, wanted, 4 * wanted) .. raw(numbers)
+    elseif form == "v1" then
+      inputs[i] = '","instances":[[' .. joined .. "]]}"
     elseif form == "chat" then
       inputs[i] = " " .. joined:gsub('"', "'") .. '"}]}'
     else
@@ -32,7 +47,9 @@ function init(args)
   first = FIRST[form]
   math.randomseed(os.time())
   number = 10000000 + math.random(0, 40000000)
-  head = string.format(HEAD, wrk.path, #first + #"customer-" + 8 + #inputs[1])
+  local length = #first + #"customer-" + 8 + #inputs[1]
+  local declared = form == "binary" and string.format(JSON_LENGTH, length - 4 * wanted) or ""
+  head = string.format(HEAD, wrk.path, length, declared)
   if heads == "repeats" then
     same = head .. "customer-" .. number .. "\r\n\r\n"
   end

@@ -26,7 +26,10 @@ class CpuRound(NamedTuple):
 
 @dataclass
 class Contender:
-    """A server under load. ``prepare`` runs before each round, ``settle`` before its processor time is read."""
+    """A server under load. ``prepare`` runs before each round, ``settle`` before its processor time is read.
+
+    ``send`` loads it, by default over HTTP.
+    """
 
     name: str
     url: str
@@ -34,13 +37,14 @@ class Contender:
     prepare: Callable[[], None] = lambda: None
     settle: Callable[[], None] = lambda: None
     what: Load = FULL
+    send: Callable[[str, float, Load], Answered] = run_wrk
     rounds: list[CpuRound] = field(default_factory=list)
     sent: list[Answered] = field(default_factory=list)
     """Every run of the load, the one to warm up included."""
 
     def load(self, seconds: float) -> Answered:
         """Run the load and wait until the work that it caused is done."""
-        answered = run_wrk(self.url, seconds, self.what)
+        answered = self.send(self.url, seconds, self.what)
         self.settle()
         self.sent.append(answered)
         return answered

@@ -11,8 +11,9 @@ CONNECTIONS = 64
 _SCRIPT = Path(__file__).with_name("predict.lua")
 _MARGIN_SECONDS = 20
 
-Form = Literal["native", "oip", "chat"]
-"""Of the body: Understudy's own, the Open Inference Protocol's REST, or a chat completion with the same in its text."""
+Form = Literal["native", "oip", "binary", "v1", "rows", "chat"]
+"""Of the body: Understudy's own; the Open Inference Protocol's REST, in JSON, with its tensor as bytes, or of 64 rows;
+KServe V1's; or a chat completion with the same in its text."""
 Heads = Literal["differs", "repeats"]
 """Whether each request's head has a value of its own, as one with a trace or a request id has, or all are the same."""
 

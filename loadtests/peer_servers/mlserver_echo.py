@@ -2,7 +2,7 @@
 # (It runs in the server's own venv; the libraries are not in ours.)
 """Become MLServer with a model in its own process that answers a constant.
 
-python mlserver_echo.py <folder> <port>
+python mlserver_echo.py <folder> <port> [<gRPC port>]
 """
 
 import json
@@ -25,13 +25,13 @@ class Echo(MLModel):
         return InferenceResponse(id=payload.id, model_name=self.name, outputs=[output])
 
 
-def become_mlserver(folder: Path, port: int) -> None:
+def become_mlserver(folder: Path, port: int, grpc_port: int) -> None:
     """Write its settings and replace this process."""
     settings = {
         "debug": False,
         "host": "127.0.0.1",
         "http_port": port,
-        "grpc_port": 0,
+        "grpc_port": grpc_port,
         "metrics_endpoint": None,
         "parallel_workers": 0,  # in the process: no hop to a worker
     }
@@ -43,4 +43,4 @@ def become_mlserver(folder: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
-    become_mlserver(Path(sys.argv[1]), int(sys.argv[2]))
+    become_mlserver(Path(sys.argv[1]), int(sys.argv[2]), int((sys.argv[3:] or ["0"])[0]))
