@@ -56,12 +56,13 @@ async def run_all(
     volume: str | None = None,
     ulimit: str = "",
     protocol: str = "oip",
+    dialect: str = "native",
 ) -> tuple[list[Result], list[str]]:
     """Run rows one after the other on one machine; returns what rows had to say, too."""
     results: list[Result] = []
     with a_folder("us-faults-") as folder, Links() as links:
         options: dict[str, Any] = {"deadline_ms": deadline_ms, "volume": volume, "ulimit": ulimit}
-        async with Machine(folder, links, **options, protocol=protocol) as machine:
+        async with Machine(folder, links, **options, protocol=protocol, dialect=dialect) as machine:
             for row in rows:
                 result = await run_row(machine, row, span)
                 results.append(replace(result, stamp=stamp_of(about())))
@@ -83,13 +84,16 @@ def main() -> int:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the table alone is the output
     span = QUICK if asked.quick else asked.seconds
     ulimit = f"-n {asked.descriptors}" if asked.descriptors else ""
-    found, notes = asyncio.run(run_all(rows_to_run, span, volume=asked.volume, ulimit=ulimit, protocol=asked.protocol))
+    where = {"volume": asked.volume, "ulimit": ulimit}
+    found, notes = asyncio.run(run_all(rows_to_run, span, **where, protocol=asked.protocol, dialect=asked.dialect))
     fresh = {result.row.id: _counted(result, earlier) for result in found}
     results = [fresh.get(row.id) or earlier[row.id] for row in rows]
     print(table(results, notes))
     options = {"quick": asked.quick, "volume": asked.volume, "descriptors": asked.descriptors}
     if asked.protocol != "oip":
         options["protocol"] = asked.protocol
+    if asked.dialect != "native":
+        options["dialect"] = asked.dialect
     document = as_json(results, {**about(), "seconds": span._asdict(), **options}, notes)
     write_result(document, asked.json, prefix="faults-")
     return int(any(result.verdict in ("short", "broken") for result in results))
@@ -139,6 +143,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--protocol", choices=("oip", "oip-http"), default="oip", help="by which proxies ask the model servers"
+    )
+    parser.add_argument(
+        "--dialect", choices=("native", "grpc"), default="native", help="by which the standard load asks the proxies"
     )
     parser.add_argument("--descriptors", type=int, help="limit of descriptors (ulimit -n) of proxies and monitors")
     parser.add_argument("--again", type=Path, help="an earlier result: run what did not pass once more, keep the rest")

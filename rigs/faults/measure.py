@@ -4,11 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
-from e2e.load import Answer, Load, run_load
+from e2e.load import Answer, Connection, Load, run_load
 from e2e.stack import VISITS
 
+from rigs.faults.grpc_caller import GrpcConnection
 from rigs.faults.inputs import body_of, wrong_answers
 from rigs.faults.row import Span
 from rigs.faults.world import World
@@ -117,10 +119,14 @@ async def measured(
 
     ``span.during`` is added to what entering and leaving take. ``on_mended`` works beside the load that follows the
     fault. The second before the first request that counts warms connections up. ``port`` says where new connections go,
-    by default to where the proxy listened at first.
+    by default to where the proxy listened at first: over gRPC, if that is what is asked for.
     """
     listening = port or world.port
-    await run_load(listening, path, lambda n: body(10_000_000 + n), per_second=60, seconds=_SETTLE_SECONDS)
+    if world.machine.dialect == "grpc" and path == VISITS and port is None:
+        listening = world.grpc_port
+    connect = GrpcConnection if listening == world.grpc_port else Connection
+    settling = partial(run_load, listening, path, connect=connect)
+    await settling(lambda n: body(10_000_000 + n), per_second=60, seconds=_SETTLE_SECONDS)
     load = Load()
     running = asyncio.create_task(
         run_load(
@@ -131,6 +137,7 @@ async def measured(
             seconds=MAX_SECONDS,
             connections=connections,
             load=load,
+            connect=connect,
         )
     )
     found = 0.0

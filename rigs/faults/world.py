@@ -93,6 +93,7 @@ class Machine:
             mounted for the row. ``None``: the folder is on this machine's disk.
         ulimit: Options of the shell's command of that name, under which proxies and monitors run.
         protocol: By which proxies ask the model servers: ``oip``, or ``oip-http`` for its REST paths.
+        dialect: By which the load asks proxies: ``native``, or ``grpc`` for the Open Inference Protocol.
     """
 
     def __init__(
@@ -104,8 +105,10 @@ class Machine:
         volume: str | None = None,
         ulimit: str = "",
         protocol: str = "oip",
+        dialect: str = "native",
     ) -> None:
         self.protocol = protocol
+        self.dialect = dialect
         self.folder = folder
         self.ulimit = ulimit
         self.links = links
@@ -230,6 +233,8 @@ class World:
     url: str = field(init=False)
     """The database itself, past the link."""
     metrics_port: int = 0
+    grpc_port: int = 0
+    """Of the proxy that was started last, where the load comes over gRPC."""
 
     def __post_init__(self) -> None:
         self.postgres = self.machine.links.to(urlsplit(self.machine.postgres.url).port or 0)
@@ -292,6 +297,9 @@ class World:
         self.metrics_port = free_port()
         options = {"state_dir": self.folder / STATE, "ulimit": self.machine.ulimit, **self.settings, **settings}
         options["metrics_port"] = self.metrics_port
+        if self.machine.dialect == "grpc":
+            self.grpc_port = self.grpc_port or free_port()
+            options.setdefault("grpc_port", self.grpc_port)
 
         def start() -> int:
             with nullcontext() if core is None else on_core(core):

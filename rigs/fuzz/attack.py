@@ -15,6 +15,8 @@ from rigs.fuzz.wire import PATIENCE_SECONDS, WireCase, play
 C = TypeVar("C")
 SHOWN_BYTES = 400
 KEPT_FINDINGS = 50
+KEPT_ANSWER_SECONDS = 20.0
+"""Longest wait for the end of a call over gRPC."""
 _TRIES = 2
 
 
@@ -69,7 +71,7 @@ async def send_cases(port: int, name: str, cases: Sequence[Case], connections: i
         finally:
             free.append(caller)
 
-    await _each(cases, connections, send, tally)
+    await each(cases, connections, send, tally)
     for caller in callers:
         caller.close()
     return tally
@@ -95,11 +97,12 @@ async def send_wire(port: int, name: str, cases: Sequence[WireCase], connections
         tally.ids += [one for answer in answers for one in prediction_ids(answer)]
         tally.unread += case.requests + 1 - len(answers)
 
-    await _each(cases, connections, send, tally)
+    await each(cases, connections, send, tally)
     return tally
 
 
-async def _each(cases: Sequence[C], places: int, send: Callable[[C], Awaitable[None]], tally: Tally) -> None:
+async def each(cases: Sequence[C], places: int, send: Callable[[C], Awaitable[None]], tally: Tally) -> None:
+    """Send all cases, so many at a time, and note how long that took."""
     began = time.monotonic()
     waiting = iter(cases)
 

@@ -27,6 +27,7 @@ REFUSED = frozenset({400, 422})
 NAMED_FAILURES = frozenset({502, 503, 504})
 """The only answers from 500 on that the proxy may give, each with the code of a problem."""
 EITHER = GOOD | REFUSED
+_OF_OTHERS = (":predict", ":classify", ":regress", "/invocations")
 CONTROL = frozenset({200, 201, 202, 400, 404, 405, 408, 409, 412, 413, 422, 428}) | NAMED_FAILURES
 
 
@@ -40,6 +41,11 @@ class Case(NamedTuple):
     headers: bytes = b""
     members: tuple[bool, ...] | None = None
     """Of a batch: which of its members must have a prediction."""
+
+    @property
+    def is_dialect(self) -> bool:
+        """Whether the path is another server's, whose clients read errors in their own form."""
+        return self.target.startswith("/v2") or self.target.endswith(_OF_OTHERS)
 
     @property
     def wire(self) -> bytes:

@@ -21,7 +21,7 @@ _BELOW_HTTP = {
 
 def judge_case(case: Case, answer: Answer, seconds: float) -> list[str]:
     """Return what is wrong with the answer to a whole request."""
-    found = judge_answer(answer)
+    found = judge_answer(answer, in_form=case.is_dialect)
     if answer.status not in case.expected:
         found.append(f"status {answer.status}, expected one of {sorted(case.expected)}")
     if MARK.encode() in answer.body and not (answer.status == 200 and case.target.endswith("/rank")):  # noqa: PLR2004
@@ -48,18 +48,26 @@ def judge_wire(case: WireCase, heard: Heard) -> list[str]:
     return found + [problem for answer in answers for problem in judge_answer(answer)]
 
 
-def judge_answer(answer: Answer) -> list[str]:
-    """Return what is wrong with any answer, whatever was asked."""
+def judge_answer(answer: Answer, *, in_form: bool = False) -> list[str]:
+    """Return what is wrong with any answer, whatever was asked.
+
+    Args:
+        answer: The answer.
+        in_form: Whether an error comes in the form of another server's protocol.
+    """
     if answer.body == _BELOW_HTTP.get(answer.status):
         return []
     if answer.status < 400:  # noqa: PLR2004 - from there on it is a problem
         return []
     document = answer.document()
     found = []
-    if answer.headers.get("content-type") != b"application/problem+json" or not isinstance(document, dict):
+    kind = b"application/json" if in_form else b"application/problem+json"
+    if answer.headers.get("content-type") != kind or not isinstance(document, dict):
         found.append(f"status {answer.status} without a problem")
     elif document.get("code") not in CODES or document.get("status") != answer.status:
         found.append(f"a problem that the reference does not know: {document.get('code')}, {document.get('status')}")
+    elif in_form and not isinstance(document.get("error"), str):
+        found.append("an error without the sentence that these clients read")
     if answer.status > _LAST_OF_CALLERS and answer.status not in NAMED_FAILURES:
         found.append(f"status {answer.status}")
     return found

@@ -29,8 +29,18 @@ from rigs.fuzz.cases import (
     predict_cases,
     rank_cases,
 )
+from rigs.fuzz.dialect_cases import (
+    bomb_cases,
+    broken_dialect_cases,
+    good_but_compressed_cases,
+    invocation_cases,
+    lying_binary_cases,
+    oip_cases,
+    v1_cases,
+)
 from rigs.fuzz.drawing import draw
 from rigs.fuzz.files import file_cases, read_file
+from rigs.fuzz.grpc_calls import grpc_cases, send_grpc
 from rigs.fuzz.models import MIXED, OFFERS, attacked_models
 from rigs.fuzz.wire import wire_cases
 from rigs.fuzz.world import Usage, World, a_world
@@ -59,7 +69,16 @@ _SHARES: Mapping[str, float] = {
     "control": 0.04,
     "header fields": 0.08,
     "wire": 0.16,
+    "oip": 0.16,
+    "oip, bytes that lie": 0.04,
+    "v1": 0.14,
+    "invocations": 0.04,
+    "broken dialects": 0.07,
+    "grpc": 0.2,
+    "bombs": 0.004,
+    "compressed": 0.004,
 }
+"""Of the number that is asked for, which is of our own paths; calls in others' protocols come on top."""
 
 
 class Check(NamedTuple):
@@ -161,6 +180,10 @@ def _wire(world: World, name: str, count: int, seed: int) -> Tally:
     return asyncio.run(send_wire(world.port, name, drawn, WIRE_CONNECTIONS))
 
 
+def _grpc(world: World, name: str, count: int, seed: int) -> Tally:
+    return asyncio.run(send_grpc(world.grpc_port, name, draw(grpc_cases(), count, seed), CONNECTIONS))
+
+
 def _send_bursts(world: World) -> list[Tally]:
     tallies = []
     for name, cases in bursts().items():
@@ -180,6 +203,14 @@ _SENDERS: Mapping[str, Callable[[World, str, int, int], Tally]] = {
     "control": _whole(lambda: [control_cases()]),
     "header fields": _whole(lambda: [header_cases()]),
     "wire": _wire,
+    "oip": _whole(lambda: [oip_cases(model) for model in attacked_models()]),
+    "oip, bytes that lie": _whole(lambda: [lying_binary_cases()]),
+    "v1": _whole(lambda: [v1_cases(model) for model in attacked_models()]),
+    "invocations": _whole(lambda: [invocation_cases(model) for model in attacked_models()[:3]]),
+    "broken dialects": _whole(lambda: [broken_dialect_cases()]),
+    "grpc": _grpc,
+    "bombs": _whole(lambda: [bomb_cases()]),
+    "compressed": _whole(lambda: [good_but_compressed_cases()]),
 }
 
 

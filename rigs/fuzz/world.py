@@ -41,22 +41,27 @@ class Usage(NamedTuple):
     descriptors: int
 
 
+class Ports(NamedTuple):
+    """Where things listen: the proxy's HTTP API, its gRPC port and its metrics, and a server that does nothing."""
+
+    http: int
+    grpc: int
+    metrics: int
+    echo: int
+
+
 class World:
     """A proxy under attack, seen from outside.
 
     Args:
         process: Its first process.
-        port: Of its HTTP API.
-        metrics_port: Of its metrics.
-        echo_port: Of a server that does nothing, to compare with.
+        ports: Its own, and that of a server to compare it with.
         database_url: The database in which its log is.
     """
 
-    def __init__(self, process: Process, port: int, metrics_port: int, echo_port: int, database_url: str) -> None:
+    def __init__(self, process: Process, ports: Ports, database_url: str) -> None:
         self._process = process
-        self.port = port
-        self._metrics_port = metrics_port
-        self._echo_port = echo_port
+        self.port, self.grpc_port, self._metrics_port, self._echo_port = ports
         self._database_url = database_url
 
     @property
@@ -124,6 +129,7 @@ def a_world(folder: Path, database_url: str, redis_url: str | None, *, workers: 
         "receive_seconds": RECEIVE_SECONDS,
         "feature_table": "fuzz_features",
         "metrics_port": free_port(),
+        "grpc_port": free_port(),
         "shadow_limit": 64,
     }
     with a_stack(folder, database_url, redis_url) as stack:
@@ -132,7 +138,8 @@ def a_world(folder: Path, database_url: str, redis_url: str | None, *, workers: 
         echo_port = free_port()
         stack.processes["echo"] = Process("echo", ["-m", "loadtests.echo", str(echo_port)], folder)
         wait_for_port(echo_port)
-        world = World(stack.processes["proxy"], port, settings["metrics_port"], echo_port, database_url)
+        ports = Ports(port, settings["grpc_port"], settings["metrics_port"], echo_port)
+        world = World(stack.processes["proxy"], ports, database_url)
         give_up = time.monotonic() + LOG_SECONDS
         while len(world.workers) < workers and time.monotonic() < give_up:
             time.sleep(0.1)

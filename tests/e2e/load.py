@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import orjson
 
@@ -28,6 +28,14 @@ class Answer(NamedTuple):
     @property
     def json(self) -> Any:
         return orjson.loads(self.body)
+
+
+class Caller(Protocol):
+    """Asks a server, one request at a time."""
+
+    async def post(self, path: str, body: bytes, headers: str = "") -> Answer: ...
+
+    def close(self) -> None: ...
 
 
 class Connection:
@@ -106,19 +114,20 @@ async def run_load(
     connections: int = 16,
     load: Load | None = None,
     headers: str = "",
+    connect: Callable[[str, int | Callable[[], int]], Caller] = Connection,
 ) -> Load:
     """Send ``per_second`` requests for ``seconds``; a slow answer delays nobody, except when all connections wait.
 
-    ``headers`` are further lines of each, with their ends.
+    ``headers`` are further lines of each, with their ends; ``connect`` makes a caller of a host and a port.
 
     The load has a thread and an event loop of its own: a test that starts or stops a process blocks its own loop for
     seconds, in which answers that have arrived would count as late.
     """
     load = load if load is not None else Load()
-    made = [Connection("127.0.0.1", port) for _ in range(connections)]
+    made = [connect("127.0.0.1", port) for _ in range(connections)]
 
     async def send() -> None:
-        free: asyncio.Queue[Connection] = asyncio.Queue()
+        free: asyncio.Queue[Caller] = asyncio.Queue()
         for connection in made:
             free.put_nowait(connection)
 
