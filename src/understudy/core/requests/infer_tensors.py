@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
 from understudy.core.requests.strict_json import MAX_DEPTH
-from understudy.core.requests.tensor_inputs import CallerInputs, NamedInput, rows_in, shape_wanted, shown
+from understudy.core.requests.tensor_inputs import (
+    NamedInput,
+    caller_inputs_of,
+    rows_in,
+    shape_wanted,
+    shown,
+)
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import DATATYPES, MAX_DIMENSIONS, Datatype, TensorSpec
@@ -80,7 +86,7 @@ def request_of(tensors: Sequence[InferTensor], parameters: Mapping[str, Any], sc
         BatchInvalid: There are no rows, or too many.
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
     """
-    inputs = CallerInputs(schema)
+    inputs = caller_inputs_of(schema)
     own = {
         tensor.name: tensor
         for tensor in tensors

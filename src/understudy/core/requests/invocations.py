@@ -11,7 +11,7 @@ from typing import Any
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
 from understudy.core.requests.row_json import RowPlaces, read_columns, read_rows
-from understudy.core.requests.tensor_inputs import MAX_ROWS, CallerInputs
+from understudy.core.requests.tensor_inputs import MAX_ROWS, CallerInputs, caller_inputs_of
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype
@@ -85,7 +85,7 @@ def read_csv(text: str, schema: InputSchema, *, has_header: bool | None = None) 
         raise MalformedBody("the CSV holds U+0000", hint=CSV_FORM)
     physical = (found.group() for found in _LINE.finditer(text))
     lines = (line for line in csv.reader(physical, strict=True) if line)
-    inputs = CallerInputs(schema)
+    inputs = caller_inputs_of(schema)
     try:
         first = next(lines, [])
         if has_header is None:

@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
-from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, CallerInputs, NamedInput, shown
+from understudy.core.requests.tensor_inputs import (
+    LONG_ELEMENTS,
+    CallerInputs,
+    NamedInput,
+    caller_inputs_of,
+    shown,
+)
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
@@ -69,7 +75,7 @@ def read_examples(document: Any, schema: InputSchema) -> RowCall:
     if not isinstance(examples, list) or not all(isinstance(one, dict) for one in examples):
         raise refuse_inputs("/examples", "expected a list of objects of features")
     require_rows(len(examples), "/examples")
-    _require_small(context, len(examples), CallerInputs(schema))
+    _require_small(context, len(examples), caller_inputs_of(schema))
     rows = [{**context, **one} for one in examples]
     request = read_rows(rows, document, schema, _ExamplePlaces(examples))
     return RowCall(request, False, _signature_of(document))
@@ -186,7 +192,7 @@ class _Taken:
     """What was taken from rows: their entities and categories, and what their names are."""
 
     def __init__(self, schema: InputSchema) -> None:
-        self.inputs = CallerInputs(schema)
+        self.inputs = caller_inputs_of(schema)
         self._entities: list[Any] = []
         self._categories: list[Any] = []
         self._known: dict[frozenset[str], dict[str, NamedInput]] = {}

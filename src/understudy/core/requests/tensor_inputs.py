@@ -6,6 +6,7 @@ work as for any other call.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -28,9 +29,13 @@ class NamedInput(NamedTuple):
 
     spec: TensorSpec
     features: tuple[Feature, ...]
+    single_floats: tuple[str, ...] | None = None
+    """The features' names where all are single floats: none of their values has to be fitted."""
 
     def values_of(self, elements: Sequence[Any]) -> dict[str, Any]:
         """Return the features' values in one row's elements."""
+        if self.single_floats is not None:
+            return dict(zip(self.single_floats, elements, strict=True))
         found: dict[str, Any] = {}
         start = 0
         for feature in self.features:
@@ -50,7 +55,7 @@ class CallerInputs:
 
     def __init__(self, schema: InputSchema) -> None:
         self.schema = schema
-        self._tensors = {one.spec.name: NamedInput(one.spec, one.features) for one in schema.packed if one.features}
+        self._tensors = {one.spec.name: _named(one.spec, one.features) for one in schema.packed if one.features}
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors or name in self.schema.by_name
@@ -76,6 +81,12 @@ class CallerInputs:
             both = f"{shown(only_tensor)} is a tensor and {shown(only_feature)} a feature"
             raise InputInvalid.naming(Violation("/inputs", f"{both}: send all tensors, or all features"))
         return {name: tensors[name] for name in names if name in tensors}
+
+
+@lru_cache(maxsize=1_024)
+def caller_inputs_of(schema: InputSchema) -> CallerInputs:
+    """Return the inputs of a version as callers may name them, made once for each version that is called so."""
+    return CallerInputs(schema)
 
 
 class InputPlaces:
@@ -141,7 +152,12 @@ def shown(name: str) -> str:
 
 
 def _as_input(feature: Feature) -> NamedInput:
-    return NamedInput(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,))
+    return _named(TensorSpec(feature.name, feature.datatype, feature.shape), (feature,))
+
+
+def _named(spec: TensorSpec, features: tuple[Feature, ...]) -> NamedInput:
+    are_single_floats = all(one.datatype.is_float and not one.shape for one in features)
+    return NamedInput(spec, features, tuple(one.name for one in features) if are_single_floats else None)
 
 
 def _fitted(feature: Feature, value: Any, datatype: Datatype) -> Any:
