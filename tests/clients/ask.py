@@ -71,6 +71,12 @@ def ask_triton():
     many = client.infer(MODEL, [tensor(triton, ROWS, binary=True), entities])
     found["triton rows"] = many.as_numpy("probabilities").shape
     found["triton who"] = many.get_response()["model_version"]
+    statistics = client.get_inference_statistics(MODEL)["model_stats"]
+    found["statistics"] = sum(one["inference_count"] for one in statistics)
+    found["every statistics"] = [one["name"] for one in client.get_inference_statistics()["model_stats"]]
+    told = [triton.InferRequestedOutput(name) for name in ("probabilities", "understudy_version")]
+    one = client.infer(MODEL, [tensor(triton, row, binary=True)], outputs=told)
+    found["told"] = one.as_numpy("understudy_version").tolist()[0].decode()
     for name, call in {
         "unknown model": lambda: client.infer("unknown", [tensor(triton, row, binary=True)]),
         "sequence": lambda: client.infer(MODEL, [tensor(triton, row, binary=True)], sequence_id=7),

@@ -59,11 +59,15 @@ def ask_triton():
     many = client.infer(MODEL, [tensor("input", ROWS), tensor("entity_id", names, "BYTES")])
     found["rows"] = many.as_numpy("probabilities").shape
     found["who"] = many.get_response().model_version
+    statistics = client.get_inference_statistics(MODEL, as_json=True)["model_stats"]
+    found["statistics"] = sum(int(one.get("inference_count", 0)) for one in statistics)
+    found["every statistics"] = [one["name"] for one in client.get_inference_statistics(as_json=True)["model_stats"]]
+    told = [triton.InferRequestedOutput(name) for name in ("probabilities", "understudy_version")]
+    found["told"] = client.infer(MODEL, row, outputs=told).as_numpy("understudy_version").tolist()[0].decode()
     for name, call in {
         "unknown model": lambda: client.infer("unknown", row),
         "sequence": lambda: client.infer(MODEL, row, sequence_id=7),
         "wrong output": lambda: client.infer(MODEL, row, outputs=[triton.InferRequestedOutput("y")]),
-        "statistics": lambda: client.get_inference_statistics(MODEL),
         "compressed": lambda: client.infer(MODEL, row, compression_algorithm="gzip"),
     }.items():
         try:

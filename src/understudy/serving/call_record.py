@@ -25,6 +25,7 @@ from understudy.errors import (
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Attributes, Span
 from understudy.serving.call import Call
+from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.upstream.cached_inference import CacheResult
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +42,8 @@ _STATUS: Mapping[type[UnderstudyError], Status] = {
     NotLogged: Status.UNAVAILABLE,
 }
 
+_GOOD_WORDS = frozenset({Status.OK.value, Status.FALLBACK.value})
+
 _AS_LONG_RATIO = 0.99
 """Of the champion's time-out. Reading a request takes some of its deadline: one that is as long as the time-out, which
 many callers set, is no shorter one."""
@@ -51,10 +54,12 @@ class CallRecorder:
 
     Args:
         telemetry: Gets the counts.
+        statistics: Gets them, too.
     """
 
-    def __init__(self, telemetry: Telemetry) -> None:
+    def __init__(self, telemetry: Telemetry, statistics: CallStatistics) -> None:
         self._telemetry = telemetry
+        self._statistics = statistics
 
     def report(self, ended: Iterable[Call]) -> None:
         """Count calls that have ended, and describe them in their spans; raises nothing.
@@ -79,6 +84,7 @@ class CallRecorder:
         for (version, role, word), (seconds, scores) in counts.items():
             try:
                 self._telemetry.predicted(version, role, word, seconds, scores)
+                self._statistics.add(version, is_good=word in _GOOD_WORDS, seconds=seconds)
             except Exception:  # noqa: BLE001 - as above
                 _log.exception("call.not_reported", model=version.model_name)
 

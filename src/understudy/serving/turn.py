@@ -26,6 +26,7 @@ from understudy.ports.telemetry.tracing import CURRENT
 from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.serving.call import Asked, Call, Request
 from understudy.serving.call_record import CallRecorder, failure_attributes
+from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.feature_fetch import FeatureFetch, names_for
 from understudy.serving.prediction_log.group_commit import GroupCommit
 from understudy.serving.shadow_calls import ShadowCalls
@@ -78,7 +79,9 @@ class Predictor:
         self._ended = TurnGroup[Call](self._end_turn)
         challenger_ratio, on_end = limits.challenger_budget_ratio, self._ended.extend
         self._versions = VersionCalls(inference, fetch, challenger_ratio, clocks.monotonic, on_end)
-        self._recorder = CallRecorder(telemetry)
+        self.statistics = CallStatistics(clocks.unix)
+        """Of the calls that have ended."""
+        self._recorder = CallRecorder(telemetry, self.statistics)
         self._shadows = ShadowCalls(shadows, limits.shadow_timeout_seconds, clocks.monotonic)
         self._asked = TurnGroup[Asked](self.begin)
         """Calls whose callers wait in a task."""
@@ -113,6 +116,27 @@ class Predictor:
             return await answer
         finally:
             del answer  # an error that is raised would lead to itself by this frame
+
+    async def predict_all(
+        self,
+        model_name: str,
+        requests: Iterable[Request],
+        *,
+        timeout_seconds: float | None = None,
+        forced_version: str | None = None,
+        keeps_output: bool = False,
+    ) -> list[Call]:
+        """Answer calls for which one caller waits, each as :meth:`predict` does, without a task for each of them."""
+        create_answer = asyncio.get_running_loop().create_future
+        kind, span = _AwaitedWithOutput if keeps_output else _Awaited, CURRENT.get()
+        answers: list[asyncio.Future[Call]] = []
+        for request in requests:
+            answers.append(create_answer())
+            self._asked.add(kind(model_name, request, timeout_seconds, forced_version, span, answers[-1]))
+        try:
+            return await asyncio.gather(*answers)
+        finally:
+            answers.clear()  # as above
 
     def decoder_of(self, model_name: str) -> TypedDecoder | None:
         """Return what reads most bodies of a model's calls in one pass, if there is such a thing."""

@@ -147,6 +147,33 @@ async def test_what_is_asked_of_server_and_models(up):
     assert ready.ready
 
 
+async def test_statistics_and_who_answered_each_row_are_as_over_rest(up):
+    proxy, client = await up()
+    wanted = [{"name": "logits"}, {"name": "understudy_version"}]
+    for raw in (True, False):
+        answer = await ask_infer(client, infer(raw=raw, outputs=wanted))
+        _, versions = answer.outputs
+        assert (versions.name, versions.datatype, list(versions.shape)) == ("understudy_version", "BYTES", [2])
+        if raw:
+            assert answer.raw_output_contents[1] == b"\x01\x00\x00\x001" * 2
+        else:
+            assert list(versions.contents.bytes_contents) == [b"1", b"1"]
+
+    asked = [{"name": "visits"}, {"name": "visits", "version": "1"}, {}]
+    model, version, every = [
+        await client.ask(f"{OIP}ModelStatistics", pb.ModelStatisticsRequest(**one), pb.ModelStatisticsResponse)
+        for one in asked
+    ]
+
+    over_rest = (await proxy.client.get("/v2/models/visits/stats")).json()["model_stats"]
+    assert [(one.version, one.inference_count) for one in model.model_stats] == [
+        (one["version"], one["inference_count"]) for one in over_rest
+    ]
+    assert model.model_stats[0].inference_stats.success.count == 4
+    assert list(version.model_stats) == [model.model_stats[0]]
+    assert {one.name for one in every.model_stats} >= {"visits"}
+
+
 async def test_where_keys_are_asked_for_only_health_is_told_without_one(up):
     _, client = await up(auth=True)
 
@@ -360,3 +387,36 @@ async def test_a_connection_that_says_nothing_is_closed(up):
         while await reader.read(1_024):
             pass
     writer.close()
+
+
+SERVICES = (
+    "",
+    "inference.GRPCInferenceService",
+    "tensorflow.serving.PredictionService",
+    "tensorflow.serving.ModelService",
+)
+
+
+async def test_each_service_is_told_of_by_its_name_until_the_port_drains(up):
+    proxy, client = await up()
+    watch = client.channel.unary_stream("/grpc.health.v1.Health/Watch")
+    found: dict[str, list[int]] = {service: [] for service in SERVICES}
+
+    async def look(service: str) -> None:
+        async for one in watch(health.HealthCheckRequest(service=service).SerializeToString()):
+            found[service].append(Status.FromString(one).status)
+
+    watching = [asyncio.create_task(look(service)) for service in SERVICES]
+    await until(lambda: all(found.values()))
+    checked = [
+        (await client.ask("/grpc.health.v1.Health/Check", health.HealthCheckRequest(service=service), Status)).status
+        for service in SERVICES
+    ]
+    unheard = client.ask("/grpc.health.v1.Health/Check", health.HealthCheckRequest(service="inference.Unheard"), Status)
+    status, _, _ = await refused(unheard)
+    await proxy.state[BESIDE].drain(3, is_alone=True)
+    await asyncio.gather(*watching)
+
+    assert checked == [Status.SERVING] * len(SERVICES)
+    assert status is grpc.StatusCode.NOT_FOUND
+    assert found == {service: [Status.SERVING, Status.NOT_SERVING] for service in SERVICES}

@@ -12,6 +12,8 @@ MAX_TEXT = 1_024
 MAX_TIMEOUT_MICROSECONDS = 3_600_000_000
 SHARED_MEMORY = "shared_memory_region"
 _SEQUENCE = "sequence_id"
+VERSION_OUTPUT = "understudy_version"
+"""An output that callers may name beside the model's: who answered each row."""
 
 
 class WantedOutput(NamedTuple):
@@ -33,14 +35,19 @@ class InferCall(NamedTuple):
     """Whether outputs come as bytes that the caller does not name."""
     timeout_seconds: float | None
 
-    def require_outputs(self, model_name: str, name: str) -> None:
-        """Refuse an output that there is not: there is the one of this ``name``.
+    def require_outputs(self, model_name: str, name: str, *, names_version: bool = True) -> None:
+        """Refuse an output that there is not: there is the one of this ``name``, and :data:`VERSION_OUTPUT`.
+
+        Args:
+            model_name: Named in the refusal.
+            name: The model's own output.
+            names_version: Whether callers are told who answered; else there is no such output.
 
         Raises:
             InputInvalid: With the place of the first other one.
         """
         for index, one in enumerate(self.outputs):
-            if one.name != name:
+            if one.name != name and not (names_version and one.name == VERSION_OUTPUT):
                 detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {name}"
                 raise refuse_inputs(f"/outputs/{index}/name", detail)
 

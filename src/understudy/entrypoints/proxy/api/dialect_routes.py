@@ -15,7 +15,12 @@ from understudy.core.routing.policy import ModelVersion, ServingPolicy
 from understudy.entrypoints.proxy.api.authorization import methods_of_path
 from understudy.entrypoints.proxy.api.predict_route import App, Receive, Send, give, http_call
 from understudy.entrypoints.proxy.api.predict_route import Scope as AsgiScope
-from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
+from understudy.entrypoints.proxy.dialects.catalogue import (
+    named_version,
+    not_retired,
+    readable_versions,
+    repository_index,
+)
 from understudy.entrypoints.proxy.dialects.dialect import Target
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler
 from understudy.entrypoints.proxy.dialects.invocations import Invocations, own_headers, target_of
@@ -27,6 +32,7 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
     metadata_document,
     server_document,
 )
+from understudy.entrypoints.proxy.dialects.statistics import statistics_document
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
@@ -209,6 +215,18 @@ class DialectRoutes:
         found = repository_index(self._proxy.snapshot(), permitted, ready_only=ready_only)
         return json_reply([one._asdict() for one in found])
 
+    async def model_statistics(self, request: Request) -> Reply:
+        """Answer ``GET /v2/models/{model}/stats``, also of one version: of all that are not retired without one."""
+        policy, version = self._named(request.target)
+        labels = [version.version] if request.target.names_version else not_retired(policy)
+        return json_reply(statistics_document(self.handler.statistics, map(policy.versions.__getitem__, labels)))
+
+    async def statistics(self, request: Request) -> Reply:
+        """Answer ``GET /v2/models/stats``: of the versions that a caller may know."""
+        permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
+        versions = readable_versions(self._proxy.snapshot(), permitted)
+        return json_reply(statistics_document(self.handler.statistics, versions))
+
     def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:
         """Return a model's policy, and the version that a path names; the champion where it names none.
 
@@ -266,6 +284,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/v2/repository/index", Scope.READ, _R.repository_index),
     Route("POST", "/v2/models/{model}/infer", None, _R.infer),
     Route("POST", "/v2/models/{model}/versions/{version}/infer", None, _R.infer),
+    Route("GET", "/v2/models/stats", Scope.READ, _R.statistics),
+    Route("GET", "/v2/models/{model}/stats", Scope.READ, _R.model_statistics),
+    Route("GET", "/v2/models/{model}/versions/{version}/stats", Scope.READ, _R.model_statistics),
     Route("GET", "/v2/models/{model}", Scope.READ, _R.model_metadata),
     Route("GET", "/v2/models/{model}/versions/{version}", Scope.READ, _R.model_metadata),
     Route("GET", "/v2/models/{model}/ready", Scope.READ, _R.model_ready),

@@ -1,6 +1,6 @@
 """What callers of dialects may know of models: the versions that they name, and the list of all."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -73,11 +73,20 @@ def repository_index(
     Raises:
         PolicyNotLoaded: There are no policies yet.
     """
+    versions = readable_versions(snapshot, permitted)
+    return list(islice(_indexed(versions, ready_only=ready_only), MAX_INDEXED))
+
+
+def readable_versions(snapshot: PolicySnapshot | None, permitted: frozenset[str] | None) -> Iterator[ModelVersion]:
+    """Return the versions that are not retired, of the models that a caller may read; ``None``: of all.
+
+    Raises:
+        PolicyNotLoaded: There are no policies yet.
+    """
     if snapshot is None:
         raise PolicyNotLoaded
     policies = [one for name, one in snapshot.policies.items() if permitted is None or name in permitted]
-    versions = (policy.versions[label] for policy in policies for label in not_retired(policy))
-    return list(islice(_indexed(versions, ready_only=ready_only), MAX_INDEXED))
+    return (policy.versions[label] for policy in policies for label in not_retired(policy))
 
 
 def _indexed(versions: Iterable[ModelVersion], *, ready_only: bool) -> Iterable[Indexed]:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar, TypeVarTuple
+from typing import NamedTuple, TypedDict, TypeVar, TypeVarTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
 from understudy.core.requests.predict import PredictRequest
@@ -33,8 +33,9 @@ from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.errors import HeaderInvalid, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.ports.telemetry.tracing import step
+from understudy.ports.telemetry.tracing import CURRENT, step
 from understudy.serving.call import Call
+from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.turn import Predictor
 
 ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
@@ -63,6 +64,14 @@ class _Choice(NamedTuple):
     schema_of: ModelVersion
     """The version whose inputs callers name."""
     forced: str | None
+
+
+class _How(TypedDict):
+    """What all rows of a call have in common."""
+
+    timeout_seconds: float | None
+    forced_version: str | None
+    keeps_output: bool
 
 
 class DialectHandler:
@@ -138,6 +147,11 @@ class DialectHandler:
         """Answer with an error before there is a route."""
         self.handler.count_refusal(problem)
         return refusal(problem, path)
+
+    @property
+    def statistics(self) -> CallStatistics:
+        """Of this process's calls of each version."""
+        return self._predictor.statistics
 
     def policy_of(self, model_name: str) -> ServingPolicy:
         """Return a model's policy.
@@ -217,16 +231,13 @@ class DialectHandler:
         self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
         seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
         left = self.handler.time_left(options.but(timeout_seconds=min(seconds, default=None)), arrived)
-        ask = partial(
-            self._predictor.predict,
-            target.model_name,
-            timeout_seconds=left,
-            forced_version=choice.forced,
-            keeps_output=True,
-        )
+        how: _How = {"timeout_seconds": left, "forced_version": choice.forced, "keeps_output": True}
         requests = reading.request.requests(owners)
         if rows == 1:
-            return [await ask(requests[0])]
+            return [await self._predictor.predict(target.model_name, requests[0], **how)]
+        if CURRENT.get() is None:
+            return await self._predictor.predict_all(target.model_name, requests, **how)
+        ask = partial(self._predictor.predict, target.model_name, **how)
         return await asyncio.gather(*(_traced(ask, one) for one in requests))
 
     async def _worded(self, reading: Reading, calls: Sequence[Call], target: Target, choice: _Choice) -> Outcome:

@@ -8,13 +8,15 @@ import orjson
 
 from understudy import __version__
 from understudy.core.requests.infer_body import FRAMING, read_infer
-from understudy.core.requests.infer_call import InferCall, WantedOutput
+from understudy.core.requests.infer_call import VERSION_OUTPUT, InferCall, WantedOutput
 from understudy.core.requests.tensor_inputs import MAX_ROWS
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
+from understudy.core.schema.codec import join_bytes_elements
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.dialects.dialect import (
     INLINE_TENSOR_BYTES,
     Answered,
+    Output,
     Reading,
     Worded,
     is_short_json,
@@ -25,7 +27,7 @@ from understudy.errors import HeaderInvalid
 
 HEADER_LENGTH = b"inference-header-content-length"
 BINARY: Header = (b"content-type", b"application/octet-stream")
-EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration")
+EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "statistics")
 MAX_IDS = 64
 """Prediction ids of rows that an answer names."""
 
@@ -53,8 +55,7 @@ class OpenInference:
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
-    output = answered.output
-    call.require_outputs(answered.target.model_name, output.name)
+    wanted = outputs_of(call, answered)
     document: dict[str, Any] = {"model_name": answered.target.model_name}
     version = version_of(answered)
     if version is not None:
@@ -62,11 +63,10 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     if call.id is not None:
         document["id"] = call.id
     document["parameters"] = receipt_of(answered)
-    wanted = call.outputs or (WantedOutput(output.name, call.binary),)
     entries: list[dict[str, Any]] = []
     contents: list[bytes] = []
-    for one in wanted:
-        entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype.wire_name, "shape": answered.shape}
+    for one, output, shape in wanted:
+        entry: dict[str, Any] = {"name": output.name, "datatype": output.datatype.wire_name, "shape": shape}
         if one.binary:
             contents.append(output.content)
             entry["parameters"] = {"binary_data_size": len(contents[-1])}
@@ -79,6 +79,26 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     if not contents:
         return Worded([JSON], text)
     return Worded([BINARY, (HEADER_LENGTH, b"%d" % len(text))], b"".join((text, *contents)))
+
+
+def outputs_of(call: InferCall, answered: Answered) -> list[tuple[WantedOutput, Output, tuple[int, ...]]]:
+    """Return the outputs that a caller wants, in its order, each with its shape.
+
+    Raises:
+        InputInvalid: There is one that it cannot have.
+    """
+    output = answered.output
+    call.require_outputs(answered.target.model_name, output.name, names_version=answered.names_version)
+    return [
+        (one, output, answered.shape) if one.name == output.name else (one, _versions(answered), (len(answered.calls),))
+        for one in call.outputs or (WantedOutput(output.name, call.binary),)
+    ]
+
+
+def _versions(answered: Answered) -> Output:
+    """Return who answered each row, as an output."""
+    labels = [join_bytes_elements([one.version.version.encode()]) for one in answered.calls]
+    return Output(VERSION_OUTPUT, Datatype.BYTES, (), labels)
 
 
 def version_of(answered: Answered) -> str | None:

@@ -24,7 +24,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
 from understudy.core.schema.tensors import DATATYPES, Datatype
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
-from understudy.entrypoints.proxy.dialects.open_inference import receipt_of, version_of
+from understudy.entrypoints.proxy.dialects.open_inference import outputs_of, receipt_of, version_of
 from understudy.errors import MalformedBody
 
 MAX_INPUTS = 1_024
@@ -139,8 +139,7 @@ def _values_of(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
 
 
 def _worded(call: InferCall, answered: Answered) -> Worded:
-    output = answered.output
-    call.require_outputs(answered.target.model_name, output.name)
+    wanted = outputs_of(call, answered)
     answer = pb.ModelInferResponse(
         model_name=answered.target.model_name, model_version=version_of(answered) or "", id=call.id or ""
     )
@@ -149,13 +148,14 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
             answer.parameters[name].int64_param = value
         else:
             answer.parameters[name].string_param = value
-    entry = answer.outputs.add(name=output.name, datatype=output.datatype.wire_name, shape=answered.shape)
-    if call.binary:
-        answer.raw_output_contents.append(output.content)
-    elif output.datatype is Datatype.BYTES:
-        entry.contents.bytes_contents.extend(split_bytes_elements(output.content))
-    else:
-        getattr(entry.contents, CONTENT_FIELDS[output.datatype]).extend(output.array((-1,)).tolist())
+    for _, output, shape in wanted:
+        entry = answer.outputs.add(name=output.name, datatype=output.datatype.wire_name, shape=shape)
+        if call.binary:
+            answer.raw_output_contents.append(output.content)
+        elif output.datatype is Datatype.BYTES:
+            entry.contents.bytes_contents.extend(split_bytes_elements(output.content))
+        else:
+            getattr(entry.contents, CONTENT_FIELDS[output.datatype]).extend(output.array((-1,)).tolist())
     return Worded([], answer.SerializeToString())
 
 

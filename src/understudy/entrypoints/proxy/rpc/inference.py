@@ -7,7 +7,12 @@ from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.core.routing.access import ANY_MODEL, AnyModel, Scope
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
-from understudy.entrypoints.proxy.dialects.catalogue import named_version, not_retired, repository_index
+from understudy.entrypoints.proxy.dialects.catalogue import (
+    named_version,
+    not_retired,
+    readable_versions,
+    repository_index,
+)
 from understudy.entrypoints.proxy.dialects.dialect import Outcome, Target
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import config_document, metadata_document, server_document
@@ -16,6 +21,7 @@ from understudy.entrypoints.proxy.dialects.open_inference_grpc import (
     config_message,
     metadata_message,
 )
+from understudy.entrypoints.proxy.dialects.statistics import statistics_document
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, not_offered
@@ -23,7 +29,6 @@ from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, no
 _LOADED_ELSEWHERE = "models are loaded by the registry: understudy version load"
 NOT_OFFERED: Mapping[str, str] = {
     "ModelStreamInfer": "ModelStreamInfer: send each call by ModelInfer",
-    "ModelStatistics": "ModelStatistics: the metrics port has the figures of calls",
     methods.OIP_REPOSITORY_LOAD: _LOADED_ELSEWHERE,
     methods.OIP_REPOSITORY_UNLOAD: _LOADED_ELSEWHERE,
 }
@@ -53,6 +58,7 @@ class InferenceService:
             Method(methods.OIP_MODEL_READY, self._model_ready),
             Method(methods.OIP_MODEL_METADATA, self._model),
             Method(methods.OIP_MODEL_CONFIG, self._config),
+            Method(methods.OIP_MODEL_STATISTICS, self._statistics),
             Method(methods.OIP_REPOSITORY_INDEX, self._index),
             *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
         )
@@ -82,6 +88,18 @@ class InferenceService:
     async def _config(self, call: Incoming) -> Outcome:
         return message(config_message(config_document(*self._named(call, call.parsed(pb.ModelConfigRequest)))))
 
+    async def _statistics(self, call: Incoming) -> Outcome:
+        request = call.parsed(pb.ModelStatisticsRequest)
+        dialects = self._offered.dialects
+        if not request.name:
+            permitted = dialects.handler.permitted_models(self._admit(call, ANY_MODEL), Scope.READ)
+            versions = readable_versions(self._offered.snapshot(), permitted)
+        else:
+            policy, version = self._named(call, request)
+            labels = [version.version] if request.version else not_retired(policy)
+            versions = map(policy.versions.__getitem__, labels)
+        return message(pb.ModelStatisticsResponse(**statistics_document(dialects.statistics, versions)))
+
     async def _index(self, call: Incoming) -> Outcome:
         options = self._admit(call, ANY_MODEL)
         ready_only = call.parsed(pb.RepositoryIndexRequest).ready
@@ -96,7 +114,9 @@ class InferenceService:
         return options
 
     def _named(
-        self, call: Incoming, request: pb.ModelReadyRequest | pb.ModelMetadataRequest | pb.ModelConfigRequest
+        self,
+        call: Incoming,
+        request: pb.ModelReadyRequest | pb.ModelMetadataRequest | pb.ModelConfigRequest | pb.ModelStatisticsRequest,
     ) -> tuple[ServingPolicy, ModelVersion]:
         """Return the policy and the version that a request names, once its caller was admitted to the model."""
         self._admit(call, request.name)

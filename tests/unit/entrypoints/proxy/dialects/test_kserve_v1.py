@@ -522,7 +522,7 @@ async def test_a_models_document_is_read_though_its_name_ends_in_a_verb(start):
         ("POST", "/v1/models/visits:explain"),
         ("GET", "/v1/models/visits/metadata"),
         ("GET", "/v1/models/visits/versions/1/metadata"),
-        ("GET", "/v2/models/visits/stats"),
+        ("GET", "/v2/models/visits/trace/setting"),
         ("POST", "/v2/repository/models/visits/load"),
         ("GET", "/v2/"),
     ],

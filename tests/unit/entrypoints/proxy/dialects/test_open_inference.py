@@ -351,7 +351,7 @@ async def test_what_clients_ask_before_they_call(up):
 
     assert await get("/v2/health/live") == {"live": True}
     assert await get("/v2/health/ready") == {"ready": True, "live": True}
-    assert (await get("/v2"))["extensions"] == ["binary_tensor_data", "parameters", "model_configuration"]
+    assert (await get("/v2"))["extensions"] == ["binary_tensor_data", "parameters", "model_configuration", "statistics"]
     assert await get("/v2/models/visits/ready") == {"name": "visits", "ready": True}
     assert await get("/v2/models/visits/versions/2/ready") == {"name": "visits", "ready": True}
     metadata = await get("/v2/models/visits")
@@ -365,6 +365,46 @@ async def test_what_clients_ask_before_they_call(up):
     config = await get("/v2/models/visits/versions/1/config")
     assert config["max_batch_size"] == 256
     assert config["input"] == [{"name": "input", "data_type": "TYPE_FP32", "dims": [2]}]
+
+
+async def test_a_caller_may_ask_who_answered_each_row_as_an_output(start):
+    proxy = await start(models={"visits": policy_rows(challenger_version=2, challenger_weight=50)})
+    entities = [f"e-{n}" for n in range(4)]
+    named = {"name": "entity_id", "datatype": "BYTES", "shape": [4], "data": entities}
+    inputs = [tensor([[n, 0] for n in range(4)]), named]
+
+    alone = await proxy.client.post(PATH, json={"inputs": inputs, "outputs": [{"name": "understudy_version"}]})
+
+    (versions,) = alone.json()["outputs"]
+    labels = ["2" if bucket_of("visits", entity) < 50 else "1" for entity in entities]
+    assert versions == {"name": "understudy_version", "datatype": "BYTES", "shape": [4], "data": labels}
+
+
+async def test_who_answered_comes_beside_the_models_own_output_and_not_where_operators_hide_it(up, start):
+    wanted = [{"name": name, "parameters": {"binary_data": True}} for name in ("understudy_version", "logits")]
+    both = await up.client.post(PATH, json={"inputs": [tensor()], "outputs": wanted})
+    hiding = await start(version_headers=False)
+    hidden = await hiding.client.post(PATH, json={"inputs": [tensor()], "outputs": wanted[:1]})
+
+    assert both.content.endswith(b"\x01\x00\x00\x001" * 2 + EXPECTED.tobytes())
+    assert_refused(hidden, 422, "E101")
+
+
+async def test_the_statistics_have_the_calls_of_each_version_that_a_key_may_know(up):
+    for _ in range(3):
+        assert (await up.client.post(PATH, json=one())).status_code == 200
+
+    model = (await up.client.get("/v2/models/visits/stats")).json()["model_stats"]
+    version = (await up.client.get("/v2/models/visits/versions/2/stats")).json()["model_stats"]
+    every = (await up.client.get("/v2/models/stats")).json()["model_stats"]
+
+    assert [found["version"] for found in model] == ["1", "2"]
+    first, second = model
+    assert first["inference_stats"]["success"]["count"] == first["inference_count"] == 6  # two rows each
+    assert first["inference_stats"]["success"]["ns"] > 0 < first["last_inference"]
+    assert version == [second]
+    assert second["inference_count"] == second["last_inference"] == second["inference_stats"]["fail"]["count"] == 0
+    assert first in every
 
 
 async def test_the_repository_index_has_the_models_that_a_key_may_know(start):
@@ -390,7 +430,9 @@ async def test_a_model_or_a_process_that_cannot_answer_is_503(start):
 @pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
-        ("GET", "/v2/models/visits/stats", 404, "E404"),
+        ("GET", "/v2/models/visits/trace/setting", 404, "E404"),
+        ("GET", "/v2/models/unknown/stats", 404, "E201"),
+        ("GET", "/v2/models/visits/versions/77/stats", 404, "E202"),
         ("GET", "/v2/", 404, "E404"),
         ("GET", PATH, 405, "E405"),
         ("GET", "/v2/models/unknown", 404, "E201"),

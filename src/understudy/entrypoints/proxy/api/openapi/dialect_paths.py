@@ -148,6 +148,10 @@ _OPERATIONS: dict[Callable[..., Any], _Operation] = {
     ),
     _R.model_metadata: _Operation("getMetadata", "Inputs and outputs of a model", _OPEN_INFERENCE, _json(DOCUMENT)),
     _R.model_config: _Operation("getConfig", "The same in Triton's words", _OPEN_INFERENCE, _json(DOCUMENT)),
+    _R.model_statistics: _Operation(
+        "getStatistics", "Calls of a model's versions, in this process", _OPEN_INFERENCE, _json(DOCUMENT)
+    ),
+    _R.statistics: _Operation("getAllStatistics", "The same of all models", _OPEN_INFERENCE, _json(DOCUMENT)),
     _R.model_ready: _Operation(
         "getModelReady", "Its model servers answer", _OPEN_INFERENCE, _json(DOCUMENT), can_be_unready=True
     ),
