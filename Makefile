@@ -189,8 +189,14 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 	@$(UV) pip install --quiet --python .venv-clients/bin/python --require-hashes -r $<
 	@touch $@
 
+# ovmsclient, of TensorFlow Serving's API, registers messages of names that the other clients have too.
+.venv-clients-ovms/.done: requirements/clients-ovms.txt | $(VENV)/.dev
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-clients-ovms
+	@$(UV) pip install --quiet --python .venv-clients-ovms/bin/python --require-hashes -r $<
+	@touch $@
+
 .PHONY: test-clients
-test-clients: $(VENV)/.dev .venv-clients/.done ## Unmodified clients of Triton and KServe against a running proxy (a minute)
+test-clients: $(VENV)/.dev .venv-clients/.done .venv-clients-ovms/.done ## Unmodified clients of Triton, KServe and TensorFlow Serving against a running proxy, also through reloads (minutes)
 	@$(BIN)/pytest -q -p no:randomly tests/clients
 
 .PHONY: test-registry

@@ -21,6 +21,7 @@ printf '%s\n' torchserve==0.12.0 torch-model-archiver==0.12.0 filelock fsspec ji
 printf '%s\n' 'torch==2.13.0+cpu \' '    --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b' >> requirements/servers-torchserve.txt
 # Clients that tests/clients calls the proxy with, unmodified.
 printf '%s\n' 'tritonclient[http]==2.73.0' kserve==0.21.0 openapi-python-client==0.29.1 | compile clients.txt
+printf '%s\n' ovmsclient==2023.1 | compile clients-ovms.txt
 printf '%s\n' bentoml==1.4.39 | compile peers-bentoml.txt
 printf '%s\n' 'ray[serve]==2.60.0' | compile peers-ray.txt
 printf '%s\n' 'litellm[proxy]==1.106.2' | compile peers-litellm.txt

@@ -14,8 +14,10 @@ from understudy.adapters.dev_server.example_models import example_rows, example_
 from understudy.adapters.dev_server.onnx import OnnxModel
 from understudy.adapters.embedded.loopback_ports import free_port
 
-PYTHON = Path(__file__).parents[2] / ".venv-clients" / "bin" / "python"
-SCRIPT, GRPC_SCRIPT = (Path(__file__).parent / name for name in ("ask.py", "ask_grpc.py"))
+PYTHON, OVMS_PYTHON = (
+    Path(__file__).parents[2] / venv / "bin" / "python" for venv in (".venv-clients", ".venv-clients-ovms")
+)
+SCRIPT, GRPC_SCRIPT, OVMS_SCRIPT = (Path(__file__).parent / name for name in ("ask.py", "ask_grpc.py", "ask_ovms.py"))
 NAMES = [feature["name"] for feature in example_version("visits", 1).input_schema["features"]]
 ROWS = [[float(row.inputs[name]) for name in NAMES] for row in example_rows("visits")[:20]]
 WAYS = (
@@ -48,9 +50,9 @@ def outputs_of(label: int) -> str:
     return outputs["probabilities"].tobytes().hex()
 
 
-def asked(script: Path, *arguments: str | Path) -> dict[str, Any]:
+def asked(script: Path, *arguments: str | Path, python: Path = PYTHON) -> dict[str, Any]:
     """Return what a script of the clients' venv found."""
-    done = subprocess.run([PYTHON, script, *arguments], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([python, script, *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-3_000:]
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -76,6 +78,8 @@ def test_every_public_way_to_call_is_answered_with_the_models_own_bits(
     assert found["metadata"]["outputs"] == [{"name": "probabilities", "datatype": "FP32", "shape": [-1, 2]}]
     assert (found["triton rows"], found["triton who"]) == ([20, 2], "mixed")
     assert [found[name][0] for name in ("unknown model", "sequence", "wrong output")] == ["404", "501", "422"]
+    assert (found["statistics"] >= len(ROWS), found["every statistics"]) == (True, ["visits", "visits"])
+    assert found["told"] in {"1", "2"}
     assert "has no output 'y'; it has: probabilities" in found["wrong output"][1]
 
 
@@ -102,12 +106,33 @@ def test_every_public_way_to_call_by_grpc_is_answered_with_the_models_own_bits(
     assert (triton["server"], triton["config"], triton["index"]) == ("understudy", 256, ["visits", "visits"])
     assert triton["metadata"] == [{"name": "probabilities", "datatype": "FP32", "shape": ["-1", "2"]}]
     assert (triton["rows"], triton["who"]) == ([20, 2], "mixed")
+    assert (triton["statistics"] >= len(ROWS), triton["every statistics"]) == (True, ["visits", "visits"])
+    assert triton["told"] in {"1", "2"}
     refused = {
         "unknown model": "NOT_FOUND",
         "sequence": "UNIMPLEMENTED",
         "wrong output": "INVALID_ARGUMENT",
-        "statistics": "UNIMPLEMENTED",
         "compressed": "UNIMPLEMENTED",
     }
     assert {name: triton[name][0] for name in refused} == {name: f"StatusCode.{code}" for name, code in refused.items()}
     assert "has no output 'y'; it has: probabilities" in triton["wrong output"][1]
+
+
+def test_a_client_of_tensorflow_serving_is_answered_with_the_models_own_bits(
+    database_url: str, tmp_path: Path, model_port: Callable[[str], int]
+) -> None:
+    asyncio.run(prepare(database_url, [model_port("visits:1"), model_port("visits:2")]))
+    (tmp_path / "rows.json").write_text(json.dumps(ROWS))
+    grpc_port = free_port()
+    with a_stack(tmp_path, database_url) as stack:
+        port = stack.start_proxy(grpc_port=grpc_port)
+        addresses = f"127.0.0.1:{grpc_port}", f"127.0.0.1:{port}"
+        found = asked(OVMS_SCRIPT, *addresses, tmp_path / "rows.json", python=OVMS_PYTHON)
+
+    either = {outputs_of(1), outputs_of(2)}
+    assert {found["grpc predict"], found["grpc version 0"], found["http predict"]} <= either
+    assert found["grpc version 1"] == outputs_of(1)
+    assert found["grpc rows"] == [len(ROWS), 2]
+    assert found["grpc status"] == found["http status"] == {"1": "AVAILABLE", "2": "AVAILABLE"}
+    assert found["grpc metadata"] == [["input"], ["probabilities"]]
+    assert found["unknown model"] == "ModelNotFoundError"

@@ -1,7 +1,11 @@
-"""Workers are replaced, and instances change places, while Triton's own client calls 200 times a second over gRPC."""
+"""Workers are replaced, and instances change places, while Triton's own client calls 200 times a second over gRPC.
+
+On a machine that others use as well ``UNDERSTUDY_TEST_RELOADS=2 UNDERSTUDY_TEST_RATE=20`` is a look at it.
+"""
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections import Counter
@@ -17,12 +21,11 @@ from e2e.stack import Stack, a_stack, logged_ids, register, sql
 from rigs.faults.links import Links
 from understudy.adapters.embedded.loopback_ports import free_port
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1_800)
 SCRIPT = Path(__file__).with_name("ask_steadily.py")
-PER_SECOND = 200
-RELOADS = 10
-BETWEEN_SECONDS = 1.0
-ENOUGH_SECONDS = 120.0
+PER_SECOND = int(os.environ.get("UNDERSTUDY_TEST_RATE", "200"))
+RELOADS = int(os.environ.get("UNDERSTUDY_TEST_RELOADS", "10"))
+ENOUGH_SECONDS = 300.0
 
 
 @asynccontextmanager
