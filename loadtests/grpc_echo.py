@@ -30,7 +30,7 @@ class Echo(grpc.GenericRpcHandler):
 
     def __init__(self) -> None:
         self._answer = answer()
-        self._handler = grpc.unary_unary_rpc_method_handler(self._handle)
+        self._handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(self._handle)
 
     def service(self, _details: object) -> "grpc.RpcMethodHandler[bytes, bytes]":
         """Return what handles a method."""
