@@ -47,7 +47,8 @@ class GrpcConnection:
     async def post(self, _path: str, body: bytes, headers: str = "") -> Answer:
         """Ask, and return the answer as a native one; further ``headers`` are metadata."""
         sent = time.monotonic()
-        metadata = tuple((name, value.strip()) for name, _, value in (line.partition(":") for line in headers.splitlines()))
+        fields = (line.partition(":") for line in headers.splitlines())
+        metadata = tuple((name, value.strip()) for name, _, value in fields)
         try:
             method = self._open().method(INFER)
             answer = await method(_request_of(body), timeout=CLIENT_TIMEOUT_SECONDS, metadata=metadata)
