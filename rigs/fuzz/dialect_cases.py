@@ -4,7 +4,6 @@ import gzip
 import zlib
 from collections.abc import Mapping
 from functools import cache
-from itertools import chain
 from math import prod
 from typing import Any
 
@@ -162,7 +161,8 @@ def bomb_cases() -> SearchStrategy[Case]:
 def _bomb(mib: int, coding: str) -> bytes:
     wbits = zlib.MAX_WBITS + 16 if coding == "gzip" else zlib.MAX_WBITS
     compressor = zlib.compressobj(9, wbits=wbits)
-    return b"".join(chain((compressor.compress(bytes(_MIB)) for _ in range(mib)), (compressor.flush(),)))
+    parts = [compressor.compress(bytes(_MIB)) for _ in range(mib)]
+    return b"".join([*parts, compressor.flush()])
 
 
 def good_but_compressed_cases() -> SearchStrategy[Case]:
