@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 import orjson
@@ -40,7 +41,7 @@ async def rows_by_status(database_url: str, count: int) -> dict[str, int]:
         await asyncio.sleep(0.3)
 
 
-async def a_slow_proxy(stack: Stack, database_url: str, model: int, **settings: object) -> tuple[int, int]:
+async def a_slow_proxy(stack: Stack, database_url: str, model: int, **settings: Any) -> tuple[int, int]:
     """Start a proxy whose model takes half a second; return its ports of HTTP and of gRPC."""
     version = await register(database_url, 1, [model], timeout_ms=4_000)
     await sql(database_url, "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)", version)
@@ -59,7 +60,7 @@ async def test_a_deadline_of_50_ms_ends_a_call_of_a_slow_model_in_time_by_both_t
         port, grpc_port = await a_slow_proxy(stack, database_url, model_port(SLOW), memory_cache_bytes=0)
         connection = Connection("127.0.0.1", port)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
-            call = channel.unary_unary(MODEL_INFER)
+            call: Any = channel.unary_unary(MODEL_INFER)
             await call(infer(), timeout=30)
             for _ in range(TRIES):
                 answer = await connection.post(INFER, body, f"x-request-timeout-ms: {DEADLINE_MS}\r\n")
@@ -110,7 +111,7 @@ async def test_a_thousand_calls_that_are_given_up_are_a_thousand_rows_and_leave_
         )
         pid = stack.processes["proxy"].pid
         async with grpc.aio.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
-            call = channel.unary_unary(MODEL_INFER)
+            call: Any = channel.unary_unary(MODEL_INFER)
             await asyncio.gather(*(call(infer(), timeout=30) for _ in range(AT_ONCE)))
             before = await asyncio.to_thread(left_open, pid, tasks_file)
             for number in range(2, 2 + GIVEN_UP // AT_ONCE):
