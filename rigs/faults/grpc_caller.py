@@ -4,6 +4,7 @@ So the rows judge both by the same figures: status, receipt and score. The clien
 ``grpc.aio`` serves one event loop of a process, and each load has a loop of its own.
 """
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 
@@ -60,8 +61,10 @@ class GrpcConnection:
         return Answer(sent, seconds, 200, *_native(oip.ModelInferResponse.FromString(answer)))
 
     def close(self) -> None:
-        """Leave the connection to the end of its loop."""
-        self._channel = None
+        """End the connection, in a task of the running loop."""
+        if self._channel is not None:
+            self._closing = asyncio.get_running_loop().create_task(self._channel.close())
+            self._channel = None
 
     def _open(self) -> Channel:
         if self._channel is None:

@@ -148,6 +148,7 @@ async def run_load(
                 group.create_task(one(number))
         for connection in made:
             connection.close()
+        await asyncio.sleep(0)  # some end in a task, which begins now
 
     try:
         await asyncio.to_thread(asyncio.run, send())
