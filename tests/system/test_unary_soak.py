@@ -40,14 +40,17 @@ SECONDS = float(os.environ.get("SOAK_MINUTES", "0.33")) * 60
 SPELL_SECONDS = 2.0
 """A load goes on for so long; then it is looked what is left of it."""
 SERVER_SECONDS = 5.0
+AGAIN_SECONDS = 3.0
+"""Once a server listens again, until it has surely been called: an attempt pauses for up to a second."""
 LONG_SECONDS = 60.0
 IN_FLIGHT = (1, 64, 8, 32)
 SERVERS = ((1_000, 1.5), (48, 0.3), (1_000, 3_600.0), (100, 0.5))
 """The most streams at once, and the age in seconds at which a connection gets GOAWAY. With fewer streams, or older
 connections, gRPC's server comes to refuse nearly all calls after some were cancelled, by whichever client."""
 MAX_LOST = 0.01
-"""Of calls that are lost, since a connection that drained was closed while something was written to it."""
-LOST = "14 the connection was"
+"""Of calls that are lost, since a connection that drained was closed while something was written to it, or was so old
+when its settings were read that it was drained with them."""
+LOST = ("14 the connection was", "14 failed to connect to all addresses; last error: the server takes no calls")
 ENDED = ("14", "1")
 """Of calls whose server ended: the connection was lost, or the server gave them up at the end of its grace."""
 MIB = 1_048_576
@@ -124,7 +127,7 @@ class Servers:
                 waiting.append(self._start(number + 1))
                 await self._until_it_listens()
                 if self.ends:
-                    self.ends[-1] = (self.ends[-1][0], time.monotonic() + 1)
+                    self.ends[-1] = (self.ends[-1][0], time.monotonic() + AGAIN_SECONDS)
                 await asyncio.sleep(SERVER_SECONDS)
                 self.ends.append((time.monotonic(), float("inf")))
                 serving.send_signal((signal.SIGTERM, signal.SIGKILL)[number // 2 % 2])
