@@ -12,6 +12,7 @@ from functools import lru_cache
 from math import ceil, floor, isinf
 from operator import itemgetter
 from re import compile as compiled
+from types import GenericAlias
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -114,13 +115,15 @@ def _body_of(scalars: ScalarPacker) -> Any:
     """Return the type of a predict body with such inputs."""
     envelope: list[Any] = [
         ("entity_id", Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_ENTITY_ID)]),
-        ("inputs", dict[str, _kind_of(scalars.checks[0])] if _has_many_alike(scalars) else _inputs_of(scalars)),
+        ("inputs", _inputs_of(scalars)),
         ("category", Annotated[str, msgspec.Meta(max_length=MAX_ENTITY_ID)] | None, None),
     ]
     return msgspec.defstruct("Body", envelope, forbid_unknown_fields=True, gc=False)
 
 
 def _inputs_of(scalars: ScalarPacker) -> Any:
+    if _has_many_alike(scalars):
+        return GenericAlias(dict, (str, _kind_of(scalars.checks[0])))
     names = {f"f{place}": name for place, (name, *_) in enumerate(scalars.checks)}
     fields = [(field, _kind_of(check)) for field, check in zip(names, scalars.checks, strict=True)]
     return msgspec.defstruct("Inputs", fields, rename=names, forbid_unknown_fields=True, gc=False)
