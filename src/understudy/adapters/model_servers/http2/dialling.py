@@ -36,30 +36,35 @@ class Dialler:
         Raises:
             OSError: None does; it is the last one's.
         """
-        problem: OSError = ConnectionError("no address")
-        untried = list(reversed(self._addresses))
         attempts: dict[asyncio.Task[Http2Connection], str] = {}
         try:
             async with asyncio.timeout(MAX_CONNECT_SECONDS):
-                while untried or attempts:
-                    if untried:
-                        address = untried.pop()
-                        attempts[asyncio.create_task(self._dial(address, owner))] = address
-                    done = await _first_of(attempts, STAGGER_SECONDS if untried else None)
-                    for attempt in done:
-                        try:
-                            connection = _usable(attempt)
-                        except OSError as error:
-                            del attempts[attempt]
-                            problem = error
-                        else:
-                            chosen = attempts.pop(attempt)
-                            self._addresses.sort(key=lambda one: one != chosen)
-                            return connection
+                connection, address = await self._race(owner, attempts)
         finally:
             for attempt in attempts:
                 attempt.cancel()
                 attempt.add_done_callback(_end_unused)
+        self._addresses.sort(key=lambda one: one != address)
+        return connection
+
+    async def _race(
+        self, owner: Owner, attempts: dict[asyncio.Task[Http2Connection], str]
+    ) -> tuple[Http2Connection, str]:
+        """Return the first connection and its address; in ``attempts`` is left what goes on, or has lost."""
+        problem: OSError = ConnectionError("no address")
+        untried = self._addresses[::-1]
+        while untried or attempts:
+            if untried:
+                address = untried.pop()
+                attempts[asyncio.create_task(self._dial(address, owner))] = address
+            seconds = STAGGER_SECONDS if untried else None
+            ended, _ = await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in ended:
+                address = attempts.pop(attempt)
+                try:
+                    return _usable(attempt), address
+                except OSError as error:
+                    problem = error
         raise problem
 
     async def _dial(self, address: str, owner: Owner) -> Http2Connection:
@@ -91,14 +96,6 @@ def why_not_connected(error: OSError) -> str:
     else:
         why = str(error)
     return f"failed to connect to all addresses; last error: {why}"
-
-
-async def _first_of(
-    attempts: dict[asyncio.Task[Http2Connection], str], seconds: float | None
-) -> set[asyncio.Task[Http2Connection]]:
-    """Return the attempts that have ended, once there is one, or the time is over."""
-    done, _ = await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-    return done
 
 
 def _usable(attempt: asyncio.Task[Http2Connection]) -> Http2Connection:
