@@ -47,7 +47,9 @@ IN_FLIGHT = (1, 64, 8, 32)
 SERVERS = ((1_000, 3.0), (48, 1.0), (1_000, 3_600.0), (100, 2.0))
 """The most streams at once, and the age in seconds at which a connection gets GOAWAY. With fewer streams, or older
 connections, gRPC's server comes to refuse nearly all calls after some were cancelled, by whichever client."""
-LOST = ("14 the connection was", "14 failed to connect to all addresses; last error: the server takes no calls")
+REFUSED = "14 Received RST_STREAM with error code 7"
+"""Twice, by a server of few streams after some calls were cancelled."""
+LOST = ("14 the connection was", "14 failed to connect to all addresses; last error: the server takes no", REFUSED)
 """Since a connection that drained was closed while something was written to it, or was so old when its settings were
 read that it was drained with them. How many depends on how busy the machine is."""
 ENDED = ("14", "1")
