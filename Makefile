@@ -262,6 +262,10 @@ MINUTES ?= 30
 soak: $(VENV)/.dev ## Half an hour at 70 % of capacity: memory, descriptors, tasks and tail must stay (MINUTES=3 for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.soak --minutes $(MINUTES)
 
+.PHONY: soak-unary
+soak-unary: $(VENV)/.dev ## Half an hour of mixed unary gRPC calls by our own client, while servers end: answers, memory, descriptors, tasks (MINUTES=3)
+	@SOAK_MINUTES=$(MINUTES) $(BIN)/pytest -q -s -p no:randomly --timeout 0 tests/system/test_unary_soak.py
+
 .PHONY: loadtest
 loadtest: $(VENV)/.dev ## Five scenarios of load against loadtests/slo.toml, with a report (2 minutes; LOADTEST="--plant slow-backend")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.loadtest $(LOADTEST)

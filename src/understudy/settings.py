@@ -247,8 +247,8 @@ class Settings(BaseModel):
     the resolved address before each connection. Without it: every address that is not forbidden to all."""
     backend_ca: Path | None = None
     """File with the authorities of model servers' certificates, for versions whose ``backend.tls`` is true."""
-    grpc_client: Literal["grpcio", "asyncio"] = "grpcio"
-    """What calls model servers over gRPC: gRPC's library, or our own client in the event loop's thread."""
+    grpc_client: Literal["asyncio", "grpcio"] = "asyncio"
+    """What calls model servers over gRPC: our own client in the event loop's thread, or gRPC's library."""
     hedge_ratio: float = Field(default=0.05, ge=0, le=0.5)
     """Most hedged requests for each call to a version with several replicas; 0 turns hedging off."""
     challenger_budget_ratio: float = Field(default=0.4, gt=0, le=1)

@@ -72,7 +72,7 @@ ADAPTERS: dict[str, dict[str, Any]] = {
     },
     "torchserve": {"protocol": "torchserve"},
 }
-OWN_CLIENT = " by our own client"
+OTHER_CLIENT = " by gRPC's library"
 HTTP_ADAPTERS: dict[str, dict[str, Any]] = {
     "oip-http": {"protocol": "oip-http"},
     "tfserving-http": {"protocol": "tfserving-http"},
@@ -161,8 +161,8 @@ async def corrupting(server: ModelServer, every_bytes: int) -> AsyncIterator[Doo
 @asynccontextmanager
 async def serving(adapter: str, **changed: Any) -> AsyncIterator[tuple[Any, Any]]:
     """A backend and the one server behind it; an adapter may name the client that makes its calls."""
-    adapter, own, _ = adapter.partition(OWN_CLIENT)
-    client: GrpcClient = "asyncio" if own else DEFAULT_GRPC_CLIENT
+    adapter, other, _ = adapter.partition(OTHER_CLIENT)
+    client: GrpcClient = "grpcio" if other else DEFAULT_GRPC_CLIENT
     async with (
         running_http() if adapter in HTTP_ADAPTERS else running() as (server,),
         connected(a_version(server.endpoint, adapter=adapter, **changed), client) as backend,
@@ -214,7 +214,10 @@ def linear(rows: Sequence[Row]) -> Tensor:
     return Tensor(Datatype.FP32, (len(rows),), matrix @ WEIGHTS)
 
 
-@pytest.fixture(params=["memory", *ADAPTERS, f"oip{OWN_CLIENT}", f"tfserving{OWN_CLIENT}", "oip-http", "json-one-row"])
+OTHERS = [f"oip{OTHER_CLIENT}", f"tfserving{OTHER_CLIENT}", "oip-http", "json-one-row"]
+
+
+@pytest.fixture(params=["memory", *ADAPTERS, *OTHERS])
 async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
     if request.param == "memory":
         twin = MemoryBackend(linear)

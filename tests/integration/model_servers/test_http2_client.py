@@ -244,6 +244,7 @@ async def test_a_call_that_is_late_or_cancelled_resets_its_stream_and_what_still
 
     async def is_slow(peer: Peer) -> None:
         peer.send(HELLO)
+        peer.answer(*(await peer.call()))
         stream, _ = await peer.call()
         has_come.set()
         one = await peer.find(RST_STREAM)
@@ -253,6 +254,7 @@ async def test_a_call_that_is_late_or_cancelled_resets_its_stream_and_what_still
         peer.answer(*(await peer.call()))
 
     async with connected(is_slow) as (channel, server):
+        await ask(channel, b"first")  # so that the next one leaves at once
         if is_cancelled:
             call = channel.method(METHOD)(b"x", timeout=SECONDS, metadata=())
             await has_come.wait()

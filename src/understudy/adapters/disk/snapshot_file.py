@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import orjson
 import structlog
@@ -17,8 +18,10 @@ from understudy.core.routing.policy_document import PolicyDocument
 
 _log = structlog.get_logger(__name__)
 
-_MODELS_TOGETHER = 25
-"""Models encoded between two pauses, about half a millisecond's work."""
+_WORK_TOGETHER = 250
+"""Models whose piece is kept that are written between two pauses; about half a millisecond's work."""
+_ENCODING_WORK = 10
+"""How many such models one counts for that has to be encoded."""
 _BLOCK_BYTES = 65_536
 """Written at once."""
 _SEAL = re.compile(rb',"digest":"([0-9a-f]{32})"}\Z')
@@ -46,6 +49,9 @@ class JsonSnapshotFile:
         self._path = path
         self._on_failure = on_failure
         self._files = DiskFiles() if files is None else files
+        self._kept: dict[str, tuple[Any, bytes]] = {}
+        """By model: the rows that were written last, and what they are in the file. Of thousands of models one has
+        changed since; to decode and encode the others again would cost a tenth of a second at each change."""
 
     def read(self) -> PolicyDocument | None:
         """Return the document; a file that is missing, damaged or of another format gives ``None``."""
@@ -105,22 +111,35 @@ class JsonSnapshotFile:
 
     def _encoded(self, document: PolicyDocument) -> Iterator[bytes]:
         """Yield the document without its last brace in pieces: all at once would hold the GIL for tens of ms."""
-        separator = b'{"models":{'
-        for number, (name, rows) in enumerate(document["models"].items(), start=1):
-            if number % _MODELS_TOGETHER == 0:
+        before, self._kept = self._kept, {}
+        separator, work = b'{"models":{', 0
+        for name, rows in document["models"].items():
+            if work >= _WORK_TOGETHER:
                 time.sleep(_REST_SECONDS)
-            try:
-                piece = orjson.dumps(dict(rows) if isinstance(rows, Mapping) else rows)
-            except orjson.JSONEncodeError as problem:  # over 254 levels, which orjson reads and does not write
-                _log.warning("policy_snapshot.model_left_out", model=name, problem=str(problem))
-                self._on_failure()
-                continue
-            yield separator + orjson.dumps(name) + b":" + piece
-            separator = b","
+                work = 0
+            known, piece = before.get(name, (None, b""))
+            if known is rows and piece:
+                work += 1
+            else:
+                work += _ENCODING_WORK
+                piece = self._piece_of(name, rows)
+            if piece:
+                self._kept[name] = (rows, piece)
+                yield separator + piece
+                separator = b","
         yield b"}" if separator == b"," else separator + b"}"
         for name, value in document.items():
             if name != "models":
                 yield b"," + orjson.dumps(name) + b":" + orjson.dumps(value)
+
+    def _piece_of(self, name: str, rows: Any) -> bytes:
+        """Return a model's name and rows as they stand in the file; nothing where they cannot be encoded."""
+        try:
+            return orjson.dumps(name) + b":" + orjson.dumps(dict(rows) if isinstance(rows, Mapping) else rows)
+        except orjson.JSONEncodeError as problem:  # over 254 levels, which orjson reads and does not write
+            _log.warning("policy_snapshot.model_left_out", model=name, problem=str(problem))
+            self._on_failure()
+            return b""
 
 
 def _unsealed(content: bytes) -> bytes:

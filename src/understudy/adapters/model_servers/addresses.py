@@ -27,7 +27,7 @@ MAX_ADDRESSES = 16
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 GrpcClient: TypeAlias = Literal["asyncio", "grpcio"]
 """What makes the calls over gRPC: our own client in the event loop's thread, or gRPC's library, which has threads."""
-DEFAULT_GRPC_CLIENT: GrpcClient = "grpcio"
+DEFAULT_GRPC_CLIENT: GrpcClient = "asyncio"
 
 
 class Tls(NamedTuple):

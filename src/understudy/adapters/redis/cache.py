@@ -59,7 +59,8 @@ class RedisCache:
         self._unix = unix
         self._secret: bytes | None = None
         self._mac: CacheMac | None = None
-        self._waiting: dict[str, asyncio.Future[bytes | None]] = {}
+        self._waiting: dict[str, list[asyncio.Future[bytes | None]]] = {}
+        """Those who wait for a key: one who goes away must not end the read of the others."""
         self._to_write: dict[str, tuple[bytes, int]] = {}
         self._flush_is_due = False
         self._breaker = CLOSED
@@ -76,13 +77,10 @@ class RedisCache:
         if self._mac is None or self._breaker.is_open(self._now()) or len(self._waiting) >= MAX_PENDING:
             return None
         self._breaker = self._breaker.after_asking(self._now())
-        answer = self._waiting.get(key)
-        if answer is None:
-            answer = asyncio.get_running_loop().create_future()
-            self._waiting[key] = answer
-            self._schedule()
-        # Shielded: a cancelled caller must not cancel the read of the others, nor leave a reply unread.
-        return await asyncio.shield(answer)
+        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(key, []).append(answer)
+        self._schedule()
+        return await answer
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Queue the value for the next turn; returns at once."""
@@ -121,7 +119,7 @@ class RedisCache:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _read(self, waiting: dict[str, asyncio.Future[bytes | None]], mac: CacheMac) -> None:
+    async def _read(self, waiting: dict[str, list[asyncio.Future[bytes | None]]], mac: CacheMac) -> None:
         found: dict[str, bytes] = {}
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
@@ -171,7 +169,8 @@ class RedisCache:
         self._breaker = self._breaker.after_failure(self._now())
 
 
-def _settle(waiting: dict[str, asyncio.Future[bytes | None]], found: dict[str, bytes]) -> None:
-    for key, answer in waiting.items():
-        if not answer.done():
-            answer.set_result(found.get(key))
+def _settle(waiting: dict[str, list[asyncio.Future[bytes | None]]], found: dict[str, bytes]) -> None:
+    for key, answers in waiting.items():
+        for answer in answers:
+            if not answer.done():
+                answer.set_result(found.get(key))

@@ -6,8 +6,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple, NoReturn
 
-from msgspec.structs import astuple
-
 from understudy.core.requests.strict_json import parse
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.features import MAX_NAME_SHOWN
@@ -108,7 +106,7 @@ def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | 
         return parse_predict(body)
     try:
         found = decoder.decode(body)
-        packed = decoder.pack(*astuple(found.inputs))
+        packed = decoder.pack(*decoder.values(found.inputs))
     except UNREADABLE:
         return parse_predict(body)
     category = found.category

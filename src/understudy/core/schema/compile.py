@@ -48,7 +48,6 @@ from understudy.core.schema.schema import (
 )
 from understudy.core.schema.tensors import Datatype, TensorSpec, parse_datatype
 from understudy.core.schema.typed_decoder import (
-    MAX_TYPED_FIELDS,
     ScalarPacker,
     TypedDecoder,
     decoder_of,
@@ -414,7 +413,7 @@ def _decoder(features: tuple[Feature, ...], scalars: ScalarPacker | None) -> Typ
     """Return the decoder of whole bodies; ``None`` where it would often miss, since features may be left out."""
     # A slice's value is looked up by its name, for which a body that was read into a row is parsed again.
     often_missing = any(feature.has_default or feature.stored or feature.is_slice for feature in features)
-    if scalars is None or often_missing or len(features) > MAX_TYPED_FIELDS or not is_readable(scalars):
+    if scalars is None or often_missing or not is_readable(scalars):
         return None
     return decoder_of(scalars)
 

@@ -1,6 +1,8 @@
 import os
 import stat
 import time
+from collections import UserDict
+from collections.abc import Iterator
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -70,6 +72,27 @@ def test_many_models_are_written_with_pauses_for_whoever_else_computes(tmp_path)
     rested = time.monotonic() - began - (time.thread_time() - computed)
     assert (file.read() or {})["models"].keys() == models.keys()
     assert rested >= 1_000 // 25 * 0.001
+
+
+class CountedRows(UserDict[str, Any]):
+    """A model's rows, which count how often they are read to be encoded."""
+
+    encoded = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.encoded += 1
+        return super().__iter__()
+
+
+def test_only_models_whose_rows_changed_are_encoded_again(tmp_path):
+    file = JsonSnapshotFile(tmp_path / "policy.json")
+    same, before, after, gone = (CountedRows(policy_rows(generation=number)) for number in range(1, 5))
+    file.write({"models": {"same": same, "changed": before, "gone": gone}, "keys": []})
+
+    file.write({"models": {"same": same, "changed": after}, "keys": [KEY]})
+
+    assert [rows.encoded for rows in (same, before, after, gone)] == [1, 1, 1, 1]
+    assert file.read() == {"models": {"same": same.data, "changed": after.data}, "keys": [KEY]}
 
 
 def test_a_model_nested_too_deep_to_be_written_is_left_out_and_counted(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from understudy.core.requests.predict import TypedRequest, parse_predict, read_predict
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.schema import InputSchema
-from understudy.core.schema.typed_decoder import MAX_TYPED_FIELDS
+from understudy.core.schema.typed_decoder import MAX_ORDERED_FIELDS, MAX_TYPED_FIELDS
 from understudy.errors import UnderstudyError
 
 FEATURES: list[dict[str, Any]] = [
@@ -79,6 +80,51 @@ def test_reading_in_one_pass_gives_what_reading_step_by_step_gives(body, dtype):
     assert outcome(body, schema, typed=True) == outcome(body, schema, typed=False)
 
 
+def many_alike(**each: Any) -> list[dict[str, Any]]:
+    return [{"name": f"f{place}", **each} for place in range(MAX_ORDERED_FIELDS + 1)]
+
+
+SPOILT: dict[str, Callable[[list[tuple[str, str]]], list[tuple[str, str]]]] = {
+    "not at all": lambda inputs: inputs,
+    "one missing": lambda inputs: inputs[1:],
+    "one twice": lambda inputs: [*inputs, inputs[0]],
+    "one twice and one missing": lambda inputs: [*inputs[1:], inputs[1]],
+    "one unknown": lambda inputs: [*inputs, ("other", "1")],
+    "one of another name": lambda inputs: [*inputs[1:], ("other", "1")],
+}
+
+
+@pytest.mark.deep
+@settings(max_examples=100)
+@given(
+    st.randoms(use_true_random=False),
+    number,
+    st.sampled_from(list(SPOILT)),
+    st.sampled_from(TEXTS),
+    st.sampled_from([{"dtype": "float32"}, {"dtype": "float64", "min": -1, "max": 130}, {"dtype": "int32"}]),
+)
+def test_many_inputs_that_are_alike_are_read_in_any_order_as_step_by_step(chance, value, spoilt, entity_id, each):
+    schema = a_schema("float64", many_alike(**each))
+    inputs = [(feature.name, "1") for feature in schema.features]
+    chance.shuffle(inputs)
+    inputs[1] = (inputs[1][0], value)
+    members = ",".join(f'"{name}":{one}' for name, one in SPOILT[spoilt](inputs))
+    body = f'{{"entity_id":"{entity_id}","inputs":{{{members}}}}}'.encode()
+
+    assert outcome(body, schema, typed=True) == outcome(body, schema, typed=False)
+
+
+def test_many_inputs_that_are_alike_are_read_in_one_pass_though_in_another_order():
+    schema = a_schema("float32", many_alike(dtype="float32"))
+    names = [feature.name for feature in schema.features]
+    body = json.dumps({"entity_id": "a", "inputs": {name: int(name[1:]) for name in reversed(names)}}).encode()
+
+    request = read_predict(body, schema.decoder)
+
+    assert isinstance(request, TypedRequest)
+    assert struct.unpack(f"<{len(names)}f", request.assembled.row[0]) == tuple(range(len(names)))
+
+
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**53), 2**53), st.booleans())
 def test_good_bodies_are_read_in_one_pass_to_the_last_bit(income, account, insured):
     schema = a_schema(features=[FEATURES[1], FEATURES[3], FEATURES[4]])
@@ -134,7 +180,7 @@ def test_versions_that_take_the_same_inputs_share_a_decoder_and_others_read_agai
         [{"name": "amount", "dtype": "float32", "max": 2**53}],
         [{"name": "amount", "dtype": "float32", "min": -(2**60)}],
         [{"name": "history", "dtype": "float32", "shape": [2]}],
-        [{"name": f"f{place}", "dtype": "float32"} for place in range(MAX_TYPED_FIELDS + 1)],
+        [{"name": f"f{place}", "dtype": "float32", "min": -place} for place in range(MAX_TYPED_FIELDS + 1)],
     ],
 )
 def test_there_is_no_decoder_where_bodies_would_often_not_fit_it(features):

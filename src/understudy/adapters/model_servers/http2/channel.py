@@ -113,6 +113,8 @@ class Http2Channel:
         if connection is self._connection:
             self._connection = None
             self.keepalive.stop()
+            if connection.has_pinged_too_often:
+                self.keepalive.relax()
         if connection.is_over:
             self._leaving.discard(connection)
         elif connection.in_flight:

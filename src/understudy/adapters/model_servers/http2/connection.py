@@ -47,6 +47,7 @@ SILENT_SECONDS = 5
 _SETTINGS = {HEADER_TABLE_SIZE: 0, ENABLE_PUSH: 0, MAX_HEADER_LIST_SIZE: MAX_HEAD_BYTES}
 _HELLO = PREFACE + settings_frame(_SETTINGS) + window_frame(0, RECEIVE_WINDOW - DEFAULT_WINDOW)
 _GOAWAY_BYTES = 8
+_TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings")
 _PING_BYTES = 8
 
 
@@ -78,6 +79,8 @@ class Http2Connection(asyncio.Protocol):
         """Done once there is nothing more to come."""
         self.is_retired = False
         self.is_over = False
+        self.has_pinged_too_often = False
+        """By what the server says as it goes away."""
         self.heard_at = self._loop.time()
         self._take: dict[int, Callable[[int, int, bytes], None]] = {
             DATA: self._inbox.take_data,
@@ -224,6 +227,8 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a goaway of a wrong size")
         self._budget.spend()
         last = int.from_bytes(payload[:4]) & 0x7FFF_FFFF
+        said = (int.from_bytes(payload[4:_GOAWAY_BYTES]), payload[_GOAWAY_BYTES:])
+        self.has_pinged_too_often = said == _TOO_MANY_PINGS
         self._retire()
         self._move_pending()
         for stream in [stream for number, stream in self._outbox.streams.items() if number > last]:
@@ -244,8 +249,9 @@ class Http2Connection(asyncio.Protocol):
     def _move_pending(self) -> None:
         pending = tuple(self._outbox.pending)
         self._outbox.pending.clear()
+        is_behind_others = self._outbox.last_number > 0  # or else the server takes no calls at all
         for call in pending:
-            if call.try_move():
+            if is_behind_others or call.try_move():
                 self._move(call)
             else:
                 call.settle(failures.lost("the model server ends its connections"))

@@ -1,4 +1,4 @@
-"""How a connection is made: judged addresses one after the other, TLS with ALPN, and the server's settings."""
+"""How a connection is made: judged addresses in a race, TLS with ALPN, and the server's settings."""
 
 import asyncio
 import ssl
@@ -10,8 +10,8 @@ from understudy.adapters.model_servers.tls_context import client_context
 from understudy.core.upstream.endpoint_rules import Address, Target
 
 ALPN = "h2"
-CONNECT_SECONDS = 1.0
-"""Longest wait for one of several addresses: one that drops packets must leave time for the next one."""
+STAGGER_SECONDS = 0.25
+"""Between the first attempts at two addresses (RFC 8305): one that is silent holds the next up so long."""
 MAX_CONNECT_SECONDS = 20.0
 
 
@@ -31,20 +31,40 @@ class Dialler:
     async def dial(self, owner: Owner) -> Http2Connection:
         """Open a connection to the first address that takes one and speaks HTTP/2; it goes first next time.
 
+        The next address is tried as soon as one has failed, or is slow: both may go on until one is there.
+
         Raises:
             OSError: None does; it is the last one's.
         """
+        attempts: dict[asyncio.Task[Http2Connection], str] = {}
+        try:
+            async with asyncio.timeout(MAX_CONNECT_SECONDS):
+                connection, address = await self._race(owner, attempts)
+        finally:
+            for attempt in attempts:
+                attempt.cancel()
+                attempt.add_done_callback(_end_unused)
+        self._addresses.sort(key=lambda one: one != address)
+        return connection
+
+    async def _race(
+        self, owner: Owner, attempts: dict[asyncio.Task[Http2Connection], str]
+    ) -> tuple[Http2Connection, str]:
+        """Return the first connection and its address; in ``attempts`` is left what goes on, or has lost."""
         problem: OSError = ConnectionError("no address")
-        seconds = CONNECT_SECONDS if len(self._addresses) > 1 else MAX_CONNECT_SECONDS
-        for address in tuple(self._addresses):
-            try:
-                async with asyncio.timeout(seconds):
-                    connection = await self._dial(address, owner)
-            except OSError as error:  # a time-out is one
-                problem = error
-            else:
-                self._addresses.sort(key=lambda one: one != address)
-                return connection
+        untried = self._addresses[::-1]
+        while untried or attempts:
+            if untried:
+                address = untried.pop()
+                attempts[asyncio.create_task(self._dial(address, owner))] = address
+            seconds = STAGGER_SECONDS if untried else None
+            ended, _ = await asyncio.wait(attempts, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in ended:
+                address = attempts.pop(attempt)
+                try:
+                    return _usable(attempt), address
+                except OSError as error:
+                    problem = error
         raise problem
 
     async def _dial(self, address: str, owner: Owner) -> Http2Connection:
@@ -65,8 +85,6 @@ class Dialler:
         if secured is not None and secured.selected_alpn_protocol() != ALPN:
             raise ssl.SSLError("the server does not agree on HTTP/2 (ALPN)")
         await connection.hello
-        if connection.is_retired:
-            raise ConnectionError("the server takes no calls on the connection")
 
 
 def why_not_connected(error: OSError) -> str:
@@ -78,3 +96,17 @@ def why_not_connected(error: OSError) -> str:
     else:
         why = str(error)
     return f"failed to connect to all addresses; last error: {why}"
+
+
+def _usable(attempt: asyncio.Task[Http2Connection]) -> Http2Connection:
+    """Return the connection that an attempt has made; raises ``OSError``."""
+    connection = attempt.result()
+    if connection.is_retired:  # meanwhile: the server's settings may come together with its GOAWAY
+        raise ConnectionError("the server takes no calls on the connection")
+    return connection
+
+
+def _end_unused(attempt: asyncio.Task[Http2Connection]) -> None:
+    """End the connection of an attempt that another one has overtaken."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().end("the connection was not used")

@@ -34,6 +34,10 @@ class Keepalive:
             self._timer.cancel()
             self._timer = None
 
+    def relax(self) -> None:
+        """Ask half as often: the server says that it was asked too often (gRPC's keepalive proposal, A8)."""
+        self._interval_seconds *= 2
+
     def _ask(self, connection: Http2Connection) -> None:
         if not connection.in_flight:
             self.start(connection)
