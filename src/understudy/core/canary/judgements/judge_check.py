@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit, Worse
 from understudy.core.canary.evidence.check_input import INTERVAL_ALPHA, CheckInput, Comparison, Keys, evidence_row
-from understudy.core.canary.judge_limits import JudgeLimit
+from understudy.core.canary.judge_limits import MICROS, JudgeLimit
 from understudy.core.canary.judgement_records import FAILING_QUESTIONS, Judgements, JudgeOutcome, outcome_of
 from understudy.core.canary.messages import unproven_words
 from understudy.core.statistics.bounded_differences import clustered_loss_z, log_loss_evidence
@@ -105,6 +105,15 @@ def position_words(seen: Judgements) -> str:
     if not seen.both_ways:
         return points
     return f"{points}; {seen.contradicted} of {seen.both_ways} pairs asked in both orders are contradicted"
+
+
+def judge_words(seen: Judgements, limit: JudgeLimit) -> str:
+    """Say in one line what a judge was asked, what it cost, how much the place counts, and why it is not asked on."""
+    counted = f"judge {limit.name}: {len(seen.times):,} judgements of {seen.asked:,} questions"
+    parts = [f"{counted} and {seen.equal:,} pairs of equal answers" if seen.equal else counted]
+    parts += [f"{seen.spent_micros / MICROS:,.2f} spent"] if seen.spent_micros else []
+    parts += filter(None, [position_words(seen), unreadable_words(seen, limit) or idle_words(seen)])
+    return "; ".join(parts)
 
 
 def _outcome(word: str) -> JudgeOutcome:
