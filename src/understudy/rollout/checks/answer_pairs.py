@@ -116,30 +116,26 @@ class AnswerPairs:
         known: Collection[str],
         at_most: int,
     ) -> Drawn:
-        private = {
-            feature.name
-            for side in (champion, challenger)
-            for feature in side.input_schema.by_name.values()
-            if feature.private
-        }
-        found: dict[str, AnswerPair] = {}
+        try:
+            backend = self._connect(challenger)
+        except BackendUnavailable:
+            return Drawn(idle=JudgeOutcome.NO_ANSWERS)
+        private = _private_in(champion) | _private_in(challenger)
         has_answers = False
-        # In parts: where most were judged before, only as many are sent as it takes.
-        for first in range(0, len(asked), at_most):
-            part = asked[first : first + at_most]
-            texts = await self._sent(challenger, [one.row for one in part])
-            for one, text in zip(part, texts, strict=True):
-                answer = None if text is None else compared_answer(text)
-                if answer is None:
-                    continue
-                has_answers = True
-                pair = _pair(one, answer, private)
-                if pair.pair not in known:
-                    found.setdefault(pair.pair, pair)
-            if found or not has_answers:
-                break
-        if found:
-            return Drawn(list(found.values()))
+        try:
+            # In parts: where most were judged before, only as many are sent as it takes.
+            for first in range(0, len(asked), at_most):
+                part = asked[first : first + at_most]
+                texts = await answers_again(challenger, backend, [one.row for one in part])
+                pairs = [_pair(one, text, private) for one, text in zip(part, texts, strict=True)]
+                answered = {pair.pair: pair for pair in pairs if pair is not None}
+                has_answers = has_answers or bool(answered)
+                if found := [pair for digest, pair in answered.items() if digest not in known]:
+                    return Drawn(found)
+                if not has_answers:
+                    break
+        finally:
+            await backend.close()
         return Drawn(idle=JudgeOutcome.ALL_ASKED if has_answers else JudgeOutcome.NO_ANSWERS)
 
     async def _sides(self, record: RolloutRecord) -> tuple[ModelVersion, ModelVersion] | None:
@@ -151,18 +147,6 @@ class AnswerPairs:
         if state.champion not in known or state.challenger not in known:
             return None
         return known[state.champion], known[state.challenger]
-
-    async def _sent(self, version: ModelVersion, rows: Sequence[Row]) -> Sequence[bytes | None]:
-        try:
-            backend = self._connect(version)
-        except BackendUnavailable:
-            return [None] * len(rows)
-        try:
-            return await answers_again(version, backend, rows)
-        except BackendUnavailable:
-            return [None] * len(rows)
-        finally:
-            await backend.close()
 
 
 def is_shown(model_name: str, entity_id: str, percent: float) -> bool:
@@ -179,13 +163,15 @@ def _asked_of(call: LoggedCall, champion: ModelVersion, challenger: ModelVersion
     return None if row is None else _Asked(call, row, answer)
 
 
-def _pair(one: _Asked, challenger: Mapping[str, Any], private: Collection[str]) -> AnswerPair:
+def _private_in(version: ModelVersion) -> set[str]:
+    return {feature.name for feature in version.input_schema.by_name.values() if feature.private}
+
+
+def _pair(one: _Asked, text: bytes | None, private: Collection[str]) -> AnswerPair | None:
+    challenger = None if text is None else compared_answer(text)
+    if challenger is None:
+        return None
     inputs = without(orjson.loads(one.call.inputs), private)
-    return AnswerPair(
-        pair_of(inputs, one.champion, challenger),
-        one.call.prediction_id,
-        analysis_bucket(one.call.entity_id),
-        inputs,
-        one.champion,
-        challenger,
-    )
+    digest = pair_of(inputs, one.champion, challenger)
+    bucket = analysis_bucket(one.call.entity_id)
+    return AnswerPair(digest, one.call.prediction_id, bucket, inputs, one.champion, challenger)

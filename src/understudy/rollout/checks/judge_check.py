@@ -190,7 +190,7 @@ class JudgeCheck:
             stored = await self._store.judge_record(seen.record)
             pairs = {one.pair for one in stored.questions}
             known = self._known[rollout_id] = _Known({one.id: one for one in stored.questions}, pairs, stored.idle)
-        known.judgements = judgements_of(known.record(), seen.read_at)
+        known.judgements = await asyncio.to_thread(judgements_of, known.record(), seen.read_at)
         self._show(rollout_id, state.model_name, known.judgements)
         if known.task is None and len(self._tasks()) < MAX_ROUNDS and (room := _room(known, limit, seen.read_at)):
             self._begin(seen, limit, known, room, epoch)
