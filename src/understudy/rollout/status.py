@@ -205,8 +205,8 @@ class StatusReader:
         news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}
-        said = {"metrics": metrics, "judgements": judgements}
-        decision = judge(strata, policy_of(view), stage_of(view), now, outcomes, **said)
+        limits, stage = policy_of(view), stage_of(view)
+        decision = judge(strata, limits, stage, now, outcomes, metrics=metrics, judgements=judgements)
         requests = requests_by_stage(strata, course.stage.starts, now - lag)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
         return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes, metrics, judgements)

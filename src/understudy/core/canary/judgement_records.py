@@ -138,16 +138,15 @@ def judgements_of(record: JudgeRecord, now: float) -> Judgements:
     by_pair: dict[str, list[JudgeQuestion]] = {}
     for question in record.questions:
         by_pair.setdefault(question.pair, []).append(question)
-    pairs = sorted(filter(None, (_pair_of(questions, now) for questions in by_pair.values())))
+    pairs = sorted(found for questions in by_pair.values() if (found := _pair_of(questions, now)) is not None)
     asked = [one for one in record.questions if one.outcome is not JudgeOutcome.EQUAL]
     answered = [one for one in asked if one.outcome is JudgeOutcome.ANSWERED]
     both = [found for found in map(_both_of, by_pair.values()) if found is not None]
     failing = _failing(asked, now)
-    times, differences, buckets = zip(*pairs, strict=True) if pairs else ((), (), ())
     return Judgements(
-        times,
-        differences,
-        buckets,
+        tuple(known_at for known_at, _, _ in pairs),
+        tuple(difference for _, difference, _ in pairs),
+        tuple(bucket for _, _, bucket in pairs),
         equal=len(record.questions) - len(asked),
         asked=len(asked),
         answered=len(answered),

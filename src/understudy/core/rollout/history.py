@@ -101,8 +101,12 @@ def stage_at(course: Course, moment: float) -> tuple[CanaryPolicy, Stage]:
 
 def decisions_at(strata: Strata, course: Course, moments: Sequence[float]) -> list[DecisionAt]:
     """Return what the analysis says at each moment, of the windows that had ended by then."""
-    said = {"metrics": course.metrics, "judgements": course.judgements}
-    return [DecisionAt(moment, judge(strata, *stage_at(course, moment), moment, **said)) for moment in moments]
+
+    def decision_at(moment: float) -> Decision:
+        limits, stage = stage_at(course, moment)
+        return judge(strata, limits, stage, moment, metrics=course.metrics, judgements=course.judgements)
+
+    return [DecisionAt(moment, decision_at(moment)) for moment in moments]
 
 
 def rows_of(decisions: Sequence[DecisionAt], check: Check) -> list[tuple[float, Evidence]]:

@@ -98,7 +98,8 @@ async def set_idle(
 async def _add(
     connection: asyncpg.Connection, record: RolloutRecord, limit: JudgeLimit, new: NewQuestion, *, is_tie: bool
 ) -> JudgeQuestion | None:
-    cost_micros, outcome, difference = (0, JudgeOutcome.EQUAL, 0.0) if is_tie else (limit.cost_micros, None, None)
+    cost_micros = 0 if is_tie else limit.cost_micros
+    outcome, difference = (JudgeOutcome.EQUAL if is_tie else None), (0.0 if is_tie else None)
     known = (new.pair, new.is_challenger_first, new.entity_bucket)
     word = None if outcome is None else outcome.value
     values = (record.id, limit.name, *known, new.prediction_id, cost_micros, word, difference)
