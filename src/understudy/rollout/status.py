@@ -141,8 +141,8 @@ class StatusReader:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
         found = (seen.decision, seen.decisions, seen.requests)
         rates = await self._rates_of(view)
-        known = (seen.left_out, seen.outcomes, seen.metrics, seen.judgements)
-        return RolloutStatus(view, events, *found, rates, monitor_seconds, *known)
+        shown = RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes)
+        return shown._replace(metrics=seen.metrics, judgements=seen.judgements)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)

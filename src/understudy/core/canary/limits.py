@@ -157,8 +157,8 @@ class CanaryPolicy:
         for name in ("outcomes", "metrics"):
             document[name] = [limit.to_json() for limit in getattr(self, name)]
         document["judge"] = None if self.judge is None else self.judge.to_json()
-        optional = {"outcomes": self.outcomes, "metrics": self.metrics, "metric_share": self.metrics}
-        optional |= {"judge": self.judge, "judge_share": self.judge}
+        optional: dict[str, object] = {"outcomes": self.outcomes, "metrics": self.metrics, "judge": self.judge}
+        optional |= {"metric_share": self.metrics, "judge_share": self.judge}
         return {name: value for name, value in document.items() if optional.get(name, (name,))}
 
     @classmethod
