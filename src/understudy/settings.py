@@ -331,6 +331,11 @@ class Settings(BaseModel):
     secret, since an address may carry a password."""
     metric_source_tokens: SecretStr | None = Field(default=None, min_length=1)
     """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
+    judges: SecretStr | None = Field(default=None, min_length=1)
+    """Judges of rollouts over HTTP: ``name=https://host/path``, separated by spaces or lines. Plans name them; secret,
+    since an address may carry a token."""
+    judge_tokens: SecretStr | None = Field(default=None, min_length=1)
+    """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor, and the console's pages, then link there."""
 
@@ -494,7 +499,23 @@ class Settings(BaseModel):
     def _check_metric_source_tokens(cls, text: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         sources = info.data.get("metric_sources")
         if text is not None:
-            parse_tokens(text.get_secret_value(), "" if sources is None else sources.get_secret_value())
+            known = parse_sources("" if sources is None else sources.get_secret_value())
+            parse_tokens(text.get_secret_value(), known, "metric source")
+        return text
+
+    @field_validator("judges", mode="after")
+    @classmethod
+    def _check_judges(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_receivers("" if text is None else text.get_secret_value(), noun="judge")
+        return text
+
+    @field_validator("judge_tokens", mode="after")
+    @classmethod
+    def _check_judge_tokens(cls, text: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        judges = info.data.get("judges")
+        if text is not None:
+            known = "" if judges is None else judges.get_secret_value()
+            parse_tokens(text.get_secret_value(), parse_receivers(known, noun="judge"), "judge")
         return text
 
     @field_validator("endpoint_allow", mode="after")

@@ -45,6 +45,8 @@ def test_every_url_that_may_hold_a_password_is_a_secret():
         "gate_secret",
         "metric_sources",
         "metric_source_tokens",
+        "judges",
+        "judge_tokens",
         "_logins",
     )
     may_hold_one = {name for name in Settings.model_fields if name.endswith(ends)}
@@ -112,9 +114,12 @@ def test_gates_are_not_asked_without_a_signature_and_an_error_holds_no_address_a
         ({"metric_source_tokens": "shop=Xy7z"}, "does not have"),
         ({"metric_sources": "shop=https://h", "metric_source_tokens": "shop=a shop=Xy7z"}, "a second token"),
         ({"metric_sources": "shop=https://a:Xy7z@h", "metric_source_tokens": "shop=Xy7z"}, "has a user already"),
+        ({"judges": "quality=ftp://judge.example/Xy7z"}, "the judge quality: "),
+        ({"judges": "quality=https://judge.example", "judge_tokens": "bar=Xy7z"}, "UNDERSTUDY_JUDGES does not have"),
+        ({"judge_tokens": "quality=Xy7z"}, "UNDERSTUDY_JUDGES does not have"),
     ],
 )
-def test_an_error_of_the_metric_sources_holds_no_address_and_no_token(given, why):
+def test_an_error_of_metric_sources_and_judges_holds_no_address_and_no_token(given, why):
     with pytest.raises(ValidationError, match=why) as refusal:
         Settings.model_validate(given)
 
@@ -131,11 +136,15 @@ def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path,
         "gate_secret": SIGNING,
         "metric_sources": "shop=https://prometheus.example/pa-ss",
         "metric_source_tokens": "shop=pa-ss",
+        "judges": "quality=https://judge.example/pa-ss",
+        "judge_tokens": "quality=pa-ss",
         "oci_logins": '{"auths": {"a:1": {"auth": "YTpi"}}}',
     }.get(name, f"{scheme}://proxy:pa ss@db/understudy")
     path.write_text(f"{text}\n")
     if name == "gates":
         monkeypatch.setenv("UNDERSTUDY_GATE_SECRET", SIGNING)
+    if name == "judge_tokens":
+        monkeypatch.setenv("UNDERSTUDY_JUDGES", "quality=https://judge.example")
     if name == "metric_source_tokens":
         monkeypatch.setenv("UNDERSTUDY_METRIC_SOURCES", "shop=https://prometheus.example")
     monkeypatch.setenv(f"{variable_of(name, Settings.model_fields[name])}_FILE", str(path))

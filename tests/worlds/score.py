@@ -22,6 +22,7 @@ from understudy.adapters.postgres.prediction_log.history import PostgresPredicti
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan
 from understudy.core.routing.policy import Role
 from understudy.ports.monitoring.lease import Epoch
@@ -101,6 +102,7 @@ class WarmUps:
         windows = PostgresWindowLog(database_url, timeout_seconds=5)
         self._scores = ScoreComparison(policies, connect, PROTOCOLS, history, windows)
         self._probe = WarmUpProbe(policies, connect, PROTOCOLS)
+        self.judgements_of: Callable[[int], Judgements] = lambda _: NO_JUDGEMENTS
         self.executor = self.new_executor()
         self.traffic = LoggedTraffic(database_url)
         self.versions: dict[int, int] = {}
@@ -109,8 +111,18 @@ class WarmUps:
         """Return the executor of a monitor that has just started."""
         windows = PostgresWindowLog(self.url, timeout_seconds=5)
         return RolloutExecutor(
-            self.store, windows, lambda _: (), self._probe, self.telemetry, scores=self._scores, environment="test"
+            self.store,
+            windows,
+            lambda _: (),
+            self._probe,
+            self.telemetry,
+            scores=self._scores,
+            judgements_of=self._judgements_of,
+            environment="test",
         )
+
+    def _judgements_of(self, rollout_id: int) -> Judgements:
+        return self.judgements_of(rollout_id)
 
     async def add(self, version: int, port: int, **columns: Any) -> int:
         self.versions[version] = await register(self.url, version, [port], **columns)

@@ -137,6 +137,18 @@ MONITOR = Dashboard(
             alerts=("NotificationsNotDelivered",),
         ),
         Panel(
+            "Questions to judges by what came of them",
+            (
+                Query(
+                    "sum by (judge, outcome) (increase(judge_questions_total[$__rate_interval])) > 0",
+                    "{{judge}}: {{outcome}}",
+                ),
+            ),
+            "equal were not asked. Empty: no plan names a judge.",
+            decimals=0,
+            alerts=("JudgeUnanswered",),
+        ),
+        Panel(
             "Transitions of rollouts",
             (
                 Query(

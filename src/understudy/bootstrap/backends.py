@@ -21,6 +21,7 @@ from understudy.ports.registry.policy import PolicySource
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ModelBackend, ServerSeen
 from understudy.ports.upstream.model_description import DescribeModel
+from understudy.rollout.checks.answer_pairs import AnswerPairs
 from understudy.rollout.warm_up.proxy_warm_up import ProxyWarmUp
 from understudy.rollout.warm_up.score_comparison import ScoreComparison
 from understudy.rollout.warm_up.warm_up import CALLS, READY_SECONDS, WarmUpProbe, warm_up
@@ -58,6 +59,11 @@ def score_comparison(
 ) -> ScoreComparison:
     """Return what compares a version's scores with the champion's before its first share."""
     return ScoreComparison(policies, connector_of(settings), PROTOCOLS, history, windows, proxies=proxies)
+
+
+def answer_pairs(settings: Settings, policies: PolicySource, history: ScoreHistory) -> AnswerPairs:
+    """Return what draws pairs of answers for a judge."""
+    return AnswerPairs(policies, connector_of(settings), PROTOCOLS, history)
 
 
 def proxy_warm_up(settings: Settings, requests: WarmUpRequests) -> ProxyWarmUp:

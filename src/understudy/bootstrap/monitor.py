@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from understudy.adapters.http.alerts import PagerDutyChannel, WebhookChannel
 from understudy.adapters.http.gates import HttpGates
+from understudy.adapters.http.judges import HttpJudges
 from understudy.adapters.http.metric_sources import HttpMetricSources
 from understudy.adapters.http.receivers import HttpReceivers
 from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
@@ -26,7 +27,7 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import proxy_warm_up, score_comparison, warm_up_probe
+from understudy.bootstrap.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.prediction_log.lake import open_lake_job
 from understudy.bootstrap.prediction_log.outcomes import measure_outcomes
 from understudy.core.alerts.alerts import Outcome
@@ -44,6 +45,7 @@ from understudy.ports.monitoring.alerts import AlertChannel
 from understudy.ports.monitoring.lease import Epoch, Lease
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
+from understudy.rollout.checks.judge_check import JudgeCheck
 from understudy.rollout.checks.metric_check import MetricCheck
 from understudy.rollout.checks.outcome_check import OutcomeCheck
 from understudy.rollout.checks.slice_check import SliceCheck
@@ -85,6 +87,10 @@ GATE_ASK_SECONDS = 10.0
 """Longest attempt to ask a gate of a rollout: beside the ticks, so it delays no rollback."""
 METRIC_CHECK_SECONDS = 10.0
 """How long an answer waits to be stored; each metric is asked for once a minute."""
+JUDGE_SECONDS = 10.0
+"""How long a judge's words wait to be judged by, and its next questions to be asked."""
+JUDGE_ASK_SECONDS = 30.0
+"""Longest question to a judge, who may think: beside the jobs, so it delays no rollback."""
 METRIC_READ_SECONDS = 10.0
 """Longest query of a metric: beside the jobs, so it delays no rollback."""
 NOTIFICATION_FINISH_SECONDS = 0.8
@@ -114,8 +120,9 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         gates = _open_gates(settings, telemetry, stack)
         lake = open_lake_job(settings, telemetry, stack) if settings.has_lake else None
         metrics = _open_metric_check(settings, telemetry, stack)
+        judges = _open_judge_check(settings, telemetry, stack)
         jobs = [
-            *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics)),
+            *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges)),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
@@ -126,6 +133,7 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         async def stand_down() -> None:
             await gates.stop()
             await metrics.stop()
+            await judges.stop()
             await notifications.stop()
             if lake is not None:
                 await lake.stop()
@@ -170,8 +178,9 @@ def _open_metric_check(settings: Settings, telemetry: PrometheusTelemetry, stack
         "" if value is None else value.get_secret_value()
         for value in (settings.metric_sources, settings.metric_source_tokens)
     )
+    known = parse_sources(addresses)
     sources = HttpMetricSources(
-        parse_sources(addresses), parse_tokens(tokens, addresses), timeout_seconds=METRIC_READ_SECONDS
+        known, parse_tokens(tokens, known, "metric source"), timeout_seconds=METRIC_READ_SECONDS
     )
     stack.push_async_callback(sources.close)
     store = PostgresRolloutStore(
@@ -184,11 +193,29 @@ def _open_metric_check(settings: Settings, telemetry: PrometheusTelemetry, stack
     return check
 
 
+def _open_judge_check(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> JudgeCheck:
+    addresses, tokens = (
+        "" if value is None else value.get_secret_value() for value in (settings.judges, settings.judge_tokens)
+    )
+    known = parse_receivers(addresses, noun="judge")
+    judges = HttpJudges(known, parse_tokens(tokens, known, "judge"), timeout_seconds=JUDGE_ASK_SECONDS)
+    stack.push_async_callback(judges.close)
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    policies = PostgresPolicySource(database_url, timeout_seconds=seconds, reads_keys=False)
+    stack.push_async_callback(policies.close)
+    store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=_unusable_rows(telemetry))
+    history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
+    check = JudgeCheck(store, judges, answer_pairs(settings, policies, history), telemetry)
+    stack.push_async_callback(check.stop)
+    return check
+
+
 class _Beside(NamedTuple):
     """What asks other services for rollouts, beside the jobs."""
 
     gates: GateAsks
     metrics: MetricCheck
+    judges: JudgeCheck
 
 
 def _open_rollouts(
@@ -219,6 +246,7 @@ def _open_rollouts(
         slices=slices,
         gates=beside.gates,
         metrics_of=beside.metrics.latest,
+        judgements_of=beside.judges.latest,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
         tick_seconds=settings.monitor_tick_seconds,
@@ -227,6 +255,7 @@ def _open_rollouts(
         Job("rollouts", settings.monitor_tick_seconds, ROLLOUTS_SECONDS, executor.tick, is_vital=True),
         Job("outcomes", OUTCOMES_SECONDS, MEASURING_SECONDS, outcomes.tick),
         Job("metric_checks", METRIC_CHECK_SECONDS, MEASURING_SECONDS, beside.metrics.tick),
+        Job("judges", JUDGE_SECONDS, MEASURING_SECONDS, beside.judges.tick),
         Job("entities", ENTITIES_SECONDS, MEASURING_SECONDS, entities.tick),
         Job("challenger_drift", CHALLENGER_DRIFT_SECONDS, MEASURING_SECONDS, drifts.tick),
         Job("slices", SLICES_SECONDS, MEASURING_SECONDS, slices.tick),

@@ -10,6 +10,7 @@ from understudy.core.canary.decision import Decision
 from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.glance import looks_worse
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import REMEMBERED_SECONDS, Watch, judge_watch, past_of, watch_of
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
@@ -40,9 +41,10 @@ class Analysis(NamedTuple):
     requests: int = 0
     """Of the challenger in the current step."""
     strata: Strata | None = None
-    """What the decision rests on, with ``outcomes`` and ``metrics``."""
+    """What the decision rests on, with ``outcomes``, ``metrics`` and ``judgements``."""
     outcomes: Outcomes = ()
     metrics: Metrics = ()
+    judgements: Judgements = NO_JUDGEMENTS
     warmed_up: WarmedUp | None = None
     """Of a rollout that has not begun, in a tick that called its challenger."""
     constant_scores: LiveScores | None = None
@@ -76,6 +78,7 @@ def analysis_of_strata(
     outcomes: Outcomes,
     *,
     metrics: Metrics = (),
+    judgements: Judgements = NO_JUDGEMENTS,
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
@@ -90,6 +93,7 @@ def analysis_of_strata(
         view.read_at,
         outcomes,
         metrics=metrics,
+        judgements=judgements,
         entities=entities,
         slices=slices,
         drift=drift,
@@ -97,7 +101,7 @@ def analysis_of_strata(
     )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
     found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)
-    found = found._replace(is_worse=is_worse, are_shared_errors_told=told)
+    found = found._replace(judgements=judgements, is_worse=is_worse, are_shared_errors_told=told)
     return found._replace(entities=entities, slices=slices, drift=tuple(drift))
 
 

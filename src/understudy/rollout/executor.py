@@ -9,6 +9,7 @@ import structlog
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.scores.constant_scores import constant_words
 from understudy.core.rollout.actions import AskGate, Beside, WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
@@ -37,6 +38,7 @@ from understudy.rollout.tick_analysis import TickAnalysis
 from understudy.rollout.verdicts.entity_verdict import named_keys, stored_entities
 from understudy.rollout.verdicts.shared_errors import SharedErrors, are_told_now, stored_shared_errors
 from understudy.rollout.verdicts.slice_verdict import named_slices, stored_slices
+from understudy.rollout.verdicts.stored_judgements import stored_judgements
 from understudy.rollout.verdicts.stored_metrics import stored_metrics
 from understudy.rollout.verdicts.verdict_event import ACTOR, judged_event, stored_strata, watch_event
 from understudy.rollout.warm_up.score_comparison import ScoreComparison, Through
@@ -62,6 +64,10 @@ those of a release before."""
 
 def _none_of(_rollout_id: int) -> Metrics:
     return ()
+
+
+def _none_judged(_rollout_id: int) -> Judgements:
+    return NO_JUDGEMENTS
 
 
 class RoundRobin:
@@ -92,6 +98,7 @@ class RolloutExecutor:
         gates: Asks the services that a plan names before a step; ``None`` asks none, and none of them lets a step pass.
         scores: Compares a version's scores with the champion's before callers get any; ``None`` compares none.
         metrics_of: What is stored of the metrics of a rollout's plan, by its id; by default there are none.
+        judgements_of: What the judge of a rollout's plan has said, likewise.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
         tick_seconds: Time between two ticks.
@@ -111,6 +118,7 @@ class RolloutExecutor:
         slices: SliceCheck | None = None,
         gates: GateAsks | None = None,
         metrics_of: Callable[[int], Metrics] = _none_of,
+        judgements_of: Callable[[int], Judgements] = _none_judged,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
         tick_seconds: float = TICK_SECONDS,
@@ -132,6 +140,7 @@ class RolloutExecutor:
             outcomes_of,
             metrics_of,
             self._metrics,
+            judgements_of=judgements_of,
             entities=entities,
             slices=slices,
             drifts=drifts,
@@ -334,6 +343,7 @@ async def _event_of(view: RolloutView, transition: Transition, seen: Analysis) -
         stored |= stored_shared_errors(are_told=seen.are_shared_errors_told, tells=tells)
         stored |= {"drift": [one.to_json() for one in seen.drift]} if seen.drift else {}
         stored |= stored_metrics(seen.metrics)
+        stored |= stored_judgements(seen.judgements)
         return judged_event(view, seen.decision, stored, seen.outcomes), False
     watched = seen.after_promotion
     if watched is not None and seen.watch is not None and watched.verdict is Verdict.ROLL_BACK:

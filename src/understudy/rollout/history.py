@@ -11,6 +11,7 @@ import numpy as np
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.evidence.check_input import Metrics
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.slices.failing_slices import UNIT_SECONDS
 from understudy.core.canary.slices.slice_figures import SliceRow, slice_rows
@@ -35,8 +36,10 @@ from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.ports.monitoring.window_log import BLOCK_SECONDS, WindowLog, window_block_start
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import stage_of, step_limits
+from understudy.rollout.checks.judge_check import judgements_stored
 from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.slice_check import add_windows, are_slices_judged, new_tally
+from understudy.rollout.verdicts.stored_judgements import judgements_in
 from understudy.rollout.verdicts.stored_metrics import metrics_of
 from understudy.rollout.verdicts.verdict_event import is_after_promotion
 from understudy.rollout.window_cache import EARLY_SECONDS
@@ -74,6 +77,8 @@ def history_of(
     events: Sequence[RolloutEventRecord],
     sliced: Sequence[Window] = (),
     metrics: Metrics = (),
+    *,
+    judgements: Judgements = NO_JUDGEMENTS,
 ) -> RolloutHistory:
     """Return a rollout's history, from its windows, or from its last verdict's when they are there no more.
 
@@ -83,9 +88,10 @@ def history_of(
         events: All that happened to it.
         sliced: The same windows with their slices, which are read by themselves.
         metrics: Of an operator's own; of a rollout that is over those of its last verdict count.
+        judgements: Of its judge, likewise.
     """
     seen = WindowsSeen(stratify(windows, view.record.id), scores_by_role(windows))
-    return history_of_seen(view, seen, events, sliced, metrics)
+    return history_of_seen(view, seen, events, sliced, metrics, judgements=judgements)
 
 
 def history_of_seen(
@@ -94,6 +100,8 @@ def history_of_seen(
     events: Sequence[RolloutEventRecord],
     sliced: Sequence[Window] = (),
     metrics: Metrics = (),
+    *,
+    judgements: Judgements = NO_JUDGEMENTS,
 ) -> RolloutHistory:
     """Return the same from what was made of the windows.
 
@@ -107,7 +115,8 @@ def history_of_seen(
     windows_are_gone = stored is not None and not np.isin(stored[1].starts, strata.starts).all()
     if windows_are_gone and stored is not None:
         last, strata = stored
-    course = course_of(view)._replace(metrics=metrics or _last_metrics(events))
+    said = judgements if judgements != NO_JUDGEMENTS else _last_judgements(events)
+    course = course_of(view)._replace(metrics=metrics or _last_metrics(events), judgements=said)
     first = state.step_starts[0] + WINDOW_SECONDS + course.limits[0].watermark_seconds
     moments = moments_between(first, last, MAX_DECISIONS) if last >= first and len(strata.starts) else []
     scores = None if windows_are_gone else score_distributions(seen.scores)
@@ -125,9 +134,13 @@ async def read_history(rollouts: RolloutStore, windows: WindowLog, view: Rollout
         RegistryUnavailable: Postgres does not answer in time.
     """
     events = await rollouts.events(view.record.id)
-    metrics = () if view.record.state.phase.is_final else await metrics_stored(rollouts, view.record, view.read_at)
+    metrics: Metrics = ()
+    judgements = NO_JUDGEMENTS
+    if not view.record.state.phase.is_final:
+        metrics = await metrics_stored(rollouts, view.record, view.read_at)
+        judgements = await judgements_stored(rollouts, view.record, view.read_at)
     seen = await _read_windows(windows, view)
-    return await asyncio.to_thread(history_of_seen, view, seen, events, metrics=metrics)
+    return await asyncio.to_thread(history_of_seen, view, seen, events, metrics=metrics, judgements=judgements)
 
 
 async def _read_windows(windows: WindowLog, view: RolloutView) -> WindowsSeen:
@@ -188,6 +201,14 @@ def _last_metrics(events: Sequence[RolloutEventRecord]) -> Metrics:
             if found := metrics_of(event.inputs):
                 return found
     return ()
+
+
+def _last_judgements(events: Sequence[RolloutEventRecord]) -> Judgements:
+    for event in reversed(events):
+        with suppress(LookupError, TypeError, ValueError):  # damaged, which the replay of that verdict says
+            if (found := judgements_in(event.inputs)) != NO_JUDGEMENTS:
+                return found
+    return NO_JUDGEMENTS
 
 
 def _last_stored(events: Sequence[RolloutEventRecord]) -> tuple[float, Strata] | None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision, Evidence
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.outcomes.held_outcomes import HeldOutcome, held_outcomes
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
@@ -28,10 +29,12 @@ from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.prediction_log.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
+from understudy.rollout.checks.judge_check import judgements_stored
 from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
 from understudy.rollout.history import course_of
 from understudy.rollout.verdicts.replay import read_evidence
+from understudy.rollout.verdicts.stored_judgements import judgements_in
 from understudy.rollout.verdicts.stored_outcomes import outcomes_of
 from understudy.rollout.verdicts.verdict_event import is_after_promotion
 from understudy.rollout.window_cache import WindowCache
@@ -70,6 +73,8 @@ class RolloutStatus(NamedTuple):
     """As ``decision`` has them, in the order of the plan."""
     metrics: Metrics = ()
     """Likewise."""
+    judgements: Judgements = NO_JUDGEMENTS
+    """Of the plan's judge; likewise."""
 
 
 class _Analysis(NamedTuple):
@@ -79,6 +84,7 @@ class _Analysis(NamedTuple):
     left_out: Mapping[Role, LeftOut] = {}
     outcomes: Outcomes = ()
     metrics: Metrics = ()
+    judgements: Judgements = NO_JUDGEMENTS
 
 
 class StatusReader:
@@ -114,6 +120,7 @@ class StatusReader:
         self._after: tuple[object, _Analysis] = (None, _Analysis())
         self._outcomes: tuple[object, Outcomes] = (None, ())
         self._metrics: tuple[object, Metrics] = (None, ())
+        self._judgements: tuple[object, Judgements] = (None, NO_JUDGEMENTS)
 
     async def read(self) -> RolloutStatus:
         """Return the rollout as it is now.
@@ -134,7 +141,8 @@ class StatusReader:
             monitor_seconds = (await self._rollouts.reach(self._model_name)).monitor_seconds
         found = (seen.decision, seen.decisions, seen.requests)
         rates = await self._rates_of(view)
-        return RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes, seen.metrics)
+        shown = RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes)
+        return shown._replace(metrics=seen.metrics, judgements=seen.judgements)
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)
@@ -155,8 +163,8 @@ class StatusReader:
         strata = await self._window_cache.strata(view.record.id, view.read_at, started_at=state.started_at)
         if strata is None:
             return _Analysis()
-        metrics = await self._metrics_of(view)
-        return await asyncio.to_thread(self._judged, view, strata, await self._outcomes_of(view), metrics)
+        said = (await self._outcomes_of(view), await self._metrics_of(view), await self._judgements_of(view))
+        return await asyncio.to_thread(self._judged, view, strata, *said)
 
     async def _outcomes_of(self, view: RolloutView) -> Outcomes:
         minute, wanted = view.read_at // MEASURED_SECONDS, outcomes_wanted(view)
@@ -171,6 +179,13 @@ class StatusReader:
             self._metrics = minute, await metrics_stored(self._rollouts, view.record, view.read_at)
         return self._metrics[1]
 
+    async def _judgements_of(self, view: RolloutView) -> Judgements:
+        """Return what a monitor has stored of the judge, which this process does not ask."""
+        minute = view.read_at // MEASURED_SECONDS
+        if self._judgements[0] != minute:
+            self._judgements = minute, await judgements_stored(self._rollouts, view.record, view.read_at)
+        return self._judgements[1]
+
     async def _after_promotion(self, view: RolloutView) -> _Analysis:
         state = view.record.state
         looked_at = (state.promoted_at, view.read_at // WINDOW_SECONDS)
@@ -180,18 +195,21 @@ class StatusReader:
             self._after = looked_at, _Analysis(decision, left_out=calls_left_out(stratify(windows, view.record.id)))
         return self._after[1]
 
-    def _judged(self, view: RolloutView, strata: Strata, outcomes: Outcomes, metrics: Metrics) -> _Analysis:
-        now, course = view.read_at, course_of(view)._replace(metrics=metrics)
+    def _judged(
+        self, view: RolloutView, strata: Strata, outcomes: Outcomes, metrics: Metrics, judgements: Judgements
+    ) -> _Analysis:
+        now, course = view.read_at, course_of(view)._replace(metrics=metrics, judgements=judgements)
         # A window counts when its rows are in: the moments are those at which one more does.
         lag = course.limits[-1].watermark_seconds
         *earlier, _ = (moment + lag for moment in latest_moments(now - lag, LAST_DECISIONS, course.stage.starts[0]))
         news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}
-        decision = judge(strata, policy_of(view), stage_of(view), now, outcomes, metrics=metrics)
+        limits, stage = policy_of(view), stage_of(view)
+        decision = judge(strata, limits, stage, now, outcomes, metrics=metrics, judgements=judgements)
         requests = requests_by_stage(strata, course.stage.starts, now - lag)
         decisions = [*self._known.values(), DecisionAt(now, decision)]
-        return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes, metrics)
+        return _Analysis(decision, decisions, requests, calls_left_out(strata), outcomes, metrics, judgements)
 
     async def _rates_of(self, view: RolloutView) -> Mapping[Role, float] | None:
         until = (view.read_at - SHIPPED_SECONDS) // WINDOW_SECONDS * WINDOW_SECONDS
@@ -240,6 +258,16 @@ def held_outcomes_of(status: RolloutStatus) -> Sequence[HeldOutcome]:
         with suppress(TypeError):  # damaged, which judging it again reports
             outcomes = outcomes_of(last.inputs)
     return held_outcomes(policy_of(status.view), evidence_of(status), outcomes)
+
+
+def judgements_seen(status: RolloutStatus) -> Judgements:
+    """Return what the judge of a rollout has said by now, or by the verdict that ended it."""
+    last = _last_with_evidence(status)
+    if status.decision is not None or last is None:
+        return status.judgements
+    with suppress(LookupError, TypeError, ValueError):  # damaged, which judging it again reports
+        return judgements_in(last.inputs)
+    return NO_JUDGEMENTS
 
 
 async def view_of(rollouts: RolloutStore, model_name: str, rollout_id: int | None) -> RolloutView:

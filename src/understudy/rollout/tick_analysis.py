@@ -6,6 +6,7 @@ from functools import partial
 
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.glance import GLANCE_SECONDS
+from understudy.core.canary.judgement_records import Judgements
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import DriftMode, Kind
 from understudy.core.windows.strata import Strata
@@ -44,6 +45,7 @@ class TickAnalysis:
         outcomes_of: What the outcomes of a rollout's plan came to of late, challenger less champion, by its id.
         metrics_of: What is stored of the metrics of a rollout's plan, by its id.
         metrics: Show what an analysis says; after a glance they go on showing the last one.
+        judgements_of: What the judge of a rollout's plan has said, by its id.
         entities: Counts the calls of single entities; ``None`` names none.
         slices: Adds up what windows have of categories and values of features; ``None`` names none.
         drifts: Compares the hours of challenger and champion; ``None`` compares none.
@@ -59,6 +61,7 @@ class TickAnalysis:
         metrics_of: Callable[[int], Metrics],
         metrics: RolloutMetrics,
         *,
+        judgements_of: Callable[[int], Judgements],
         entities: EntityCheck | None,
         slices: SliceCheck | None,
         drifts: DriftCheck | None,
@@ -69,6 +72,7 @@ class TickAnalysis:
         self._windows = windows
         self._outcomes_of = outcomes_of
         self._metrics_of = metrics_of
+        self._judgements_of = judgements_of
         self._metrics = metrics
         self._entities = entities
         self._slices = slices
@@ -131,6 +135,7 @@ class TickAnalysis:
             strata,
             self._outcomes_of(rollout_id),
             metrics=self._metrics_of(rollout_id),
+            judgements=self._judgements_of(rollout_id),
             entities=None if self._entities is None else self._entities.latest(rollout_id),
             slices=None if self._slices is None else self._slices.latest(rollout_id),
             drift=self._drifts.latest(rollout_id) if takes_back and self._drifts is not None else (),

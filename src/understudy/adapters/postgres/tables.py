@@ -318,6 +318,27 @@ SPOOL_OFFSET = Table(
     Column("owner", Text),
 )
 
+JUDGE_QUESTION = Table(
+    "judgequestion",
+    METADATA,
+    Column("id", BigInteger, primary_key=True),
+    Column("rollout_id", ForeignKey("rollout.id", ondelete="CASCADE"), nullable=False),
+    Column("judge", Text, nullable=False),
+    Column("pair", Text, nullable=False),
+    Column("challenger_first", Boolean, nullable=False),
+    Column("entity_bucket", SmallInteger, nullable=False),
+    Column("prediction_id", Uuid),
+    Column("cost_micros", BigInteger, nullable=False),
+    Column("asked_at", _MOMENT, nullable=False, server_default=text("clock_timestamp()")),
+    Column("outcome", Text),
+    Column("answered_at", _MOMENT),
+    Column("difference", Double),
+    UniqueConstraint(
+        "rollout_id", "pair", "challenger_first", name="judgequestion_rollout_id_pair_challenger_first_key"
+    ),
+    Index("judgequestion_asked", "judge", "asked_at"),
+)
+
 LAKE_FILE = Table(
     "lakefile",
     METADATA,

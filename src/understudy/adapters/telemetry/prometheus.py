@@ -83,9 +83,12 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
     "gate_answers_total": ("Attempts to ask a gate of a rollout, by what it answered.", ("gate", "answer")),
     "metric_reads_total": ("Questions for a metric of a plan to its source, by what came.", ("source", "outcome")),
+    "judge_questions_total": ("Questions to a judge of a rollout, by what came of them.", ("judge", "outcome")),
+    "judge_cost_total": ("What questions to a judge cost, in the currency of plans.", ("judge",)),
     "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "judge_first_points_ratio": ("Share of the points that a judge gives what stands first; 0.5 is fair.", ("model",)),
     "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
     "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
     "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),

@@ -20,6 +20,8 @@ from understudy.core.canary.entities.worst_entities import EntityCounts, entitie
 from understudy.core.canary.errors.early_failure import early_failure
 from understudy.core.canary.errors.error_rate import ERROR_RATE, own_error_rate
 from understudy.core.canary.evidence.check_input import CheckInput, Metrics, Outcomes
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
+from understudy.core.canary.judgements.judge_check import JUDGE, judge_missing
 from understudy.core.canary.latency.cold_start import ColdStart, cold_start
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL, slow_tail_beside
 from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
@@ -52,6 +54,7 @@ def evaluate(  # noqa: PLR0917 - as :func:`judge` has them
     now: float,
     outcomes: Outcomes = (),
     metrics: Metrics = (),
+    judgements: Judgements = NO_JUDGEMENTS,
 ) -> Decision:
     """Return the verdict on a rollout.
 
@@ -63,6 +66,7 @@ def evaluate(  # noqa: PLR0917 - as :func:`judge` has them
             for a challenger that fails nearly every entity from its first calls on.
         outcomes: Of ``policy.watched_outcomes``, as of a moment that is not long ago.
         metrics: Of ``policy.metrics``, likewise.
+        judgements: Of ``policy.judge``, likewise.
 
     Returns:
         ``ROLL_BACK`` when a check fails with both keys; ``INVALID`` when the traffic is not split as the policy says;
@@ -73,7 +77,8 @@ def evaluate(  # noqa: PLR0917 - as :func:`judge` has them
     Source:
         Statistics page, §2 and §8; each number of evidence in :mod:`understudy.core.statistics.sequential_evidence`.
     """
-    return judge(stratify(windows, stage.rollout_id), policy, stage, now, outcomes, metrics=metrics)
+    strata = stratify(windows, stage.rollout_id)
+    return judge(strata, policy, stage, now, outcomes, metrics=metrics, judgements=judgements)
 
 
 def judge(
@@ -84,6 +89,7 @@ def judge(
     outcomes: Outcomes = (),
     *,
     metrics: Metrics = (),
+    judgements: Judgements = NO_JUDGEMENTS,
     entities: EntityCounts | None = None,
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
@@ -97,7 +103,7 @@ def judge(
     """
     needed = needed_of(policy, stage.rules)
     begun, inputs, detectable, start = _compared(strata, policy, stage, now, needed[ERROR_RATE.name])
-    inputs = inputs._replace(outcomes=outcomes, metrics=metrics, now=now)
+    inputs = inputs._replace(outcomes=outcomes, metrics=metrics, judgements=judgements, now=now)
     split = judge_sample_ratio(inputs)
     rows = _beside_each_other(inputs, judged_checks(inputs, needed), needed)
     if start.warming is not None and not _fails_more(inputs, needed[ERROR_RATE.name]):
@@ -273,11 +279,12 @@ def _missing(
     if start.was_cold and counted < policy.min_requests:
         parts.append(words.cold_start_words(counted, policy.min_requests))
     others = [row for row in evidence if not is_held_by_outcome(inputs, row)]
-    of_calls = [row for row in others if not is_metric(row)]
+    of_calls = [row for row in others if not is_metric(row) and row.check is not JUDGE]
     parts += [words.few_entities_words(row) for row in of_calls if _is_of_few_entities(row)]
     parts += [words.unproven_words(row) for row in of_calls if _is_nearly_proven(row)]
     parts += outcomes_missing(inputs, evidence)
     parts += metrics_missing(inputs, evidence)
+    parts += judge_missing(inputs, evidence)
     if not detectable.is_enough:
         missing = detectable.missing_requests or 0
         parts.append(words.detectable_words(detectable.ratio, detectable.asked_ratio, missing))

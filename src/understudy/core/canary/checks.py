@@ -9,6 +9,7 @@ from understudy.core.canary.challenger_drift import CHALLENGER_DRIFT
 from understudy.core.canary.decision import Check, CheckState, Evidence, Unit
 from understudy.core.canary.errors.error_rate import ERROR_RATE, judge_error_rate
 from understudy.core.canary.evidence.check_input import CheckInput
+from understudy.core.canary.judgements.judge_check import JUDGE, judge_by_judge
 from understudy.core.canary.latency.latency_change import LATENCY_CHANGE, judge_latency_change
 from understudy.core.canary.latency.slow_percentiles import SLOW_P99, SLOW_P999, judge_slow_p99, judge_slow_p999
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL, judge_slow_tail
@@ -69,6 +70,7 @@ CHECKS = (
         CheckSpec(check, partial(judge_metric, number), partial(_share_of_metric, number))
         for number, check in enumerate(METRICS)
     ),
+    CheckSpec(JUDGE, judge_by_judge, lambda policy: None if policy.judge is None else policy.judge_share, Rules.JUDGE),
 )
 """In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others
 mean anything."""

@@ -6,6 +6,7 @@ from enum import IntEnum
 from math import isfinite
 from typing import Any, NamedTuple, Self, TypeVar
 
+from understudy.core.canary.judge_limits import JudgeLimit, read_judge
 from understudy.core.canary.limit_reader import MAX_NAME
 from understudy.core.canary.metric_limits import MetricLimit, read_metrics
 from understudy.core.canary.outcome_limits import (
@@ -16,7 +17,7 @@ from understudy.core.canary.outcome_limits import (
 )
 from understudy.errors import Violation
 
-_Limit = TypeVar("_Limit", OutcomeLimit, MetricLimit)
+_Limits = TypeVar("_Limits", tuple[OutcomeLimit, ...], tuple[MetricLimit, ...], JudgeLimit | None)
 
 
 class _Bounds(NamedTuple):
@@ -39,6 +40,7 @@ _BOUNDS: Mapping[str, _Bounds] = {
     "score_shift_share": _Bounds(0.01, 1.0),
     "outcome_share": _Bounds(0.01, 1.0),
     "metric_share": _Bounds(0.01, 1.0),
+    "judge_share": _Bounds(0.01, 1.0),
     "tolerated_error_ratio": _Bounds(1.0, 100.0),
     "tolerated_slow_ratio": _Bounds(1.0, 100.0),
     "tolerated_latency_ratio": _Bounds(1.0, 100.0),
@@ -80,6 +82,7 @@ class CanaryPolicy:
     score_shift_share: float = 0.25
     outcome_share: float = 0.25
     metric_share: float = 0.25
+    judge_share: float = 0.25
     tolerated_error_ratio: float = 1.0
     tolerated_slow_ratio: float = 1.0
     """On top of the 20 % that the challenger's threshold is higher."""
@@ -100,6 +103,8 @@ class CanaryPolicy:
     share ``outcome_share``."""
     metrics: tuple[MetricLimit, ...] = ()
     """Of an operator's own, which a Prometheus API gives; all of them share ``metric_share``."""
+    judge: JudgeLimit | None = None
+    """Who compares both versions' answers to the same inputs; ``None`` leaves the check out."""
     across_entities_alpha: float = 0.05
     """Of the second key, which guards against entities that differ from each other; the first guards against chance."""
     sample_ratio_alpha: float = 1e-4
@@ -147,12 +152,14 @@ class CanaryPolicy:
         return 1 + (self.detectable_ratio - 1) * scale
 
     def to_json(self) -> dict[str, Any]:
-        """Return the policy as a JSON object; a release before lists of limits refuses an object that names them."""
+        """Return the policy as a JSON object; a release before lists or judges refuses an object that names them."""
         document = asdict(self)
         for name in ("outcomes", "metrics"):
             document[name] = [limit.to_json() for limit in getattr(self, name)]
-        of_lists = {"outcomes": self.outcomes, "metrics": self.metrics, "metric_share": self.metrics}
-        return {name: value for name, value in document.items() if of_lists.get(name, (name,))}
+        document["judge"] = None if self.judge is None else self.judge.to_json()
+        optional: dict[str, object] = {"outcomes": self.outcomes, "metrics": self.metrics, "judge": self.judge}
+        optional |= {"metric_share": self.metrics, "judge_share": self.judge}
+        return {name: value for name, value in document.items() if optional.get(name, (name,))}
 
     @classmethod
     def from_json(cls, document: Any) -> Self:
@@ -172,6 +179,8 @@ class CanaryPolicy:
             given["outcomes"] = _limits_of("outcomes", read_outcomes, given["outcomes"])
         if "metrics" in given:
             given["metrics"] = _limits_of("metrics", read_metrics, given["metrics"])
+        if given.get("judge") is not None:
+            given["judge"] = _limits_of("judge", read_judge, given["judge"])
         return cls(**given)
 
 
@@ -198,9 +207,7 @@ def _check_outcome(name: Any, lower_is_better: Any) -> None:
         raise ValueError(f"canary policy: outcome_lower_is_better: expected true or false, got {lower_is_better!r:.80}")
 
 
-def _limits_of(
-    name: str, read: Callable[[Any], tuple[tuple[_Limit, ...], list[Violation]]], value: Any
-) -> tuple[_Limit, ...]:
+def _limits_of(name: str, read: Callable[[Any], tuple[_Limits, list[Violation]]], value: Any) -> _Limits:
     limits, violations = read(value)
     if violations:
         pointer, detail = violations[0]
@@ -233,6 +240,8 @@ class Rules(IntEnum):
     """Errors that the champion had as well take nothing back: an operator is asked (ADR 92)."""
     INTERVALS = 8
     """An incident of two minutes does not make the interval of the errors look worse either (ADR 116)."""
+    JUDGE = 9
+    """A plan may name a judge, who compares both versions' answers (ADR 131)."""
 
 
 NEWEST_RULES = max(Rules)

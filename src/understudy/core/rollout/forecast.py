@@ -109,6 +109,7 @@ def forecast(plan: RolloutPlan, traffic: Traffic, needs: Needs = NO_NEEDS) -> Ro
         )
     warnings += _unknown_outcomes_words(traffic, needs)
     warnings += _metrics_words(plan, needs)
+    warnings += _judge_words(plan, needs)
     return RolloutForecast(steps, total, sentence, tuple(warnings), nearest[0] if nearest else None)
 
 
@@ -129,6 +130,17 @@ def _metrics_words(plan: RolloutPlan, needs: Needs) -> list[str]:
         f"for {least} of the rollout at least, and {alone} where {limit.source} lacks the champion's last two hours"
         for limit in metrics
     ]
+
+
+def _judge_words(plan: RolloutPlan, needs: Needs) -> list[str]:
+    """Say how long a judge holds the first step at least, of a plan whose steps wait for the analysis."""
+    judge = None if needs.policy is None or plan.strategy is not Strategy.CANARY else needs.policy.judge
+    if judge is None:
+        return []
+    seconds = 60.0 * judge.min_judgements / judge.calls_per_minute
+    words = f"judge {judge.name} holds each step until it has judged {judge.min_judgements:,} pairs of answers, "
+    words += f"{duration_words(seconds)} at {judge.calls_per_minute} calls a minute"
+    return [f"{words}, for {judge.min_judgements * judge.cost_per_call:,.2f} in all" if judge.cost_micros else words]
 
 
 def _sentence(plan: RolloutPlan, traffic: Traffic, steps: Sequence[StepForecast], total: float) -> str:
@@ -236,6 +248,10 @@ class _Ladder:
         if policy is not None and policy.metrics:
             passed = sum(seconds for _, seconds in self._past)
             waits.append((60.0 * MIN_MINUTES - passed, f"{MIN_MINUTES} minutes of each metric"))
+        if policy is not None and policy.judge is not None:
+            passed = sum(seconds for _, seconds in self._past)
+            needed = 60.0 * policy.judge.min_judgements / policy.judge.calls_per_minute
+            waits.append((needed - passed, f"{policy.judge.min_judgements} judgements"))
         seconds, words = max(waits, key=lambda wait: wait[0])
         # What is visible after a step that does not end is what its usual time shows.
         self._past.append((share, seconds if isfinite(seconds) else step.dwell_seconds))

@@ -15,6 +15,7 @@ import numpy as np
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Check, Decision, Evidence
 from understudy.core.canary.evidence.check_input import Metrics
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram, merged, value_of
@@ -39,6 +40,8 @@ class Course(NamedTuple):
     """Of each stage that began."""
     metrics: Metrics = ()
     """Of an operator's own, up to the end of the way."""
+    judgements: Judgements = NO_JUDGEMENTS
+    """Of its judge, likewise."""
 
 
 class DecisionAt(NamedTuple):
@@ -98,10 +101,12 @@ def stage_at(course: Course, moment: float) -> tuple[CanaryPolicy, Stage]:
 
 def decisions_at(strata: Strata, course: Course, moments: Sequence[float]) -> list[DecisionAt]:
     """Return what the analysis says at each moment, of the windows that had ended by then."""
-    return [
-        DecisionAt(moment, judge(strata, *stage_at(course, moment), moment, metrics=course.metrics))
-        for moment in moments
-    ]
+
+    def decision_at(moment: float) -> Decision:
+        limits, stage = stage_at(course, moment)
+        return judge(strata, limits, stage, moment, metrics=course.metrics, judgements=course.judgements)
+
+    return [DecisionAt(moment, decision_at(moment)) for moment in moments]
 
 
 def rows_of(decisions: Sequence[DecisionAt], check: Check) -> list[tuple[float, Evidence]]:

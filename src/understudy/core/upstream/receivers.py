@@ -1,4 +1,4 @@
-"""Receivers of notifications, gates and metric sources as settings name them: a name for each address, a secret."""
+"""Addresses of receivers, gates, metric sources and judges as settings have them: a name for each, a secret."""
 
 import re
 from base64 import b64decode
@@ -16,6 +16,7 @@ _PLACE = re.compile(
 )
 
 
+_SETTINGS = {"metric source": "UNDERSTUDY_METRIC_SOURCES", "judge": "UNDERSTUDY_JUDGES"}
 _KEY_PREFIX = "whsec_"
 _KEY_BYTES = range(24, 65)
 """Source: Standard Webhooks 1.0, "Signature scheme": a secret has 24 to 64 bytes."""
@@ -75,24 +76,23 @@ def parse_sources(text: str) -> Mapping[str, str]:
     return found
 
 
-def parse_tokens(text: str, sources: str) -> Mapping[str, str]:
-    """Read ``name=token``, one a line or separated by spaces, for some of the ``sources``.
+def parse_tokens(text: str, known: Mapping[str, str], noun: str) -> Mapping[str, str]:
+    """Read ``name=token``, one a line or separated by spaces, for some of the ``known`` addresses.
 
     Raises:
         ValueError: Naming the one that is wrong and why, and no part of a token.
     """
-    known = parse_sources(sources)
     found: dict[str, str] = {}
     for number, entry in enumerate(text.split(), 1):
         name, separator, token = entry.partition("=")
         if not separator or not _TOKEN.fullmatch(token):
             raise ValueError(f"entry {number} is not name=token")
         if name not in known:
-            raise ValueError(f"entry {number} is for a metric source that UNDERSTUDY_METRIC_SOURCES does not have")
+            raise ValueError(f"entry {number} is for a {noun} that {_SETTINGS[noun]} does not have")
         if name in found:
-            raise ValueError(f"entry {number} is a second token for the metric source {name}")
+            raise ValueError(f"entry {number} is a second token for the {noun} {name}")
         if "@" in known[name].partition("://")[2].partition("/")[0]:
-            raise ValueError(f"entry {number} is for the metric source {name}, whose address has a user already")
+            raise ValueError(f"entry {number} is for the {noun} {name}, whose address has a user already")
         found[name] = token
     return found
 

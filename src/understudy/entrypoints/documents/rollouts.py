@@ -5,6 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from understudy.core.canary.decision import Decision
+from understudy.core.canary.judge_limits import MICROS
+from understudy.core.canary.judgements.judge_check import judge_words
 from understudy.core.canary.slices.failing_slices import SliceCount, slice_words
 from understudy.core.canary.slices.slice_figures import SliceRow, SliceSide
 from understudy.core.rollout.actions import PolicySeen
@@ -14,9 +16,10 @@ from understudy.core.rollout.state import state_to_json
 from understudy.entrypoints.documents.json_text import moment_of
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView, UnreadableRollout
+from understudy.rollout.checks.judge_check import judge_of
 from understudy.rollout.commands import CommandResult
 from understudy.rollout.start.start import Prepared
-from understudy.rollout.status import RolloutStatus
+from understudy.rollout.status import RolloutStatus, judgements_seen
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.replay import Damage, Replay
 from understudy.rollout.verdicts.slice_verdict import worse_counts
@@ -97,9 +100,22 @@ def status_document(
         "rollout": _with_policy_share(status.view.record, status.view.policy),
         "presence": liveness_document(status.view),
         "decision": decision,
+        **_judge_document(status),
         "left_out": {role.value: counts._asdict() for role, counts in status.left_out.items()},
         "events": events,
     }
+
+
+def _judge_document(status: RolloutStatus) -> dict[str, Any]:
+    """Return what the judge of a rollout's plan was asked and how far it can be relied on; nothing without one."""
+    limit = judge_of(status.view.record.state)
+    if limit is None:
+        return {}
+    seen = judgements_seen(status)
+    columns = ("times", "differences", "buckets")
+    counted = {name: value for name, value in seen.to_json().items() if name not in columns}
+    spent = {"spent": counted.pop("spent_micros") / MICROS, "words": judge_words(seen, limit)}
+    return {"judge": {"name": limit.name, "judgements": len(seen.times), **counted, **spent}}
 
 
 def _decision_document(decision: Decision) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.judge_limits import BudgetStop, JudgeLimit
+from understudy.core.canary.judgement_records import JudgeOutcome, JudgeQuestion, JudgeRecord
 from understudy.core.canary.latency.champion_before import ChampionBefore
 from understudy.core.canary.metric_samples import MetricPoint
 from understudy.core.rollout.actions import PolicySeen
@@ -175,6 +177,15 @@ class RollbackRecord(NamedTuple):
         return not self.did.startswith("nothing")
 
 
+class NewQuestion(NamedTuple):
+    """A question that a judge is to be asked about a pair of answers."""
+
+    pair: str
+    is_challenger_first: bool
+    entity_bucket: int
+    prediction_id: str
+
+
 class RolloutListing(Protocol):
     """Rollouts as a list; raises ``RegistryUnavailable`` and ``MigrationNeeded``."""
 
@@ -297,6 +308,38 @@ class RolloutStore(RolloutListing, Rollbacks, Protocol):
         self, record: RolloutRecord, points: Sequence[MetricPoint], *, epoch: Epoch | None = None
     ) -> None:
         """Store values of a rollout's own metrics; one of the same minute is replaced."""
+
+    async def judge_record(self, record: RolloutRecord) -> JudgeRecord:
+        """Return all that is stored of what a rollout's judge was asked."""
+
+    async def judge_budget(self, record: RolloutRecord, limit: JudgeLimit) -> BudgetStop | None:
+        """Return why a rollout's judge may not be asked now; ``None`` where it may."""
+
+    async def reserve_question(
+        self, record: RolloutRecord, limit: JudgeLimit, new: NewQuestion, *, epoch: Epoch | None = None
+    ) -> JudgeQuestion | BudgetStop:
+        """Store a question with its cost before it is asked, where the budget has room for it.
+
+        The budget is the model's with this judge, over all its rollouts and whichever monitor asks.
+
+        Raises:
+            LeadershipLost: Another monitor leads, and asks.
+        """
+
+    async def add_tie(
+        self, record: RolloutRecord, limit: JudgeLimit, new: NewQuestion, *, epoch: Epoch | None = None
+    ) -> JudgeQuestion | None:
+        """Store that a pair's answers are equal, at no cost; ``None`` where it is known, or there is no room."""
+
+    async def settle_question(
+        self, question_id: int, outcome: JudgeOutcome, difference: float | None, *, epoch: Epoch | None = None
+    ) -> float | None:
+        """Store what came of a question, and return when; ``None`` where that is known already."""
+
+    async def set_judge_idle(
+        self, record: RolloutRecord, limit: JudgeLimit, idle: JudgeOutcome | None, *, epoch: Epoch | None = None
+    ) -> None:
+        """Store why there is nothing to ask, or that there is."""
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None

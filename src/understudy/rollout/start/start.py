@@ -24,6 +24,7 @@ from understudy.ports.prediction_log.prediction_history import CallFrequencies
 from understudy.ports.registry.registry import Registry, VersionRecord
 from understudy.ports.rollout.rollout_store import NewRollout
 from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
+from understudy.rollout.start.judge_plan import judge_problems
 from understudy.rollout.start.metric_plan import metric_problems
 from understudy.rollout.start.outcome_plan import outcome_problems
 from understudy.rollout.start.time_allowed import Allowed, champion_p95_us, deadline_warnings
@@ -168,7 +169,7 @@ def plan_problems(source: str | Mapping[str, Any]) -> tuple[Violation, ...]:
     misplaced = [name for name in SAID_ELSEWHERE if name in plan.canary_limits]
     if misplaced:
         return tuple(Violation(f"/canary_limits/{name}", SAID_ELSEWHERE[name]) for name in misplaced)
-    of_lists = outcome_problems(plan) or metric_problems(plan)
+    of_lists = outcome_problems(plan) or metric_problems(plan) or judge_problems(plan)
     if of_lists:
         return of_lists
     try:

@@ -14,6 +14,7 @@ from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.entity_verdict import counts_of
 from understudy.rollout.verdicts.shared_errors import were_told
 from understudy.rollout.verdicts.slice_verdict import slice_counts_of
+from understudy.rollout.verdicts.stored_judgements import judgements_in
 from understudy.rollout.verdicts.stored_metrics import metrics_of
 from understudy.rollout.verdicts.stored_outcomes import outcomes_of
 from understudy.rollout.warm_up.warm_up_verdict import judged_scores, stored_scores
@@ -96,6 +97,7 @@ def _judge(inputs: Mapping[str, Any], thresholds: Mapping[str, Any]) -> Decision
         inputs["now"],
         outcomes_of(inputs),
         metrics=metrics_of(inputs),
+        judgements=judgements_in(inputs),
         entities=counts_of(inputs),
         slices=slice_counts_of(inputs),
         drift=[beside_from_json(document) for document in inputs.get("drift", ())],

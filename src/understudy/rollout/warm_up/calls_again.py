@@ -1,7 +1,7 @@
 """Logged calls as they are sent to another version's model servers: past the cache, and nothing of them is logged."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -49,6 +49,41 @@ async def send_again(
     """Send each call by itself, as a proxy would that has one at a time, until the time is over."""
     scores: list[float | None] = [None] * len(rows)
     failed: list[str] = []
+
+    def take(place: int, found: Prediction | ServingError) -> None:
+        answer = answer_of(found.json, found.score) if isinstance(found, Prediction) else None
+        if answer is None or answer.score is None or answer.label is not None:
+            failed.append("an answer without a score" if isinstance(found, Prediction) else str(found))
+        else:
+            scores[place] = answer.score
+
+    await _send(version, backend, rows, seconds, take)
+    late = sum(row is not None and scores[place] is None for place, row in enumerate(rows)) - len(failed)
+    why = [f"{late} calls were not answered within {seconds:g} s"] if late else []
+    why += [f"{len(failed)} failed, the first with: {failed[0]}"] if failed else []
+    return Sent(tuple(scores), "; ".join(why))
+
+
+async def answers_again(
+    version: ModelVersion, backend: ModelBackend, rows: Sequence[Row], seconds: float = SENDING_SECONDS
+) -> list[bytes | None]:
+    """Send calls as :func:`send_again` does, and return the JSON text of each answer; ``None`` where none came."""
+    found: list[bytes | None] = [None] * len(rows)
+
+    def take(place: int, said: Prediction | ServingError) -> None:
+        found[place] = said.json if isinstance(said, Prediction) else None
+
+    await _send(version, backend, rows, seconds, take)
+    return found
+
+
+async def _send(
+    version: ModelVersion,
+    backend: ModelBackend,
+    rows: Sequence[Row | None],
+    seconds: float,
+    take: Callable[[int, Prediction | ServingError], None],
+) -> None:
     waiting = iter([(place, row) for place, row in enumerate(rows) if row is not None])
 
     async def work() -> None:
@@ -57,19 +92,11 @@ async def send_again(
                 tensor = await backend.infer([row], min(version.timeout_seconds, seconds))
                 (found,) = predictions_of(version.output_schema, tensor, 1, batch=version.input_schema.batch)
             except ServingError as problem:
-                failed.append(str(problem))
+                take(place, problem)
                 continue
-            answer = answer_of(found.json, found.score) if isinstance(found, Prediction) else None
-            if answer is None or answer.score is None or answer.label is not None:
-                failed.append("an answer without a score" if isinstance(found, Prediction) else str(found))
-            else:
-                scores[place] = answer.score
+            take(place, found)
 
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds), asyncio.TaskGroup() as workers:
             for _ in range(CONCURRENCY):
                 workers.create_task(work())
-    late = sum(row is not None and scores[place] is None for place, row in enumerate(rows)) - len(failed)
-    why = [f"{late} calls were not answered within {seconds:g} s"] if late else []
-    why += [f"{len(failed)} failed, the first with: {failed[0]}"] if failed else []
-    return Sent(tuple(scores), "; ".join(why))

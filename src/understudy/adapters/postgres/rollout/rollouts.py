@@ -13,6 +13,14 @@ from understudy.adapters.postgres.connections.connection import SessionPerCall, 
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.adapters.postgres.monitoring.outbox import add_alert
+from understudy.adapters.postgres.rollout.judge_questions import (
+    add_tie,
+    read_budget,
+    read_record,
+    reserve,
+    set_idle,
+    settle,
+)
 from understudy.adapters.postgres.rollout.metric_points import add_points, read_points
 from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
@@ -42,6 +50,8 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     stale_proxies_of,
 )
 from understudy.core.alerts.alerts import AlertEvent
+from understudy.core.canary.judge_limits import BudgetStop, JudgeLimit
+from understudy.core.canary.judgement_records import JudgeOutcome, JudgeQuestion, JudgeRecord
 from understudy.core.canary.metric_samples import MetricPoint
 from understudy.core.rollout.actions import PolicyAction, PolicySeen, RetireOld
 from understudy.core.rollout.plan import plan_to_json
@@ -58,6 +68,7 @@ from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import (
+    NewQuestion,
     NewRollout,
     NewRolloutEvent,
     PolicyReach,
@@ -328,6 +339,38 @@ class PostgresRolloutStore(SessionPerCall):
     ) -> None:
         async with self._connection() as connection, fenced(connection, epoch):
             await add_points(connection, record, points)
+
+    async def judge_record(self, record: RolloutRecord) -> JudgeRecord:
+        async with self._connection() as connection:
+            return await read_record(connection, record)
+
+    async def judge_budget(self, record: RolloutRecord, limit: JudgeLimit) -> BudgetStop | None:
+        async with self._connection() as connection:
+            return await read_budget(connection, record, limit)
+
+    async def reserve_question(
+        self, record: RolloutRecord, limit: JudgeLimit, new: NewQuestion, *, epoch: Epoch | None = None
+    ) -> JudgeQuestion | BudgetStop:
+        async with self._connection() as connection, fenced(connection, epoch):
+            return await reserve(connection, record, limit, new)
+
+    async def add_tie(
+        self, record: RolloutRecord, limit: JudgeLimit, new: NewQuestion, *, epoch: Epoch | None = None
+    ) -> JudgeQuestion | None:
+        async with self._connection() as connection, fenced(connection, epoch):
+            return await add_tie(connection, record, limit, new)
+
+    async def settle_question(
+        self, question_id: int, outcome: JudgeOutcome, difference: float | None, *, epoch: Epoch | None = None
+    ) -> float | None:
+        async with self._connection() as connection, fenced(connection, epoch):
+            return await settle(connection, question_id, outcome, difference)
+
+    async def set_judge_idle(
+        self, record: RolloutRecord, limit: JudgeLimit, idle: JudgeOutcome | None, *, epoch: Epoch | None = None
+    ) -> None:
+        async with self._connection() as connection, fenced(connection, epoch):
+            await set_idle(connection, record, limit, idle)
 
     async def announce(
         self, view: RolloutView, reason: str, event: NewRolloutEvent, *, epoch: Epoch | None = None

@@ -5,6 +5,7 @@ from math import log
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Check, CheckState, Evidence
+from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.metric_samples import MetricSamples
 from understudy.core.statistics.difference import Difference
@@ -52,7 +53,9 @@ class CheckInput(NamedTuple):
     """Evidence that the challenger fails from its first calls on, which then stands for that of the error rate."""
     metrics: Metrics = ()
     now: float = 0.0
-    """Seconds since the epoch; metrics count that were known by then."""
+    """Seconds since the epoch; metrics and judgements count that were known by then."""
+    judgements: Judgements = NO_JUDGEMENTS
+    """What the policy's judge has said."""
 
     @property
     def requests(self) -> tuple[int, int]:

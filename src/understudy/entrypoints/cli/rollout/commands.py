@@ -165,7 +165,7 @@ async def _with_history(
     notes = await log_notes(session, status) if with_log else ()
     windows = await session.windows.of_rollout(status.view.record.id)
     sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
-    history = history_of(status.view, windows, status.events, sliced, status.metrics)
+    history = history_of(status.view, windows, status.events, sliced, status.metrics, judgements=status.judgements)
     return status, drawn(status, by_hand, notes, utc=utc), history, notes
 
 

@@ -19,7 +19,7 @@ from understudy.entrypoints.cli.rollout.slices_text import (
     slice_cells,
     slice_state_words,
 )
-from understudy.entrypoints.cli.rollout.status import sentence_of
+from understudy.entrypoints.cli.rollout.status import judge_lines, sentence_of
 from understudy.entrypoints.cli.rollout.text import ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
@@ -47,6 +47,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory, notes: Sequence
     parts: list[str | Chart] = []
     if rows := evidence_of(status):
         parts.append(_checks(rows, side_titles(status)))
+        parts += [report.remark(line.plain) for line in judge_lines(status)]
     if outcomes := held_outcomes_of(status):
         parts.append(_held_outcomes(outcomes))
     if history.slices:

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.judgements.judge_check import judge_words
 from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.durations import duration_words
 from understudy.core.rollout.gates import closed_gates
@@ -23,7 +24,8 @@ from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
-from understudy.rollout.status import RolloutStatus, evidence_of
+from understudy.rollout.checks.judge_check import judge_of
+from understudy.rollout.status import RolloutStatus, evidence_of, judgements_seen
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.slice_verdict import worse_counts
 from understudy.rollout.warm_up.warm_up_verdict import held_by_scores
@@ -61,7 +63,7 @@ def status_view(
     if split := [*split_lines(status, width), *left_out_lines(status)]:
         parts += ["", *split]
     if rows := evidence_of(status):
-        parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(status))]
+        parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(status)), *judge_lines(status)]
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
     return [*parts, *(Text(line) for line in commands_of(status))]
 
@@ -179,6 +181,12 @@ def split_lines(status: RolloutStatus, width: int) -> list[Text]:
         line.append(f"  {configured}{share.calls}{behind}", "dim")
         lines.append(line)
     return lines
+
+
+def judge_lines(status: RolloutStatus) -> list[Text]:
+    """Return what a rollout's judge was asked and how far it can be relied on; nothing of a plan without one."""
+    limit = judge_of(status.view.record.state)
+    return [] if limit is None else [Text(judge_words(judgements_seen(status), limit), "dim")]
 
 
 def left_out_lines(status: RolloutStatus) -> list[Text]:

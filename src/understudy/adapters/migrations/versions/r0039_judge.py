@@ -1,0 +1,26 @@
+"""Judges: what the judge of a rollout was asked, what it said, and what that cost."""
+
+from understudy.adapters.migrations.losses import Loss
+from understudy.adapters.migrations.script import run_script
+
+revision = "0039"
+down_revision = "0036"
+
+# What the way down takes with it.
+LOSES = (Loss("JudgeQuestion", "what judges of rollouts were asked and said"),)
+
+# What it takes from the release before: nothing.
+NARROWS = ()
+
+# What operators notice of it.
+NOTES = ("plans may name a judge, who compares both versions' answers (UNDERSTUDY_JUDGES)",)
+
+
+def upgrade() -> None:
+    """Create the table."""
+    run_script("0039_judge.sql")
+
+
+def downgrade() -> None:
+    """Drop it."""
+    run_script("0039_down.sql")

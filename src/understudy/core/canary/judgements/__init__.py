@@ -1,0 +1,1 @@
+"""A judge's comparisons of both versions' answers to the same inputs."""
