@@ -1,5 +1,7 @@
 """What a judge's questions come to: pairs in both orders, ones under way, lost ones, and who fails."""
 
+from typing import Any
+
 from understudy.core.canary.judgement_records import (
     LOST_SECONDS,
     Judgements,
@@ -14,7 +16,7 @@ ANSWERED, SLOW, EQUAL = JudgeOutcome.ANSWERED, JudgeOutcome.SLOW, JudgeOutcome.E
 NOW = 1_000.0
 
 
-def question(number: int, pair: str, difference: float | None = None, **changes: object) -> JudgeQuestion:
+def question(number: int, pair: str, difference: float | None = None, **changes: Any) -> JudgeQuestion:
     """Return a question that was answered at once, unless ``changes`` say something else."""
     at = 100.0 + number
     usual = JudgeQuestion(number, pair, True, 7, at, 2_000, ANSWERED, at + 1, difference)
