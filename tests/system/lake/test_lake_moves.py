@@ -44,7 +44,7 @@ class Worker:
             assert time.monotonic() < deadline, errors.read_text()
             time.sleep(0.05)
         (process.kill if is_killed else process.terminate)()
-        process.wait(60)
+        process.wait(240)
         text = promised.read_text()
         self.promised.append(set(text[: text.rfind("\n") + 1].splitlines()))
         return errors.read_text() if process.returncode not in (0, -9) else ""

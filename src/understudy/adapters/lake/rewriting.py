@@ -115,7 +115,7 @@ class IcebergRewrites:
                         files.delete_data_file(found[file.path].file)
                     for key in new_keys:
                         files.append_data_file(parquet_file_to_data_file(table.io, table.metadata, self.path_of(key)))
-            return table.metadata.last_sequence_number
+            return _state_of(table)
 
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         with self._opened.told():
@@ -124,7 +124,7 @@ class IcebergRewrites:
             manifests = [] if snapshot is None else snapshot.manifests(table.io)
             entries = (entry for one in manifests for entry in one.fetch_manifest_entry(table.io, discard_deleted=True))
             live = {entry.data_file.file_path for entry in entries} & wanted
-            return live, table.metadata.last_sequence_number
+            return live, _state_of(table)
 
     def count_in(self, path: str, entity_id: str) -> int:
         with self._opened.told():
@@ -151,7 +151,7 @@ class IcebergRewrites:
             if old:
                 table.maintenance.expire_snapshots().by_ids(old).commit()
                 table = self._opened.load()
-            last = table.metadata.last_sequence_number
+            last = _state_of(table)
             return min((one.sequence_number or 0 for one in table.metadata.snapshots), default=last)
 
     def delete(self, paths: Sequence[str]) -> None:
@@ -161,6 +161,11 @@ class IcebergRewrites:
                 if path.startswith(f"{self._opened.location}/{ROWS_ROOT}/") and ".." not in path.split("/"):
                     with suppress(FileNotFoundError):
                         table.io.delete(path)
+
+
+def _state_of(table: Table) -> int:
+    """Return the number of the newest snapshot, in the order of commits."""
+    return table.metadata.next_sequence_number() - 1
 
 
 def _tasks(table: Table, first_hour: str | None, last_hour: str | None, model: str | None) -> list[FileScanTask]:

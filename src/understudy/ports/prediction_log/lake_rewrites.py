@@ -65,7 +65,9 @@ class LakeRewrites(Protocol):
 class TableLook(Protocol):
     """Files of the table at one moment. Every call blocks."""
 
-    files: Sequence[TableFile]
+    @property
+    def files(self) -> Sequence[TableFile]:
+        """What the table consisted of."""
 
     def write_together(self, files: Sequence[TableFile], target: Path) -> int:
         """Write the rows of some files into one, in their order; return how many they are."""
