@@ -16,7 +16,7 @@ from understudy.core.prediction_log.lake_rewrites import (
 MIB = 1_048_576
 
 
-def files(*sizes, model="visits", deletes=frozenset()):
+def files(*sizes: int, model: str = "visits", deletes: frozenset[str] = frozenset()) -> list[TableFile]:
     return [
         TableFile(f"{model}-{place}", model, "2026-11-26-17", size, size // 70, deletes)
         for place, size in enumerate(sizes)
