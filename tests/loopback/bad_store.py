@@ -33,7 +33,7 @@ def a_bad_store(upstream: str) -> Iterator[BadStore]:
             """Say nothing."""
 
         def _pass(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            body = self._body()
             if store.mood == "away":
                 self.close_connection = True
                 return
@@ -47,6 +47,18 @@ def a_bad_store(upstream: str) -> Iterator[BadStore]:
             answer = connection.getresponse()
             self._answer(answer.status, dict(answer.getheaders()), answer.read())
             connection.close()
+
+        def _body(self) -> bytes:
+            if "chunked" not in self.headers.get("Transfer-Encoding", ""):
+                return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            del self.headers["Transfer-Encoding"]
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            return b"".join(parts)
 
         def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
             self.send_response(status)
