@@ -1,6 +1,7 @@
 """The lake's table in shape: small files become one, old rows go, and no row is lost or doubled whatever dies."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from traffic.spooled_rows import a_prediction_id
@@ -25,7 +26,7 @@ def lake(database_url, tmp_path):
     lake.close()
 
 
-def rows_of(lake):
+def rows_of(lake: Lake) -> list[dict[str, Any]]:
     return sorted(lake.rows().select([name for name, _ in LAKE_COLUMNS]).to_pylist(), key=lambda r: r["prediction_id"])
 
 
