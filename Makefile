@@ -233,9 +233,19 @@ bench-archive: $(VENV)/.dev ## Months of the log into Parquet, and ten kill -9 m
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.archive --rows $(ROWS)
 
 LAKE_ROWS ?= 300000
+LAKE_KILL_ROWS ?= 600000
+LAKE_REPORT_ROWS ?= 10000000
 .PHONY: bench-lake
 bench-lake: $(VENV)/.dev ## Rows to Postgres and to the lake beside each other, and a report over them: rows a second, bytes, memory (2 minutes)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake --rows $(LAKE_ROWS)
+
+.PHONY: bench-lake-report
+bench-lake-report: $(VENV)/.dev ## A report's largest question over a large lake: seconds and memory (LAKE_REPORT_ROWS=100000000: an hour)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_report --rows $(LAKE_REPORT_ROWS)
+
+.PHONY: rig-lake
+rig-lake: $(VENV)/.dev ## Rows into the lake through 20 kill -9 of workers, committer and Postgres, counted by two engines (LAKE_KILL_ROWS=10000000: an hour)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_kills --rows $(LAKE_KILL_ROWS)
 
 .PHONY: bench-console
 bench-console: $(VENV)/.dev ## The console: searches of a long log, 200 viewers, logins by the clock (10 minutes; ROWS=300000 BENCH="--viewers 50" for a look)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import asyncpg
+import duckdb
 import numpy as np
 from integration.prediction_log.log_worker import Silent
 from traffic.spooled_rows import a_row, new_windows, no_threshold
@@ -34,6 +35,7 @@ from understudy.core.prediction_log.prediction_id import RANDOM_BITS, prediction
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.errors import RegistryUnavailable
 from understudy.ports.experiments.experiment_log import EntityQuery
+from understudy.ports.prediction_log.prediction_log import SpoolShelf
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
@@ -84,22 +86,43 @@ async def measured(work: Awaitable[None], postgres: int, rows: int) -> Way:
     return Way(seconds, own_us, (cpu_seconds([postgres]) - server) * 1e6 / rows)
 
 
-async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: int) -> tuple[Way, Way]:
-    """Ship the same rows both ways."""
-    spool = Spool(lake.folder / f"spool-{seed}", limit_bytes=1 << 32, segment_bytes=8 << 20, sync_seconds=1.0)
-    made = rows_of(rows, version_id, seed)
-    for place in range(0, rows, 1_000):
+def filled_spool(folder: Path, made: list[PredictionRow]) -> Spool:
+    """Return a spool with these rows."""
+    spool = Spool(folder, limit_bytes=1 << 32, segment_bytes=8 << 20, sync_seconds=1.0)
+    for place in range(0, len(made), 1_000):
         spool.append_all(made[place : place + 1_000])
+    return spool
+
+
+def log_shipper_of(shelf: SpoolShelf, store: PostgresPredictionStore) -> LogShipper:
+    """Return what ships to Postgres, with the defaults of a proxy."""
+    return LogShipper(shelf, store, new_windows, no_threshold, Silent(), batch_rows=2_000, interval_seconds=0.2)
+
+
+async def windows_alone(lake: Lake, postgres: int, made: list[PredictionRow], seed: int) -> Way:
+    """Ship what Postgres gets of the same rows where they are in the lake alone."""
+    spool = filled_spool(lake.folder / f"spool-alone-{seed}", made)
+    store = PostgresPredictionStore(lake.url, timeout_seconds=60, is_sample_alone=True)
+    shipper = log_shipper_of(SharedSpool(spool, 1).shelf_of(0), store)
+    way = await measured(shipper.drain(600), postgres, len(made))
+    await store.close()
+    spool.close()
+    return way
+
+
+async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: int) -> tuple[Way, Way, Way]:
+    """Ship the same rows both ways, and the windows of them alone."""
+    made = rows_of(rows, version_id, seed)
+    alone = await windows_alone(lake, postgres, made, seed)
+    spool = filled_spool(lake.folder / f"spool-{seed}", made)
     del made
     shared = SharedSpool(spool, 2)
     store = PostgresPredictionStore(lake.url, timeout_seconds=60)
-    shipper = LogShipper(
-        shared.shelf_of(1), store, new_windows, no_threshold, Silent(), batch_rows=2_000, interval_seconds=0.2
-    )
+    shipper = log_shipper_of(shared.shelf_of(1), store)
 
     async def to_lake() -> None:
         await lake.lake_shipper(shared.shelf_of(0), file_bytes=FILE_BYTES).drain(600)
-        await lake.commit()
+        await lake.commit(over_seconds=1e9)
 
     ways = {}
     for way in ("postgres", "lake") if seed % 2 else ("lake", "postgres"):
@@ -108,7 +131,26 @@ async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: i
         raise RuntimeError("rows were left in the spool; the figures would mean nothing")
     await store.close()
     spool.close()
-    return ways["postgres"], ways["lake"]
+    return ways["postgres"], ways["lake"], alone
+
+
+async def merged(lake: Lake, postgres: int, rows: int) -> str:
+    """Merge the table's files, and return what it cost."""
+    files = len(list(lake.table().load().scan().plan_files()))
+    way = await measured(lake.commit(over_seconds=-86_400), postgres, rows)
+    left = len(list(lake.table().load().scan().plan_files()))
+    return (
+        f"merging {files} files into {left}: {rows / way.seconds:,.0f} rows/s, {way.own_us:.1f} µs a row here, "
+        f"{peak_mb():,.0f} MB at most"
+    )
+
+
+def counted_rows(lake: Lake) -> int:
+    """Return how many rows the table has, by DuckDB over its files."""
+    files = [task.file.file_path.removeprefix("file://") for task in lake.table().load().scan().plan_files()]
+    found = duckdb.connect().execute("SELECT count(DISTINCT prediction_id) FROM read_parquet($1)", [files]).fetchone()
+    assert found is not None
+    return int(found[0])
 
 
 async def a_report(readers: Readers, version_id: int, rows: int) -> tuple[float, float, int | None]:
@@ -146,7 +188,9 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
             "SELECT sum(pg_total_relation_size(relid))::bigint FROM pg_partition_tree('predictionlog') WHERE isleaf"
         )
         stored = await database.fetchrow("SELECT sum(byte_count)::bigint AS bytes, count(*) AS files FROM LakeFile")
-        counted = sum(lake.ids().values())
+        peak_mb(begins=True)
+        merging = await merged(lake, server.pid, rows * rounds)
+        counted = counted_rows(lake)
         reports = [await a_report(readers, version_id, rows) for readers in readers_of(lake)]
         database.terminate()
         lake.close()
@@ -156,7 +200,8 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
     lines = [
         f"{rows:,} rows, {rounds} rounds in turns; {(resident_bytes(os.getpid()) - before) / 1e6:.0f} MB more memory"
     ]
-    for place, (name, size) in enumerate((("postgres", heap / total), ("lake", stored["bytes"] / total))):
+    sizes = (("postgres", heap / total), ("lake", stored["bytes"] / total), ("windows", 0.0))
+    for place, (name, size) in enumerate(sizes):
         ways = [one[place] for one in found]
         seconds, own, theirs = (statistics.median(column) for column in zip(*ways, strict=True))
         lines.append(
@@ -166,7 +211,7 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
     for name, (seconds, peak, entities) in zip(("postgres", "lake"), reports, strict=True):
         over = f"{total:,} rows ({'not in time' if entities is None else f'{entities:,} entities'})"
         lines.append(f"a report over {over} from {name}: {seconds:.1f} s, {peak:,.0f} MB at most")
-    return "\n".join([*lines, f"{stored['files']} files"])
+    return "\n".join([*lines, merging, f"{stored['files']} files"])
 
 
 def main() -> None:

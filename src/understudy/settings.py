@@ -274,7 +274,8 @@ class Settings(BaseModel):
     log_batch_rows: int = Field(default=2_000, ge=1)
     log_interval_seconds: float = Field(default=0.2, gt=0)
     log: str = "postgres"
-    """Where rows of the prediction log go: ``postgres``, or ``postgres+lake`` for an Apache Iceberg table as well."""
+    """Where rows of the prediction log go: ``postgres``, ``postgres+lake`` for an Apache Iceberg table as well, or
+    ``lake`` for that alone: then Postgres has windows, and the rows with sampled inputs."""
     lake_url: str | None = Field(default=None, min_length=1, validate_default=True)
     """Where the files of the lake's table go: ``s3://bucket/prefix``, or a folder that proxies and monitor share.
     Credentials are read from the environment (``AWS_ACCESS_KEY_ID`` and so on), never from it."""
@@ -282,11 +283,14 @@ class Settings(BaseModel):
     """Endpoint of an S3-compatible store that is not Amazon's, such as ``http://minio:9000``."""
     log_reads: Literal["postgres", "lake"] = Field(default="postgres", validate_default=True)
     """Where A/B and shadow reports, baselines of scores, ``log query`` and ``log show`` read calls. ``lake`` takes that
-    work off Postgres, and sees a call a minute and a half later."""
+    work off Postgres, and sees a call a minute and a half later; with ``UNDERSTUDY_LOG=lake`` it is always that."""
     lake_interval_seconds: float = Field(default=60.0, gt=0)
     """How long rows gather in the spool for a file of the lake, at most; what one is killed with waits on its disk."""
     lake_file_bytes: int = Field(default=16 * 1_048_576, ge=4_096)
     """Bytes of the spool that make a file before that; the file itself has about a third."""
+
+    lake_days: int | None = Field(default=None, ge=1)
+    """After how many days, in UTC, rows of the lake are dropped; without it they stay."""
 
     instance: str = Field(default_factory=socket.gethostname)
     """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
@@ -533,20 +537,16 @@ class Settings(BaseModel):
     @field_validator("log", mode="after")
     @classmethod
     def _check_log(cls, log: str) -> str:
-        if log == "lake":
-            raise ValueError(
-                "rollouts by outcomes, warm-ups, log replay and entity forget read PredictionLog in Postgres, so "
-                "the log cannot be in the lake alone: set postgres+lake"
-            )
-        if log not in ("postgres", "postgres+lake"):
-            raise ValueError("expected postgres or postgres+lake")
+        if log not in ("postgres", "postgres+lake", "lake"):
+            raise ValueError("expected postgres, postgres+lake or lake")
         return log
 
     @field_validator("lake_url", mode="after")
     @classmethod
     def _check_lake(cls, url: str | None, info: ValidationInfo) -> str | None:
-        if url is None and info.data.get("log") == "postgres+lake":
-            raise ValueError("UNDERSTUDY_LOG=postgres+lake needs it: s3://bucket/prefix, or a folder")
+        log = info.data.get("log")
+        if url is None and log in ("postgres+lake", "lake"):
+            raise ValueError(f"UNDERSTUDY_LOG={log} needs it: s3://bucket/prefix, or a folder")
         return url
 
     @field_validator("log_reads", mode="after")
@@ -554,7 +554,8 @@ class Settings(BaseModel):
     def _check_reads(cls, reads: str, info: ValidationInfo) -> str:
         if reads == "lake" and info.data.get("lake_url") is None:
             raise ValueError("UNDERSTUDY_LOG_READS=lake needs UNDERSTUDY_LAKE_URL: s3://bucket/prefix, or a folder")
-        return reads
+        # Where rows go to the lake alone, there is nothing else to read.
+        return "lake" if info.data.get("log") == "lake" else reads
 
     @field_validator("archive_url", "lake_url", mode="after")
     @classmethod
@@ -611,8 +612,13 @@ class Settings(BaseModel):
 
     @property
     def has_lake(self) -> bool:
-        """Whether the log goes to the lake as well."""
-        return self.log == "postgres+lake"
+        """Whether the log goes to the lake, as well or alone."""
+        return self.log in ("postgres+lake", "lake")
+
+    @property
+    def is_lake_alone(self) -> bool:
+        """Whether rows go to the lake and not to Postgres."""
+        return self.log == "lake"
 
     @property
     def logging_url(self) -> str:

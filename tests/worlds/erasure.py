@@ -92,6 +92,7 @@ async def erase(
                 Mortal(ledger, passing),
                 ParquetEraser(),
                 by_location,
+                None,
                 folder=Path(folder),
                 on_progress=lambda *_: None,
             )

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +14,19 @@ from integration.prediction_log.log_worker import Silent
 from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.archive.open import open_archive
+from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.lake.iceberg_table import IcebergTable
 from understudy.adapters.lake.parquet_rows import ParquetRows
+from understudy.adapters.lake.rewriting import IcebergRewrites
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
+from understudy.adapters.postgres.monitoring.lake_rewrites import PostgresLakeRewrites
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.core.prediction_log.row import PredictionRow
 from understudy.monitoring.lake_job import LakeJob
+from understudy.monitoring.lake_upkeep import LakeUpkeep
 from understudy.serving.prediction_log.lake_shipper import LakeShipper
 from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.prediction_log.shared_spool import SharedSpool
@@ -99,6 +104,7 @@ class Lake:
         self._tables: list[IcebergTable] = []
         self.location = location
         self.commits = PostgresLakeCommits(url, timeout_seconds=SECONDS)
+        self.rewrites = PostgresLakeRewrites(url, timeout_seconds=SECONDS)
         self.ledger = PostgresLakeLedger(url, timeout_seconds=SECONDS)
 
     def table(self) -> IcebergTable:
@@ -118,12 +124,17 @@ class Lake:
         wanted: dict[str, Any] = {"interval_seconds": 0.01, "file_bytes": 1 << 20} | changes
         return LakeShipper(shelf, dying(self.ledger), dying(self.store), new_files, Silent(), **wanted)
 
-    def job(self, calls: Calls | None = None) -> LakeJob:
-        parts: list[Any] = [self.commits, self.table(), self.store]
+    def job(self, calls: Calls | None = None, **changes: Any) -> LakeJob:
+        table = self.table()
+        parts: list[Any] = [self.commits, table, self.store, self.rewrites, IcebergRewrites(table)]
         if calls is not None:
             parts = [Dying(part, calls) for part in parts]
-        commits, table, store = parts
-        return LakeJob(commits, table, store, Silent(), now=time.monotonic)
+        commits, table, store, rewrites, rewritten = parts
+        upkeep = LakeUpkeep(
+            rewrites, rewritten, store, partial(run_folder, "understudy-lake-test-"), Silent(),
+            **{"days": None, "now": time.monotonic, "unix": time.time} | changes,
+        )  # fmt: skip
+        return LakeJob(commits, table, store, upkeep, Silent(), now=time.monotonic)
 
     async def ship(self, shelf: Any, calls: Calls | None = None, **changes: Any) -> None:
         await self.lake_shipper(shelf, calls, **changes).drain(60)
@@ -135,8 +146,8 @@ class Lake:
         assert epoch is not None
         return epoch
 
-    async def commit(self, calls: Calls | None = None) -> None:
-        await self.job(calls).run(await self.epoch())
+    async def commit(self, calls: Calls | None = None, **changes: Any) -> None:
+        await self.job(calls, **changes).run(await self.epoch())
 
     def rows(self) -> Any:
         return self.table().load().scan().to_arrow()
@@ -166,6 +177,30 @@ async def log_shipper(lake: Lake, shelf: Any) -> AsyncIterator[LogShipper]:
         yield LogShipper(shelf, store, new_windows, no_threshold, Silent(), batch_rows=500, interval_seconds=0.01)
     finally:
         await store.close()
+
+
+async def ship_files(lake: Lake, version: int, numbers: Iterable[int], *, ago: float = 10_800.0, rows: int = 3) -> None:
+    """Store and commit a file for each number, with so many rows, all of one hour."""
+    spool = lake.spool()
+    shelf = SharedSpool(spool, 1).shelf_of(0)
+    for number in numbers:
+        at = time.time() - ago
+        at -= at % 3_600 - number
+        made = some_rows(range(number * rows, (number + 1) * rows), version, lambda _n: {})
+        spool.append_all([row._replace(predicted_at=at) for row in made])
+        await lake.ship(shelf)
+    spool.close()
+    await lake.commit(over_seconds=1e9)
+
+
+def files_of(lake: Lake) -> list[str]:
+    """Return the files that the table consists of."""
+    return [task.file.file_path for task in lake.table().load().scan().plan_files()]
+
+
+def stored(lake: Lake) -> list[str]:
+    """Return the names of all files of rows below the lake's folder."""
+    return sorted(path.name for path in (lake.folder / "lake").rglob("*.parquet"))
 
 
 async def ship_both(lake: Lake, spool: Spool) -> None:

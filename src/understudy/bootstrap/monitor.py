@@ -29,7 +29,8 @@ from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.prediction_log.lake import open_lake_job
-from understudy.bootstrap.prediction_log.outcomes import measure_outcomes
+from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
+from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outcome_log
 from understudy.core.alerts.alerts import Outcome
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob
@@ -226,7 +227,8 @@ def _open_rollouts(
     stack.push_async_callback(policies.close)
     count_unusable = _unusable_rows(telemetry)
     store = PostgresRolloutStore(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
-    outcomes = OutcomeCheck(store, measure_outcomes(database_url, MEASURING_SECONDS), telemetry)
+    alone = lake_place_of(settings) if settings.is_lake_alone else None
+    outcomes = OutcomeCheck(store, measure_outcomes(outcome_log(database_url, MEASURING_SECONDS, alone)), telemetry)
     history = PostgresPredictionHistory(database_url, timeout_seconds=LOG_SECONDS)
     windows = PostgresWindowLog(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     entities, slices = EntityCheck(store, history), SliceCheck(store, windows)

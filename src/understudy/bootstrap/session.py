@@ -188,13 +188,13 @@ class Session:
         """Measures the outcome that a rollout is judged by."""
         from understudy.bootstrap.prediction_log.outcomes import measure_outcomes
 
-        return measure_outcomes(self._url, self._answer_seconds)
+        return measure_outcomes(self._outcome_log(self._answer_seconds))
 
     def outcome_before(self, timeout_seconds: float) -> "MeasureBefore":
         """Return what measures an outcome before a rollout starts."""
         from understudy.bootstrap.prediction_log.outcomes import measure_outcomes_before
 
-        return measure_outcomes_before(self._url, timeout_seconds)
+        return measure_outcomes_before(self._outcome_log(timeout_seconds))
 
     def history(self, timeout_seconds: float = ANSWER_SECONDS) -> "PostgresPredictionHistory":
         """Return logged calls, scores and failures; each question has its own bound."""
@@ -210,6 +210,12 @@ class Session:
         from understudy.adapters.lake.reading.history import LakeHistory
 
         return LakeHistory(self._lake, self.history())
+
+    def _outcome_log(self, timeout_seconds: float) -> "ExperimentLog":
+        from understudy.bootstrap.prediction_log.outcomes import outcome_log
+
+        alone = self._lake_place if self._lake_place is not None and self._lake_place.is_alone else None
+        return outcome_log(self._url, timeout_seconds, alone)
 
     @cached_property
     def _lake(self) -> "Lake | None":

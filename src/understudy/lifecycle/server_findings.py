@@ -191,7 +191,7 @@ def judge_lake(files: int, oldest_seconds: float) -> Finding:
         what = f"{files:,} stored files are not in the table yet, the oldest for {oldest_seconds / 60:.0f} minutes"
         step = (
             "The log of the monitor that leads has the reason, as monitor.job_failed of the job lake; without one, its "
-            "UNDERSTUDY_LOG is not postgres+lake."
+            "UNDERSTUDY_LOG is neither postgres+lake nor lake."
         )
         return Finding("lake", State.WARNING, what, step)
     return Finding("lake", State.GOOD, f"{files:,} stored files wait for their commit")

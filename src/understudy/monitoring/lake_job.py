@@ -13,6 +13,7 @@ import structlog
 
 from understudy.core.prediction_log.lake import LAYOUT, MAX_BEHIND_SECONDS
 from understudy.errors import LakeUnavailable
+from understudy.monitoring.lake_upkeep import LakeUpkeep
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import LakeCommits, LakeTable
@@ -37,6 +38,7 @@ class LakeJob:
         commits: What Postgres knows of them.
         table: The table.
         store: Where files are.
+        upkeep: Merges files and drops old ones, after the commits.
         telemetry: Gets commits, their rows, and what waits.
         now: The monotonic clock, in seconds.
     """
@@ -46,6 +48,7 @@ class LakeJob:
         commits: LakeCommits,
         table: LakeTable,
         store: ArchiveStore,
+        upkeep: LakeUpkeep,
         telemetry: Telemetry,
         *,
         now: Callable[[], float],
@@ -53,6 +56,7 @@ class LakeJob:
         self._commits = commits
         self._table = table
         self._store = store
+        self._upkeep = upkeep
         self._telemetry = telemetry
         self._now = now
         self._running: asyncio.Task[None] | None = None
@@ -83,7 +87,7 @@ class LakeJob:
                 await running
 
     async def run(self, epoch: Epoch) -> None:
-        """Commit all that waits, then sweep. Raises as :meth:`tick` does."""
+        """Commit all that waits, sweep, and keep the table in shape. Raises as :meth:`tick` does."""
         newest = await asyncio.to_thread(self._table.last_commit)
         while True:
             commit = await self._commits.open_commit()
@@ -100,6 +104,7 @@ class LakeJob:
         waiting = await self._commits.waiting()
         self._telemetry.set("lake_files_waiting", waiting.files)
         self._telemetry.set("lake_oldest_file_seconds", waiting.oldest_seconds)
+        await self._upkeep.run(epoch)
 
     async def _sweep(self, epoch: Epoch) -> None:
         keys = await self._commits.left_over(MAX_BEHIND_SECONDS, _SWEPT)

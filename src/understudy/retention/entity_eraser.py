@@ -9,19 +9,22 @@ from typing import NamedTuple
 from understudy import DISTRIBUTION
 from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY, ArchiveState, Fingerprint
 from understudy.core.prediction_log.erasure import EntityRows, Erased, first_key, replacing_key
-from understudy.errors import ArchiveDiffers, ArchiveUnavailable
+from understudy.errors import ArchiveDiffers, ArchiveUnavailable, LakeUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.entity_erasure import Erasure, ErasureLedger, FileEraser, Replacement
 from understudy.ports.prediction_log.log_archive import Archive, ArchivedFile
+from understudy.retention.lake_eraser import LakeEraser, LakeRows
 from understudy.retention.manifest import store_manifest
 
+LAKE = "the lake"
+"""In place of a month's name."""
 _IN_FILES = (ArchiveState.DETACHED, ArchiveState.ARCHIVED)
 Tell = Callable[[str, int, int], None]
 """Told what is done, how much of it, and of how much."""
 
 
 class Left(NamedTuple):
-    """A month whose files may still name the entity."""
+    """A month, or the lake, whose files may still name the entity."""
 
     partition_name: str
     location: str
@@ -40,7 +43,7 @@ class Result(NamedTuple):
     texts: int
     """Reasons and notes with the entity's id in them, which stay."""
     lake: str | None
-    """Where the log's table in a lake is that still has the entity, as far as is known."""
+    """Where the log's table in a lake is that was not reached, and still has the entity as far as is known."""
 
 
 class Found(NamedTuple):
@@ -52,7 +55,9 @@ class Found(NamedTuple):
     left: Sequence[Left]
     """Months that could not be looked into."""
     lake: str | None
-    """Where the log's table in a lake is, which is not looked into."""
+    """Where the log's table in a lake is, which was not looked into because no lake was named."""
+    lake_rows: int = 0
+    lake_files: int = 0
 
 
 class EntityEraser:
@@ -67,6 +72,7 @@ class EntityEraser:
         ledger: Erasures, and what the archive consists of.
         files: Writes Parquet; ``None`` where the extra ``archive`` is not installed.
         stores: The archives that may be changed, by location.
+        lake: Erases from the log's table in a lake; ``None`` where no lake was named.
         folder: On local disk, of this run alone; holds three files of at most a million rows at a time.
         on_progress: Told after each table and file.
     """
@@ -76,6 +82,7 @@ class EntityEraser:
         ledger: ErasureLedger,
         files: FileEraser | None,
         stores: Mapping[str, ArchiveStore],
+        lake: LakeEraser | None,
         *,
         folder: Path,
         on_progress: Tell,
@@ -83,6 +90,7 @@ class EntityEraser:
         self._ledger = ledger
         self._files = files
         self._stores = stores
+        self._lake = lake
         self._folder = folder
         self._tell = on_progress
 
@@ -102,14 +110,21 @@ class EntityEraser:
                     archived, holding = archived + found, holding + (found > 0)
             except (ArchiveDiffers, ArchiveUnavailable) as problem:
                 left.append(Left(archive.partition_name, archive.location, problem.detail))
-        return Found(rows, archived, holding, left, await self._ledger.lake())
+        lake, seen = await self._ledger.lake(), LakeRows(0, 0)
+        if lake is not None and self._lake is not None:
+            try:
+                lake, seen = None, await self._lake.find(model_name, entity_id)
+            except LakeUnavailable as problem:
+                left.append(Left(LAKE, self._lake.location, problem.detail))
+        return Found(rows, archived, holding, left, lake, *seen)
 
     async def run(
         self, model_name: str | None, entity_id: str, reason: str | None, *, is_lake_erased: bool = False
     ) -> Result:
         """Erase an entity of one model, or of all.
 
-        A table in a lake is not reached: the caller says whether an engine has deleted its rows, which is kept.
+        Where a lake was not named, its table is not reached: the caller says whether an engine has deleted its rows,
+        which is kept.
 
         Returns:
             ``is_finished`` is false while a month is left: the erasure stays open, and another run goes on with it.
@@ -120,18 +135,22 @@ class EntityEraser:
             RegistryUnavailable, MigrationNeeded, LoginNotAllowed: The database cannot be asked.
         """
         lake = await self._ledger.lake()
-        erasure = await self._ledger.begin(model_name, entity_id, reason, _via(lake, is_lake_erased=is_lake_erased))
+        is_reached = lake is not None and self._lake is not None
+        via = _via(lake, is_reached=is_reached, is_lake_erased=is_lake_erased)
+        erasure = await self._ledger.begin(model_name, entity_id, reason, via)
         await self._ledger.wait_for_writers()
         async with self._ledger.alone():
             await self._erase_rows(erasure)
             left = await self._erase_archives(erasure)
+            if is_reached and self._lake is not None:
+                left += [Left(LAKE, self._lake.location, why) for why in await self._lake.erase(erasure)]
             # Once more, for what a session brought in that works on an old snapshot: its trigger saw no digest.
             await self._erase_rows(erasure)
             texts = await self._ledger.texts(erasure)
             if not left:
                 await self._ledger.end(erasure)
         erased = await self._ledger.erased(erasure)
-        lake = None if is_lake_erased else lake
+        lake = None if is_lake_erased or is_reached else lake
         return Result(erasure.id, erasure.is_resumed, not left, erased, left, texts, lake)
 
     async def _erase_rows(self, erasure: Erasure) -> None:
@@ -279,7 +298,9 @@ class EntityEraser:
         return self._files
 
 
-def _via(lake: str | None, *, is_lake_erased: bool) -> str:
+def _via(lake: str | None, *, is_reached: bool, is_lake_erased: bool) -> str:
     if lake is None:
         return "cli"
+    if is_reached:
+        return "cli; the lake as well"
     return "cli; the lake's rows were said to be deleted" if is_lake_erased else "cli; not the lake's rows"

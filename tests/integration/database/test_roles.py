@@ -34,10 +34,11 @@ DECISIONS = {
     "erasuresecret": ("", "", "", "", "", "", ""),
     "experiment": ("", "s", "siud", "", "s", "", ""),
     "installation": ("", "", "s", "", "s", "", ""),
-    "iceberg_namespace_properties": ("", "siu", "s", "", "s", "", ""),
-    "iceberg_tables": ("", "siu", "s", "", "s", "s", ""),
+    "iceberg_namespace_properties": ("", "siu", "s", "", "s", "s", ""),
+    "iceberg_tables": ("", "siu", "s", "", "s", "su", ""),
     "judgequestion": ("", "si(u)", "s", "", "s", "", ""),
     "lakefile": ("s(iu)", "sd(u)", "s", "", "s", "s", ""),
+    "lakerewrite": ("", "siud", "s", "", "s", "s", ""),
     "loadedversion": ("", "s", "s", "", "s", "", "siud"),
     "logarchive": ("", "(s)", "s", "s(iu)", "s", "s", ""),
     "logarchivefile": ("", "", "s", "sid(u)", "s", "s", ""),
@@ -71,8 +72,8 @@ DECISIONS = {
     "warmuprequest": ("s", "s(i)", "s(i)", "d(s)", "s", "", ""),
 }
 TOLD_OF_ERASURES = (
-    "actor archived_rows began_at dead_letters digest erased_before files finished_at id kept_rows log_rows model_name "
-    "outcomes reason resumed_by via"
+    "actor archived_rows began_at dead_letters digest erased_before files finished_at id kept_rows lake_files "
+    "lake_rows log_rows model_name outcomes reason resumed_by via"
 )
 ASKED_OF_PROXIES = "champion_id deadline example_calls instances predicted_at prediction_ids version_id"
 COLUMNS = {
@@ -150,6 +151,9 @@ FUNCTIONS = {
             "understudy_erase_month(bigint, text, text)",
             "understudy_erase_told(bigint, text, text, uuid[])",
             "understudy_lock_archive()",
+            "understudy_begin_lake_erasure(bigint, text, text[])",
+            "understudy_name_lake_files(bigint, text, bigint, text[], bigint)",
+            "understudy_end_lake_erasure(bigint, text, bigint, bigint, boolean)",
             "understudy_name_erased_file(bigint, text, bigint, text, text)",
             "understudy_swap_erased_file(bigint, text, bigint, text, bigint, bigint, bigint, text)",
         )
@@ -174,6 +178,8 @@ FUNCTIONS = {
     "understudy_rights()": set(),
     "understudy_touch(text, text, bigint)": set(),
     "understudy_warm_up_inputs(bigint)": {PROXY},
+    "understudy_erased_until()": {PROXY},
+    "understudy_late_names(text, text[], timestamp with time zone[], text[])": {PROXY},
 }
 GRANT = "SELECT understudy_grant_roles()"
 PRIVILEGES = {"s": "SELECT", "i": "INSERT", "u": "UPDATE", "d": "DELETE"}

@@ -13,7 +13,7 @@ from worlds.rollout import TWINS, PastRollout
 
 from understudy.adapters.postgres.experiments.experiment_log import PostgresExperimentLog
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
-from understudy.bootstrap.prediction_log.outcomes import measure_outcomes_before
+from understudy.bootstrap.prediction_log.outcomes import measure_outcomes_before, outcome_log
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.outcome_limits import OutcomeLimit
 from understudy.core.canary.outcomes.outcome_check import OUTCOME
@@ -47,7 +47,7 @@ async def test_an_outcome_is_known_before_a_start_from_the_champions_entities_of
     await world.add_versions("6", "7")
     generation = await world.set_policy("6")
     await world.backdate(30 * HOUR)
-    measure = measure_outcomes_before(database_url, 10)
+    measure = measure_outcomes_before(outcome_log(database_url, 10, None))
     old, own = ([f"{name}-{number}" for number in range(400)] for name in ("old", "cust"))
     before = await measure(MODEL, world.versions["6"], OutcomeLimit("converted", 0.1), now)
     await world.call(Call(entity, now - 29 * HOUR, world.versions["6"], generation) for entity in old)

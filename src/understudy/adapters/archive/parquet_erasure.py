@@ -8,12 +8,9 @@ import pyarrow.compute as pc
 from pyarrow import parquet
 
 from understudy.adapters.archive.parquet_log import GROUP_ROWS, OPTIONS, digest_of
-from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
+from understudy.core.prediction_log.erasure import NO_HASH, erased_name, erased_prediction_id
 from understudy.errors import ArchiveDiffers
 from understudy.ports.prediction_log.entity_erasure import Erasure, RewrittenFile
-
-NO_HASH = " " * 64
-"""What ``CHAR(64)`` holds for an empty text, and so ``COPY`` writes."""
 
 
 class ParquetEraser:
@@ -45,7 +42,7 @@ class ParquetEraser:
                 with parquet.ParquetWriter(target, schema, **OPTIONS) as writer:
                     for place in range(opened.num_row_groups):
                         group = opened.read_row_group(place)
-                        erased = _without(group, erasure, name, gone).cast(schema)
+                        erased = without_entity(group, erasure, name, gone).cast(schema)
                         writer.write_table(erased, row_group_size=GROUP_ROWS)
         except (pa.ArrowException, OSError, ValueError, KeyError) as problem:
             raise ArchiveDiffers(f"cannot be written anew: {problem}") from None
@@ -53,7 +50,7 @@ class ParquetEraser:
         return RewrittenFile(target, target.stat().st_size, digest_of(target), digest_of(path), rows, longer, gone)
 
 
-def _without(group: Any, erasure: Erasure, name: str, gone: list[str]) -> Any:
+def without_entity(group: Any, erasure: Erasure, name: str, gone: list[str]) -> Any:
     """Return a row group in which no row names the entity; adds the prediction ids that it loses to ``gone``."""
     is_named = pc.equal(group["entity_id"], erasure.entity_id)
     known = [

@@ -85,22 +85,22 @@ class IcebergTable:
     """
 
     def __init__(self, database_url: str, location: str, *, endpoint: str | None, timeout_seconds: float) -> None:
-        self._location = location
+        self.location = location
         self._properties = catalogue_properties(database_url, location, endpoint, timeout_seconds)
 
     def last_commit(self) -> int:
-        with self._told():
+        with self.told():
             return _number_of(self.load())
 
     def commit(self, commit: LakeCommit) -> bool:
-        with self._told():
+        with self.told():
             table = self._ready(self.load())
             if _number_of(table) >= commit.number:
                 return False
             with table.transaction() as change:
                 change.set_properties({LAST_COMMIT: str(commit.number)})
                 change.add_files(
-                    [f"{self._location}/{key}" for key in commit.keys],
+                    [f"{self.location}/{key}" for key in commit.keys],
                     snapshot_properties={"understudy.commit": str(commit.number)},
                     check_duplicate_files=False,
                 )
@@ -114,7 +114,7 @@ class IcebergTable:
         except NoSuchTableError:
             self._catalogue.create_namespace_if_not_exists(NAMESPACE)
         return self._catalogue.create_table_if_not_exists(
-            NAME, SCHEMA, location=f"{self._location}/{ROWS_ROOT}", partition_spec=_SPEC, properties=_AT_FIRST
+            NAME, SCHEMA, location=f"{self.location}/{ROWS_ROOT}", partition_spec=_SPEC, properties=_AT_FIRST
         )
 
     def close(self) -> None:
@@ -148,16 +148,17 @@ class IcebergTable:
                 table.maintenance.expire_snapshots().older_than(before).commit()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def told(self) -> Iterator[None]:
+        """Raise what the libraries raise as ``LakeUnavailable``."""
         try:
             yield
         except CommitFailedException as problem:
             raise LakeUnavailable(
-                f"{self._location}: another process changed the table: {_first_line(problem)}"
+                f"{self.location}: another process changed the table: {_first_line(problem)}"
             ) from None
         except Exception as problem:
             # Object stores, Arrow, SQLAlchemy and pyiceberg have no common error; none of theirs is a defect of ours.
-            raise LakeUnavailable(f"{self._location}: {type(problem).__name__}: {_first_line(problem)}") from problem
+            raise LakeUnavailable(f"{self.location}: {type(problem).__name__}: {_first_line(problem)}") from problem
 
 
 def catalogue_properties(

@@ -2,16 +2,19 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from understudy.core.prediction_log.erasure import NO_HASH
 from understudy.core.prediction_log.lake import LAKE_COLUMNS, NamedFile, Stretch, lake_file_key
-from understudy.ports.prediction_log.lake import VersionName
+from understudy.ports.prediction_log.lake import LateRow, VersionName
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 TYPES: Mapping[str, Any] = {
@@ -41,7 +44,7 @@ _CONVERT = csv.ConvertOptions(
 _PARSE = csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, escape_char=False)
 # Dictionary encoding of distinct values costs time and saves no space.
 _DISTINCT = {"prediction_id", "input_hash", "prediction", "score", "latency_us", "predicted_at"}
-_OPTIONS: Mapping[str, Any] = {
+OPTIONS: Mapping[str, Any] = {
     "compression": "zstd",
     "compression_level": 3,
     "use_dictionary": [name for name in SCHEMA.names if name not in _DISTINCT],
@@ -82,16 +85,50 @@ class ParquetRows:
             path = self._folder / f"{len(written)}.parquet"
             # In one piece: where its pages end must not depend on how rows were read. A first try may reach the store
             # after the second one, and the table knows how long the file is.
-            parquet.write_table(part.combine_chunks(), path, **_OPTIONS)
+            parquet.write_table(part.combine_chunks(), path, **OPTIONS)
             key = lake_file_key(model, hour, stretch)
             written.append((NamedFile(key, part.num_rows, path.stat().st_size), path))
         return written, unknown
+
+    def late(self, path: Path, before: float) -> Sequence[LateRow]:
+        # Nearly always there is none, which the times alone tell.
+        if not pc.any(_is_before(parquet.read_table(path, columns=["predicted_at"]), before)).as_py():
+            return ()
+        rows = parquet.read_table(path, columns=["model", "entity_id", "predicted_at", "prediction_id"])
+        late = rows.filter(_is_before(rows, before))
+        moments = [at / 1e6 for at in late["predicted_at"].cast(pa.int64()).to_pylist()]
+        models, entities, ids = (late[name].to_pylist() for name in ("model", "entity_id", "prediction_id"))
+        return [LateRow(*row) for row in zip(models, entities, moments, ids, strict=True)]
+
+    def erase(self, file: NamedFile, path: Path, before: float, names: Mapping[int, tuple[str, str]]) -> NamedFile:
+        rows = parquet.read_table(path, schema=SCHEMA)
+        places = np.flatnonzero(_is_before(rows, before).to_numpy(zero_copy_only=False))
+        is_late = np.zeros(rows.num_rows, dtype=bool)
+        given: list[tuple[str, str] | None] = [None] * rows.num_rows
+        for place, name in names.items():
+            is_late[places[place]], given[places[place]] = True, name
+        for column, values in (
+            ("entity_id", [None if one is None else one[0] for one in given]),
+            ("prediction_id", [None if one is None else one[1] for one in given]),
+            ("input_hash", [None if one is None else NO_HASH for one in given]),
+        ):
+            anew = pc.if_else(pa.array(is_late), pa.array(values, pa.string()), rows[column])
+            rows = rows.set_column(SCHEMA.get_field_index(column), column, anew)
+        parquet.write_table(rows.combine_chunks(), path, **OPTIONS)
+        digest = sha256("\n".join(sorted({name for name, _ in names.values()})).encode()).hexdigest()[:8]
+        key = f"{file.key.removesuffix('.parquet')}-late{digest}.parquet"
+        return NamedFile(key, file.row_count, path.stat().st_size)
 
     def clear(self) -> None:
         self._tables = []
         # Arrow keeps what it gave back for the next time, which is a minute away.
         pa.default_memory_pool().release_unused()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _is_before(rows: Any, before: float) -> Any:
+    moments = rows["predicted_at"].cast(pa.int64()).combine_chunks()
+    return pc.less(moments, int(before * 1e6))
 
 
 def _readable(lines: Sequence[bytes], columns: Sequence[str]) -> tuple[Any, int]:

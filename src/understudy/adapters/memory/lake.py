@@ -5,7 +5,7 @@ from pathlib import Path
 
 from understudy.core.prediction_log.lake import NamedFile, Place, Stretch, lake_file_key
 from understudy.core.prediction_log.row import COLUMNS
-from understudy.ports.prediction_log.lake import VersionName
+from understudy.ports.prediction_log.lake import LateRow, VersionName
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
 
 HOUR = "2026-11-26-17"
@@ -31,10 +31,15 @@ class MemoryLakeLedger:
     async def names_of(self, version_ids: Sequence[int]) -> Mapping[int, VersionName]:
         return {one: self._names[one] for one in version_ids if one in self._names}
 
-    async def name(self, stretch: Stretch, keys: Sequence[str]) -> None:
+    async def name(self, stretch: Stretch, keys: Sequence[str]) -> float | None:
         del stretch
         for key in keys:
             self.files.setdefault(key, None)
+        return None
+
+    async def late_names(self, rows: Sequence[LateRow]) -> Mapping[int, tuple[str, str]]:
+        del rows
+        return {}
 
     async def stored(self, stretch: Stretch, files: Sequence[NamedFile]) -> bool:
         if self.places.get(stretch.spool_id, (0, 0)) != stretch.start:
@@ -72,6 +77,14 @@ class MemoryLakeFiles:
             size = path.write_text("\n".join(ids))
             made.append((NamedFile(lake_file_key(model, HOUR, stretch), len(ids), size), path))
         return made, len(self._rows) - len(known)
+
+    def late(self, path: Path, before: float) -> Sequence[LateRow]:
+        del path, before
+        return ()
+
+    def erase(self, file: NamedFile, path: Path, before: float, names: Mapping[int, tuple[str, str]]) -> NamedFile:
+        del path, before, names
+        return file
 
     def clear(self) -> None:
         self._rows = []

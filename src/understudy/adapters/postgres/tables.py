@@ -357,6 +357,21 @@ LAKE_FILE = Table(
     Index("lakefile_done", "committed_at", postgresql_where=text("committed_at IS NOT NULL")),
 )
 
+LAKE_REWRITE = Table(
+    "lakerewrite",
+    METADATA,
+    Column("number", BigInteger, primary_key=True),
+    Column("kind", String(10), nullable=False),
+    Column("erasure_id", BigInteger),
+    Column("old_paths", ARRAY(Text), nullable=False),
+    Column("new_keys", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("row_count", BigInteger, nullable=False, server_default="0"),
+    Column("begun_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("ended_at", _MOMENT),
+    Column("sequence", BigInteger),
+    Index("lakerewrite_ended", "ended_at", "number"),
+)
+
 ICEBERG_TABLES = Table(
     "iceberg_tables",
     METADATA,
@@ -722,6 +737,8 @@ ENTITY_ERASURE = Table(
     Column("dead_letters", BigInteger, nullable=False, server_default=_ZERO),
     Column("searched", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("resumed_by", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("lake_rows", BigInteger, nullable=False, server_default=_ZERO),
+    Column("lake_files", BigInteger, nullable=False, server_default=_ZERO),
     Index("entityerasure_digest", "digest"),
     Index(
         "entityerasure_one_open",

@@ -79,6 +79,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "unusable_rows_total": ("Rows of proxies that the monitor read and left out: no proxy wrote them so.", ("table",)),
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "lake_commits_total": ("Commits to the lake's table.", ()),
+    "lake_files_merged_total": ("Files of the lake's table that became one with others.", ()),
+    "lake_rows_dropped_total": ("Rows of the lake's table that were dropped by age.", ()),
     "lake_rows_committed_total": ("Rows that commits to the lake's table added.", ()),
     "alert_deliveries_total": ("Attempts to deliver an alert by how they ended.", ("channel", "outcome")),
     "gate_answers_total": ("Attempts to ask a gate of a rollout, by what it answered.", ("gate", "answer")),

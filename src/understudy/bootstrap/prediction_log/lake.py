@@ -10,12 +10,15 @@ from functools import partial
 from importlib import import_module
 
 from understudy.adapters.archive.open import open_archive
+from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
+from understudy.adapters.postgres.monitoring.lake_rewrites import PostgresLakeRewrites
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.prediction_log.lake_reads import STORE_SECONDS, lake_extra, table_location
 from understudy.monitoring.lake_job import LakeJob
+from understudy.monitoring.lake_upkeep import LakeUpkeep
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import WaitingFiles
 from understudy.ports.prediction_log.prediction_log import SpoolShelf
@@ -61,12 +64,23 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
     """
     with lake_extra():
         from understudy.adapters.lake.iceberg_table import IcebergTable  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.lake.rewriting import IcebergRewrites  # noqa: PLC0415 - needs an extra
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = _open_store(settings)
     table = IcebergTable(url, table_location(store), endpoint=settings.lake_endpoint, timeout_seconds=STORE_SECONDS)
     stack.callback(table.close)
     commits = PostgresLakeCommits(url, timeout_seconds=seconds)
-    return LakeJob(commits, table, store, telemetry, now=time.monotonic)
+    upkeep = LakeUpkeep(
+        PostgresLakeRewrites(url, timeout_seconds=seconds),
+        IcebergRewrites(table),
+        store,
+        partial(run_folder, "understudy-lake-merge-"),
+        telemetry,
+        days=settings.lake_days,
+        now=time.monotonic,
+        unix=time.time,
+    )
+    return LakeJob(commits, table, store, upkeep, telemetry, now=time.monotonic)
 
 
 async def waiting_files(settings: Settings) -> WaitingFiles:

@@ -28,6 +28,8 @@ class LakePlace(NamedTuple):
 
     url: str
     endpoint: str | None
+    is_alone: bool
+    """Whether Postgres has none of the rows, but those with sampled inputs."""
 
 
 def lake_place_of(settings: Settings) -> LakePlace | None:
@@ -35,7 +37,7 @@ def lake_place_of(settings: Settings) -> LakePlace | None:
     if settings.log_reads == "postgres":
         return None
     assert settings.lake_url is not None, "settings refuse to read a lake without a place"
-    return LakePlace(settings.lake_url, settings.lake_endpoint)
+    return LakePlace(settings.lake_url, settings.lake_endpoint, settings.is_lake_alone)
 
 
 def open_lake(place: LakePlace, database_url: str, timeout_seconds: float) -> "Lake":

@@ -6,12 +6,14 @@ from contextlib import AsyncExitStack
 from functools import partial
 from uuid import uuid4
 
+from understudy.adapters.disk.lake_alone import LakeAloneMarks
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.prediction_log.lake import open_lake_shipper
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
+from understudy.errors import LakeUnavailable
 from understudy.serving.background import run_until_closed
 from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
@@ -55,8 +57,16 @@ def open_shipper(
     settings: Settings, spool: Spool, feed: PolicyFeed, telemetry: PrometheusTelemetry, stack: AsyncExitStack
 ) -> None:
     """Ship what the spool holds until ``stack`` closes, which first waits for the rest within its bound."""
+    marks = LakeAloneMarks(settings.state_dir)
+    require_shipped(settings, marks)
     shelf, lake = open_lake_shipper(settings, spool, telemetry) if settings.has_lake else (spool, None)
-    store = PostgresPredictionStore(settings.logging_url, timeout_seconds=settings.database_timeout_seconds)
+    if settings.is_lake_alone:
+        marks.mark(spool.own.folder.name)
+    store = PostgresPredictionStore(
+        settings.logging_url,
+        timeout_seconds=settings.database_timeout_seconds,
+        is_sample_alone=settings.is_lake_alone,
+    )
     stack.push_async_callback(store.close)
     shipper = LogShipper(
         shelf,
@@ -81,10 +91,27 @@ def open_shipper(
         for problem in await asyncio.gather(*drains, return_exceptions=True):
             if problem is not None:
                 raise problem
+        if lake is not None and lake.is_all_shipped:
+            marks.unmark(spool.own.folder.name)
 
     stack.push_async_callback(drain)
     for name, one in shippers:
         run_until_closed(name, one.run, telemetry, stack)
+
+
+def require_shipped(settings: Settings, marks: LakeAloneMarks) -> None:
+    """Refuse to ship to Postgres alone what may be meant for the lake alone: those rows would be in neither.
+
+    Raises:
+        LakeUnavailable: A spool was filled while rows went to the lake alone, and has not been emptied.
+    """
+    left = [] if settings.has_lake else marks.left()
+    if left:
+        raise LakeUnavailable(
+            f"{len(left)} spools in {settings.state_dir} may have rows for the lake alone: a process with "
+            "UNDERSTUDY_LOG=lake did not ship all of them before it ended",
+            hint="Start it with UNDERSTUDY_LOG=postgres+lake, and stop it once prediction_log_lake_spool_bytes is 0.",
+        )
 
 
 def _share_of(feed: PolicyFeed, challengers: Share, rollout_id: int, generation: int) -> Share:

@@ -8,6 +8,8 @@ from uuid import UUID
 from understudy.core.prediction_log.archive_plan import MAX_QUOTED_KEY
 from understudy.errors import ArchiveDiffers
 
+NO_HASH = " " * 64
+"""What ``CHAR(64)`` holds for an empty text, and so ``COPY`` writes."""
 _HEX_DIGITS = 32
 _SHORT_ID = 4
 _KEY = re.compile(r"(?P<stem>.+?)(-e\d+)?\.parquet")
@@ -86,6 +88,8 @@ class Erased(NamedTuple):
     files: int
     outcomes: int
     dead_letters: int
+    lake_rows: int
+    lake_files: int
 
 
 def _digits(salt: bytes, text: str) -> str:

@@ -48,7 +48,7 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before it is erased.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase an entity's name and inputs from the log, outcomes and archived files; its calls stay, without a name.
+    """Erase an entity's name and inputs from log, outcomes, archive and lake; its calls stay, without a name.
 
     Stopped at any moment, the next run goes on where this one was. Nothing brings the entity back.
     """
@@ -99,6 +99,7 @@ async def _run(
 # The documents do not repeat the id: a program that keeps them would keep it.
 def _found_document(model: str, found: Found) -> dict[str, Any]:
     rows = found.rows._asdict() | {"archived_rows": found.archived_rows, "files": found.files}
+    rows |= {"lake_rows": found.lake_rows, "lake_files": found.lake_files}
     left = _left_document(found.left)
     return {"erasure": {"model": model, "dry_run": True, "rows": rows, "left": left, "lake": found.lake}}
 
@@ -126,7 +127,8 @@ def _left_document(left: Sequence[Left]) -> list[dict[str, Any]]:
 def _found_texts(entity_id: str, of: str, found: Found) -> list[Any]:
     head = Text(f"Would erase {entity_id} from {of}; nothing was changed.", "bold")
     rows = found.rows
-    would = Erased(rows.log_rows, rows.kept_rows, found.archived_rows, found.files, rows.outcomes, rows.dead_letters)
+    beside = (rows.outcomes, rows.dead_letters, found.lake_rows, found.lake_files)
+    would = Erased(rows.log_rows, rows.kept_rows, found.archived_rows, found.files, *beside)
     texts: list[Any] = [head, _table(would)]
     if found.left:
         texts += ["", Text("Could not look into:", "bold red"), *_left_texts(found.left)]
@@ -150,10 +152,10 @@ def _result_texts(entity_id: str, of: str, result: Result) -> list[Any]:
 def _lake_texts(lake: str | None) -> list[Any]:
     if lake is None:
         return []
-    step = "delete its rows by an engine, expire snapshots, remove orphan files; then run this with --lake-erased"
+    step = "set UNDERSTUDY_LAKE_URL and run this again; or delete its rows by an engine, and use --lake-erased"
     return [
         "",
-        Text("The log's table in a lake still names it, and is not reached from here:", "bold red"),
+        Text("The log's table in a lake still names it, and UNDERSTUDY_LAKE_URL is not set:", "bold red"),
         Text(f"  {lake}"),
         Text("→ ", "cyan").append(step),
     ]
@@ -163,11 +165,16 @@ def _table(erased: Erased) -> Any:
     rows = [
         ("rows of the log", f"{erased.log_rows:,}"),
         ("the same, in tables of archived months", f"{erased.kept_rows:,}"),
-        (f"rows in {erased.files:,} archived file{'' if erased.files == 1 else 's'}", f"{erased.archived_rows:,}"),
+        (f"rows in {_files(erased.files, 'archived ')}", f"{erased.archived_rows:,}"),
+        (f"rows in {_files(erased.lake_files)} of the lake", f"{erased.lake_rows:,}"),
         ("outcomes", f"{erased.outcomes:,}"),
         ("dead letters", f"{erased.dead_letters:,}"),
     ]
     return a_table([Column("where"), Column("rows", right=True)], rows)
+
+
+def _files(count: int, kind: str = "") -> str:
+    return f"{count:,} {kind}file{'' if count == 1 else 's'}"
 
 
 def _texts_text(texts: int) -> list[Any]:

@@ -16,6 +16,15 @@ class VersionName(NamedTuple):
     version: str
 
 
+class LateRow(NamedTuple):
+    """A row that is old enough to be of an entity that was erased since."""
+
+    model: str
+    entity_id: str
+    predicted_at: float
+    prediction_id: str
+
+
 class LakeLedger(Protocol):
     """What a shipper writes down about files, in Postgres."""
 
@@ -33,8 +42,19 @@ class LakeLedger(Protocol):
             RegistryUnavailable: As :meth:`committed`.
         """
 
-    async def name(self, stretch: Stretch, keys: Sequence[str]) -> None:
-        """Write down the names of files that are about to be written, so that no file is unknown.
+    async def name(self, stretch: Stretch, keys: Sequence[str]) -> float | None:
+        """Write down the names of files that are about to be stored, so that no file is unknown.
+
+        Returns:
+            Up to when rows may be of an entity that was erased, as known after that: an erasure that begins later
+            waits for these files. ``None`` while no entity was ever erased.
+
+        Raises:
+            RegistryUnavailable: As :meth:`committed`.
+        """
+
+    async def late_names(self, rows: Sequence[LateRow]) -> Mapping[int, tuple[str, str]]:
+        """Return by their places which of some rows are of erased entities, and their new entity and prediction ids.
 
         Raises:
             RegistryUnavailable: As :meth:`committed`.
@@ -66,6 +86,12 @@ class LakeFiles(Protocol):
         Raises:
             OSError: The disk refuses.
         """
+
+    def late(self, path: Path, before: float) -> Sequence[LateRow]:
+        """Return the rows of a written file from before a moment, in the file's order."""
+
+    def erase(self, file: NamedFile, path: Path, before: float, names: Mapping[int, tuple[str, str]]) -> NamedFile:
+        """Write a file once more, with other names of rows by their places in :meth:`late`; its key is another one."""
 
     def clear(self) -> None:
         """Forget the rows that were added, and delete the files that were written; nothing is added after that."""

@@ -10,11 +10,12 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from pathlib import Path
 from uuid import uuid4
 
 import structlog
 
-from understudy.core.prediction_log.lake import Place, Stretch, lake_spool
+from understudy.core.prediction_log.lake import NamedFile, Place, Stretch, lake_spool
 from understudy.errors import ArchiveUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import LakeFiles, LakeLedger
@@ -116,6 +117,11 @@ class LakeShipper:
             async with asyncio.timeout(timeout_seconds):
                 await self._ship_own(at_once=True)
         self._measure()
+
+    @property
+    def is_all_shipped(self) -> bool:
+        """Whether the own spool has no row that is not in a stored file."""
+        return self._shelf.own.unshipped_bytes == 0
 
     def _measure(self) -> None:
         waiting = self._shelf.own.unshipped_bytes
@@ -222,9 +228,11 @@ class LakeShipper:
     async def _store_files(self, files: LakeFiles, stretch: Stretch) -> bool:
         names = await self._ledger.names_of(files.version_ids())
         written, unknown = await asyncio.to_thread(files.write, stretch, names)
+        if written:
+            until = await self._ledger.name(stretch, [file.key for file, _ in written])
+            if until is not None:
+                written = [await self._erased(files, stretch, file, path, until) for file, path in written]
         named = [file for file, _ in written]
-        if named:
-            await self._ledger.name(stretch, [file.key for file in named])
         for file, path in written:
             await self._store.put(file.key, path)
         if not await self._ledger.stored(stretch, named):
@@ -234,3 +242,18 @@ class LakeShipper:
         if unknown:
             self._telemetry.count("prediction_log_lake_rows_total", "rejected", by=unknown)
         return True
+
+    async def _erased(
+        self, files: LakeFiles, stretch: Stretch, file: NamedFile, path: Path, until: float
+    ) -> tuple[NamedFile, Path]:
+        """Have late rows of erased entities lose their names before anything of them is stored.
+
+        An erasure that was not known yet when the file was named finds the name, and waits for the file.
+        """
+        late = await asyncio.to_thread(files.late, path, until)
+        names = await self._ledger.late_names(late) if late else {}
+        if not names:
+            return file, path
+        anew = await asyncio.to_thread(files.erase, file, path, until, names)
+        await self._ledger.name(stretch, [anew.key])
+        return anew, path

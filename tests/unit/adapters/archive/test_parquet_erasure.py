@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from understudy.adapters.archive.parquet_erasure import NO_HASH, ParquetEraser
+from understudy.adapters.archive.parquet_erasure import ParquetEraser
 from understudy.adapters.archive.parquet_log import SCHEMA, inspect
-from understudy.core.prediction_log.erasure import erased_name, erased_prediction_id
+from understudy.core.prediction_log.erasure import NO_HASH, erased_name, erased_prediction_id
 from understudy.errors import ArchiveDiffers
 from understudy.ports.prediction_log.entity_erasure import Erasure
 

@@ -53,7 +53,8 @@ _LAKE = """
                     (SELECT 'the folder or bucket of UNDERSTUDY_LAKE_URL' FROM lakefile LIMIT 1))
 """
 _ERASED = """
-    SELECT log_rows, kept_rows, archived_rows, files, outcomes, dead_letters FROM entityerasure WHERE id = $1
+    SELECT log_rows, kept_rows, archived_rows, files, outcomes, dead_letters, lake_rows, lake_files FROM entityerasure
+    WHERE id = $1
 """
 
 
@@ -109,7 +110,7 @@ class PostgresErasureLedger:
 
     async def begin(self, model_name: str | None, entity_id: str, reason: str | None, via: str) -> Erasure:
         statement = "SELECT * FROM understudy_begin_erasure($1, $2, $3, $4)"
-        (row,) = await self._rows(statement, model_name, entity_id, reason, via)
+        (row,) = await self.rows(statement, model_name, entity_id, reason, via)
         return Erasure(row["id"], model_name, entity_id, row["salt"], row["is_resumed"])
 
     async def wait_for_writers(self) -> None:
@@ -146,43 +147,43 @@ class PostgresErasureLedger:
             lock.terminate()
 
     async def tables(self) -> Sequence[str]:
-        return [row[0] for row in await self._rows(_TABLES)]
+        return [row[0] for row in await self.rows(_TABLES)]
 
     async def erase_table(self, erasure: Erasure, table: str) -> int:
-        erased: int = await self._step("SELECT understudy_erase_month($1, $2, $3)", erasure, table)
+        erased: int = await self.step("SELECT understudy_erase_month($1, $2, $3)", erasure, table)
         return erased
 
     async def erase_beside_log(self, erasure: Erasure) -> None:
-        await self._step("SELECT understudy_erase_beside_log($1, $2)", erasure)
+        await self.step("SELECT understudy_erase_beside_log($1, $2)", erasure)
 
     async def archives(self) -> Sequence[Archive]:
-        return [archive_of(row) for row in await self._rows(_ARCHIVES)]
+        return [archive_of(row) for row in await self.rows(_ARCHIVES)]
 
     async def current(self, archive: Archive) -> Archive:
-        return archive_of((await self._rows(_ARCHIVE, archive.id))[0])
+        return archive_of((await self.rows(_ARCHIVE, archive.id))[0])
 
     async def files(self, archive: Archive) -> Sequence[ArchivedFile]:
-        return [ArchivedFile(*row) for row in await self._rows(_FILES, archive.id)]
+        return [ArchivedFile(*row) for row in await self.rows(_FILES, archive.id)]
 
     async def names(self, archive: Archive) -> Sequence[FileName]:
-        return [FileName(*row) for row in await self._rows(_NAMES, archive.id)]
+        return [FileName(*row) for row in await self.rows(_NAMES, archive.id)]
 
     async def begin_archive_anew(self, erasure: Erasure, archive: Archive) -> None:
-        await self._step("SELECT understudy_begin_archive_anew($1, $2, $3)", erasure, archive.id)
+        await self.step("SELECT understudy_begin_archive_anew($1, $2, $3)", erasure, archive.id)
 
     async def replacements(self, erasure: Erasure, archive: Archive) -> Sequence[Replacement]:
-        return [Replacement(*row) for row in await self._rows(_REPLACEMENTS, erasure.id, archive.id)]
+        return [Replacement(*row) for row in await self.rows(_REPLACEMENTS, erasure.id, archive.id)]
 
     async def name_file(self, erasure: Erasure, replacement: Replacement) -> None:
-        await self._step("SELECT understudy_name_erased_file($1, $2, $3, $4, $5)", erasure, *replacement)
+        await self.step("SELECT understudy_name_erased_file($1, $2, $3, $4, $5)", erasure, *replacement)
 
     async def erase_told(self, erasure: Erasure, model_name: str, prediction_ids: Sequence[str]) -> None:
         for first in range(0, len(prediction_ids), _PREDICTIONS_AT_ONCE):
             some = list(prediction_ids[first : first + _PREDICTIONS_AT_ONCE])
-            await self._step("SELECT understudy_erase_told($1, $2, $3, $4)", erasure, model_name, some)
+            await self.step("SELECT understudy_erase_told($1, $2, $3, $4)", erasure, model_name, some)
 
     async def swap_file(self, erasure: Erasure, replacement: Replacement, written: RewrittenFile) -> None:
-        await self._step(
+        await self.step(
             "SELECT understudy_swap_erased_file($1, $2, $3, $4, $5, $6, $7, $8)",
             erasure,
             replacement.archive_id,
@@ -194,14 +195,14 @@ class PostgresErasureLedger:
         )
 
     async def end_files(self, erasure: Erasure, archive: Archive) -> None:
-        await self._step("SELECT understudy_end_erased_files($1, $2, $3)", erasure, archive.id)
+        await self.step("SELECT understudy_end_erased_files($1, $2, $3)", erasure, archive.id)
 
     async def entity_rows(self, model_name: str | None, entity_id: str) -> EntityRows:
         months, kept = 0, 0
         for table in await self.tables():
             rows: int = await self._value("SELECT understudy_count_entity($1, $2, $3)", model_name, entity_id, table)
             months, kept = (months, kept + rows) if "_archived_" in table else (months + rows, kept)
-        (beside,) = await self._rows("SELECT * FROM understudy_count_beside_log($1, $2)", model_name, entity_id)
+        (beside,) = await self.rows("SELECT * FROM understudy_count_beside_log($1, $2)", model_name, entity_id)
         return EntityRows(months, kept, beside["outcomes"], beside["dead_letters"])
 
     async def texts(self, erasure: Erasure) -> int:
@@ -209,14 +210,14 @@ class PostgresErasureLedger:
         return texts
 
     async def end(self, erasure: Erasure) -> None:
-        await self._step("SELECT understudy_end_erasure($1, $2)", erasure)
+        await self.step("SELECT understudy_end_erasure($1, $2)", erasure)
 
     async def erased(self, erasure: Erasure) -> Erased:
-        return Erased(*(await self._rows(_ERASED, erasure.id))[0])
+        return Erased(*(await self.rows(_ERASED, erasure.id))[0])
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    async def _step(self, statement: str, erasure: Erasure, *arguments: object) -> Any:
+    async def step(self, statement: str, erasure: Erasure, *arguments: object) -> Any:
         """Call a function that changes something; once more while another session holds a lock that it needs."""
         deadline = self._deadline()
         while True:
@@ -227,7 +228,8 @@ class PostgresErasureLedger:
                     raise
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _rows(self, statement: str, *arguments: object) -> Sequence[Any]:
+    async def rows(self, statement: str, *arguments: object) -> Sequence[Any]:
+        """Ask a constant statement."""
         return await self._asking(lambda: self._connection.fetch(statement, *arguments, timeout=SCAN_SECONDS))
 
     async def _value(self, statement: str, *arguments: object) -> Any:

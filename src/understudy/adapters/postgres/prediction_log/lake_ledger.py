@@ -6,13 +6,14 @@ a file whose spool has gone past it without it can never be said to be stored an
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
 
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
 from understudy.core.prediction_log.lake import LAYOUT, NamedFile, Place, Stretch
 from understudy.errors import RegistryUnavailable
-from understudy.ports.prediction_log.lake import VersionName
+from understudy.ports.prediction_log.lake import LateRow, VersionName
 
 _READ_PLACE = """
     WITH seen AS (
@@ -37,6 +38,18 @@ _STORED = """
     WHERE lakefile.key = given.key AND stored_at IS NULL
 """
 
+_ERASED_UNTIL = "SELECT extract(epoch FROM understudy_erased_until())::float8"
+_LATE_NAMES = """
+    SELECT came.place, late.erased_name, late.erased_prediction
+    FROM (SELECT model, array_agg(entity ORDER BY place) AS entities, array_agg(at ORDER BY place) AS moments,
+                 array_agg(prediction ORDER BY place) AS predictions, array_agg(place ORDER BY place) AS places
+          FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::text[]) WITH ORDINALITY
+              AS given (model, entity, at, prediction, place) GROUP BY model) AS of_model,
+         understudy_late_names(model, entities, moments, predictions) AS late,
+         LATERAL (SELECT places[late.place] AS place) AS came
+"""
+_LATE_AT_ONCE = 10_000
+
 
 class PostgresLakeLedger(SessionPerCall):
     """Implements ``ports.LakeLedger``, under the role ``understudy_proxy``."""
@@ -51,9 +64,23 @@ class PostgresLakeLedger(SessionPerCall):
             found = await connection.fetch(_NAMES, list(version_ids))
         return {row["id"]: VersionName(row["model_name"], row["version"]) for row in found}
 
-    async def name(self, stretch: Stretch, keys: Sequence[str]) -> None:
+    async def name(self, stretch: Stretch, keys: Sequence[str]) -> float | None:
         async with self._connection() as connection:
             await connection.execute(_NAME, list(keys), stretch.spool_id, *stretch.start, LAYOUT)
+            # A statement of its own: it sees what was committed after the names were.
+            until: float | None = await connection.fetchval(_ERASED_UNTIL)
+        return until
+
+    async def late_names(self, rows: Sequence[LateRow]) -> Mapping[int, tuple[str, str]]:
+        found: dict[int, tuple[str, str]] = {}
+        async with self._connection() as connection:
+            for first in range(0, len(rows), _LATE_AT_ONCE):
+                some = rows[first : first + _LATE_AT_ONCE]
+                columns = [list(column) for column in zip(*some, strict=True)]
+                columns[2] = [datetime.fromtimestamp(at, UTC) for at in columns[2]]
+                for row in await connection.fetch(_LATE_NAMES, *columns):
+                    found[first + row["place"] - 1] = (row["erased_name"], row["erased_prediction"])
+        return found
 
     async def stored(self, stretch: Stretch, files: Sequence[NamedFile]) -> bool:
         async with self._connection() as connection, connection.transaction():

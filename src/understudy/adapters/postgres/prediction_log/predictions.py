@@ -71,10 +71,12 @@ class PostgresPredictionStore:
         database_url: With a role that may insert into ``PredictionLog`` and ``PredictionDeadLetter`` and update
             ``SpoolOffset``. May lead through a pooler in transaction mode.
         timeout_seconds: Longest time of one call; Postgres' own time-outs are earlier, so that its reason arrives.
+        is_sample_alone: Insert the rows with inputs and no others, which another log has; the offset moves past all.
     """
 
-    def __init__(self, database_url: str, *, timeout_seconds: float) -> None:
+    def __init__(self, database_url: str, *, timeout_seconds: float, is_sample_alone: bool = False) -> None:
         self._database_url = database_url
+        self._is_sample_alone = is_sample_alone
         self._timeout_seconds = timeout_seconds
         milliseconds = timeout_seconds * 1000
         self._begin = (
@@ -96,11 +98,12 @@ class PostgresPredictionStore:
 
     async def write(self, batch: SpooledBatch, windows: Sequence[Window] = ()) -> WriteResult:
         """Insert the rows, replace the windows and move the spool's offset in one transaction, or nothing of it."""
+        rows = _with_inputs(batch) if self._is_sample_alone else batch.rows
 
         async def copy(connection: asyncpg.Connection) -> None:
-            if batch.rows:
+            if rows:
                 # A bytearray, because asyncpg takes bytes for the path of a file.
-                source = bytearray().join(batch.rows)
+                source = bytearray().join(rows)
                 await connection.copy_to_table(
                     "predictionlog",
                     source=source,  # type: ignore[arg-type] # asyncpg-stubs does not know the buffer protocol
@@ -226,6 +229,14 @@ async def _take_offset(connection: asyncpg.Connection, batch: SpooledBatch) -> b
     if not follows((0, 0), (batch.segment, batch.start)):
         return False
     return await connection.execute(_BEGIN_OFFSET, batch.spool_id, batch.segment, batch.end) == "INSERT 0 1"
+
+
+def _with_inputs(batch: SpooledBatch) -> Sequence[bytes]:
+    """Return the rows that have inputs; a segment of an early release has no such column."""
+    if "inputs" not in batch.columns:
+        return ()
+    place = batch.columns.index("inputs")
+    return [row for row in batch.rows if row.split(b"\t", place + 1)[place].rstrip(b"\n") != b"\\N"]
 
 
 def _months(batch: SpooledBatch) -> list[datetime]:

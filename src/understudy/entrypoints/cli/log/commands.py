@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.cli.log.query import Question, run_query
+from understudy.entrypoints.cli.log.query import Question, refuse_in_lake_alone, run_query
 from understudy.entrypoints.cli.log.tail import MAX_CALLS, Told, follow
 from understudy.entrypoints.cli.log.text import CallLines
 from understudy.entrypoints.cli.shared.completion import model_names
@@ -99,6 +99,7 @@ def tail(
     as_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON for each call.")] = False,
 ) -> None:
     """Show the newest calls of the log, one line each; times are in UTC. Ctrl-C ends --follow."""
+    refuse_in_lake_alone(settings_with_demo())
     asked = NewestAsked(moment_of(since, time.time(), "--since"), lines, model, version, failed)
     printed, console = CallLines(model), data_console()
 

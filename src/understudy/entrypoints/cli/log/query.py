@@ -46,6 +46,7 @@ def run_query(settings: Settings, question: Question, *, is_live: bool) -> None:
     """
     try:
         if is_live:
+            refuse_in_lake_alone(settings)
             return _ask_postgres(settings, question, "")
         if settings.log_reads == "lake":
             return _ask_lake(settings, question)
@@ -57,6 +58,20 @@ def run_query(settings: Settings, question: Question, *, is_live: bool) -> None:
         return _ask_duckdb(settings, question)
     except QueryRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), _EXAMPLE) from None
+
+
+def refuse_in_lake_alone(settings: Settings) -> None:
+    """Refuse what reads Postgres' rows where they are in the lake alone.
+
+    Raises:
+        CommandRefused: Always then.
+    """
+    if settings.is_lake_alone:
+        raise CommandRefused(
+            ExitCode.USAGE,
+            "with UNDERSTUDY_LOG=lake Postgres has only rows with sampled inputs; this would leave out the others",
+            "understudy log query and log show read the lake.",
+        )
 
 
 def _ask_duckdb(settings: Settings, question: Question) -> None:

@@ -1,0 +1,85 @@
+"""One entity in a lake, and its erasure, which may die at any call of its parts."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pyarrow import parquet
+
+from understudy.adapters.lake.iceberg_table import IcebergTable
+from understudy.adapters.lake.rewriting import IcebergRewrites
+from understudy.adapters.postgres.prediction_log.entity_erasure import open_erasures
+from understudy.adapters.postgres.prediction_log.lake_erasure import PostgresLakeErasureLedger
+from understudy.retention.entity_eraser import EntityEraser, Result
+from understudy.retention.lake_eraser import LakeEraser
+from understudy.serving.prediction_log.shared_spool import SharedSpool
+from worlds.lake import Calls, Dying, Lake, some_rows
+
+ENTITY = "customer-42-of-the-person"
+
+
+def every_fifth(number: int) -> dict[str, Any]:
+    return {"entity_id": ENTITY} if number % 5 == 0 else {}
+
+
+async def ship(
+    lake: Lake,
+    version: int,
+    numbers: Iterable[int],
+    *,
+    at: float | None = None,
+    change: Callable[[int], dict[str, Any]] = every_fifth,
+) -> None:
+    """Ship rows, every fifth of which is the entity's."""
+    spool = lake.spool()
+    rows = some_rows(numbers, version, change)
+    spool.append_all([row._replace(predicted_at=at or row.predicted_at) for row in rows])
+    await lake.ship(SharedSpool(spool, 1).shelf_of(0))
+    spool.close()
+
+
+@asynccontextmanager
+async def an_eraser(
+    lake: Lake, calls: Calls | None = None, patience_seconds: float = 20.0, url: str | None = None
+) -> AsyncIterator[EntityEraser]:
+    def dying(part: object) -> Any:
+        return part if calls is None else Dying(part, calls)
+
+    folder = lake.folder / "erasing"
+    folder.mkdir(exist_ok=True)
+    url = url or lake.url
+    table = IcebergTable(url, lake.location, endpoint=lake.endpoint, timeout_seconds=10)
+    async with open_erasures(url, timeout_seconds=10) as ledger:
+        in_lake = LakeEraser(
+            ledger,
+            dying(PostgresLakeErasureLedger(ledger)),
+            dying(IcebergRewrites(table)),
+            dying(lake.store),
+            folder=folder,
+            on_progress=lambda *_: None,
+            patience_seconds=patience_seconds,
+        )
+        yield EntityEraser(ledger, None, {}, in_lake, folder=folder, on_progress=lambda *_: None)
+    table.close()
+
+
+async def forget(lake: Lake, model: str | None = None, calls: Calls | None = None, **named: Any) -> Result:
+    async with an_eraser(lake, calls, **named) as eraser:
+        return await eraser.run(model, ENTITY, "request 118")
+
+
+def bytes_with(lake: Lake, text: str) -> list[str]:
+    """Return the files below the lake that have a text, decompressed where they are Parquet."""
+    found = []
+    for path in (lake.folder / "lake").rglob("*"):
+        if path.suffix == ".parquet":
+            if text in str(parquet.read_table(path).to_pylist()):
+                found.append(path.name)
+        elif path.is_file() and text.encode() in path.read_bytes():
+            found.append(path.name)
+    return found
+
+
+def names_of(lake: Lake) -> Counter[str]:
+    return Counter(row["entity_id"] for row in lake.rows().select(["entity_id"]).to_pylist())
