@@ -61,8 +61,8 @@ def judge_validation(loading: VersionLoadingRecord | None, status: str) -> list[
 
 
 def _validate_again(model: str, version: str, status: str) -> str:
-    beside = "" if status in (STAGING, RETIRED) else " --while-serving"
-    return f"understudy version validate {quote(model)} {quote(version)}{beside}"
+    command = f"understudy version validate {quote(model)} {quote(version)}"
+    return command if status in (STAGING, RETIRED) else f"{command} --while-serving"
 
 
 def judge_agents(servers: Sequence[ServerRecord]) -> list[Finding]:
