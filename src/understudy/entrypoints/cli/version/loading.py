@@ -104,7 +104,7 @@ def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
 def servers_text(record: VersionLoadingRecord) -> Sequence[RenderableType]:
     """Return a table of the servers that have a version, or are to have it; and what failed."""
     if not record.servers:
-        return [Text(f"No server of {record.group_name} has been given it yet.", "dim")]
+        return [Text(f"No server of {record.group_name} has been given it yet.", "dim"), *_validation_texts(record)]
     columns = [Column("server"), Column("wanted as", drop=1), Column("state"), Column("since", drop=2)]
     rows = [
         (server.server, nothing_as(server.why), nothing_as(server.state), ago(server.updated_at))
