@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-import asyncpg
 from e2e.lifecycle import Lifecycle
 from e2e.stack import Stack, sql
 
 from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.errors import PolicyRefused, RegistryUnavailable
@@ -30,7 +30,8 @@ TIMEOUT_SECONDS: Final = 5.0
 GIVE_UP_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 0.2
 STARTS: Final = 3
-_AWAY = (OSError, RegistryUnavailable, PolicyRefused, asyncpg.PostgresError, asyncpg.InterfaceError)
+_AWAY = (*VENDOR_ERRORS, RegistryUnavailable, PolicyRefused)
+"""What is met while Postgres is killed, or starts."""
 T = TypeVar("T")
 
 
