@@ -159,6 +159,10 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults $(FAULTS)
 
+.PHONY: lifecycle-faults
+lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look)
+	@PYTHONPATH=tests $(BIN)/python -m rigs.lifecycle $(KILLS)
+
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults.figures $(FIGURES)

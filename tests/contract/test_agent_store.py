@@ -14,7 +14,7 @@ from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_o
 from understudy.core.loading.state import MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused
-from understudy.ports.loading.agent_store import AgentStore, ServerReport, VersionAtServer
+from understudy.ports.loading.agent_store import AgentStore, ServerReport, Verdict, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 SERVER = ServerReport("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "")
@@ -32,6 +32,8 @@ class World:
     give_role: Callable[[], Awaitable[object]]
     forbid_address: Callable[[], Awaitable[object]]
     ask_again: Callable[[], Awaitable[object]]
+    require_validation: Callable[[], Awaitable[object]]
+    verdict: Callable[[], Awaitable[Verdict | None]]
 
     async def seen(self) -> VersionAtServer | None:
         found = [one for one in await self.store.look(SERVER, self.epoch) if one.version_id == self.version_id]
@@ -64,7 +66,13 @@ async def memory_world() -> World:
     async def ask_again() -> None:
         store.ask_again(7)
 
-    return World(store, 7, 1, place, give_role, forbid_address, ask_again)
+    async def require_validation() -> None:
+        store.require_validation(7)
+
+    async def verdict() -> Verdict | None:
+        return store.verdict_of(7)
+
+    return World(store, 7, 1, place, give_role, forbid_address, ask_again, require_validation, verdict)
 
 
 async def postgres_world(database_url: str, database: asyncpg.Connection) -> World:
@@ -99,7 +107,14 @@ async def postgres_world(database_url: str, database: asyncpg.Connection) -> Wor
     async def ask_again() -> None:
         await database.execute("UPDATE VersionLoading SET asked_at = clock_timestamp()")
 
-    return World(store, version_id, epoch, place, give_role, forbid_address, ask_again)
+    async def require_validation() -> None:
+        await database.execute("UPDATE VersionLoading SET requires_validation = TRUE")
+
+    async def verdict() -> Verdict | None:
+        row = await database.fetchrow("SELECT build, artifact_digest, passed, said FROM VersionValidation")
+        return None if row is None else Verdict(*row)
+
+    return World(store, version_id, epoch, place, give_role, forbid_address, ask_again, require_validation, verdict)
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -293,3 +308,22 @@ async def test_a_placement_is_heard(world):
 
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
+
+
+async def test_the_newest_verdict_is_kept_and_a_version_says_whether_it_requires_one(world):
+    await world.place(Why.ASKED)
+    before = await world.seen()
+    await world.require_validation()
+    after = await world.seen()
+    assert (before.requires_validation, after.requires_validation) == (False, True)
+
+    await world.store.judge(
+        world.version_id, Verdict("understudy 1", DIGEST, passed=False, said="case 1: no"), world.epoch
+    )
+    newest = Verdict("understudy 2", OTHER, passed=True, said="1 case answered as expected")
+    await world.store.judge(world.version_id, newest, world.epoch)
+
+    assert await world.verdict() == newest
+    with pytest.raises(LeadershipLost):
+        await world.store.judge(world.version_id, newest._replace(said="late"), world.epoch + 1)
+    assert await world.verdict() == newest

@@ -36,6 +36,7 @@ from understudy.adapters.artifacts.oci_registry import OciAccess
 from understudy.adapters.artifacts.origin import Limits
 from understudy.adapters.artifacts.pin import pin_artifact
 from understudy.adapters.artifacts.tar_layer import unpack
+from understudy.core.loading.floating_label import VERSION
 from understudy.core.loading.oci_address import parse_logins
 from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactNotTaken, ArtifactUnreachable, UnderstudyError
 
@@ -123,13 +124,14 @@ async def test_a_folder_of_oras_is_unpacked_and_a_tar_with_a_title_alone_is_a_fi
 
 
 async def test_a_tag_is_pinned_to_the_manifest_that_it_names_and_stays_that_when_it_moves(world):
-    first = world.registry.push("canary", [world.registry.file("model.onnx", WEIGHTS)])
+    said = {VERSION: "2026.11", "no text": 7}
+    first = world.registry.push("canary", [world.registry.file("model.onnx", WEIGHTS)], annotations=said)
     origins = {"oci": OciOrigin(access_to(world.registry))}
 
     pinned = await pin_artifact(world.uri("canary"), None, origins, Limits())
     world.registry.push("canary", [world.registry.file("model.onnx", b"other")])
 
-    assert pinned == (f"oci://{world.registry.name}/models/visits:canary@{first}", None)
+    assert pinned == (f"oci://{world.registry.name}/models/visits:canary@{first}", None, {VERSION: "2026.11"})
     assert (await world.fetch(f"canary@{first}"))[1] == {"model.onnx": WEIGHTS}
     assert (await world.fetch("canary"))[1] == {"model.onnx": b"other"}
 

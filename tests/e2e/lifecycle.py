@@ -18,40 +18,50 @@ GIVE_UP_SECONDS = 60.0
 
 
 class Lifecycle:
-    """A model server without models, its agent, and what both need to be started again."""
+    """A model server without models, its agent, and what both need to be started again.
 
-    def __init__(self, stack: Stack) -> None:
+    Each of several on one stack has a name, under which their processes are ``server`` and ``agent``, a dash and that.
+    """
+
+    def __init__(self, stack: Stack, name: str = "") -> None:
         self._stack = stack
+        self.server_name = name or "onnx-0"
+        self.server, self.agent = (f"{process}-{name}" if name else process for process in ("server", "agent"))
+        self._stage = stack.folder / (f"stage-{name}" if name else "stage")
         self.port = free_port()
         self.control_port = free_port()
         self.root = stack.folder / "artifacts"
 
     def start_server(self) -> None:
-        stage = self._stack.folder / "stage/models"
+        stage = self._stage / "models"
         options = ("--port", str(self.port), "--repository", str(stage), "--control-port", str(self.control_port))
         arguments = ["-m", "understudy.entrypoints.modelserver", *options]
-        self._stack.processes["server"] = Process("server", arguments, self._stack.folder)
+        self._stack.processes[self.server] = Process(self.server, arguments, self._stack.folder)
         wait_for_port(self.control_port)
 
     def start_agent(self, store: Mapping[str, str] | None = None) -> None:
         environment = {
             "DATABASE_URL": self._stack.database_url,
-            "UNDERSTUDY_SERVER_NAME": "onnx-0",
+            "UNDERSTUDY_SERVER_NAME": self.server_name,
             "UNDERSTUDY_SERVER_GROUP": "onnx",
             "UNDERSTUDY_SERVER_TARGET": f"127.0.0.1:{self.port}",
             "UNDERSTUDY_SERVER_CONTROL": f"127.0.0.1:{self.control_port}",
-            "UNDERSTUDY_STAGE_DIR": str(self._stack.folder / "stage"),
+            "UNDERSTUDY_STAGE_DIR": str(self._stage),
             "UNDERSTUDY_ARTIFACT_ROOT": str(self.root),
             "UNDERSTUDY_AGENT_METRICS_PORT": "0",
             **(store or {}),
         }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "agent"]
-        self._stack.processes["agent"] = Process("agent", arguments, self._stack.folder, environment)
+        self._stack.processes[self.agent] = Process(self.agent, arguments, self._stack.folder, environment)
 
-    def start_monitor(self) -> None:
-        environment = {"DATABASE_URL": self._stack.database_url, "UNDERSTUDY_MONITOR_METRICS_PORT": "0"}
+    def start_monitor(self, name: str = "monitor") -> None:
+        environment = {
+            "DATABASE_URL": self._stack.database_url,
+            "UNDERSTUDY_MONITOR_METRICS_PORT": "0",
+            "UNDERSTUDY_INSTANCE": name,
+        }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "monitor"]
-        self._stack.processes["monitor"] = Process("monitor", arguments, self._stack.folder, environment)
+        self._stack.processes[name] = Process(name, arguments, self._stack.folder, environment)
 
     def kill(self, name: str) -> None:
         self._stack.processes[name].signal(signal.SIGKILL)

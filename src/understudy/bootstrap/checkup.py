@@ -29,7 +29,7 @@ from understudy.errors import (
     RegistryUnavailable,
 )
 from understudy.lifecycle.key_findings import judge_keys
-from understudy.lifecycle.loading_findings import judge_agents, judge_missing
+from understudy.lifecycle.loading_findings import judge_agents, judge_missing, judge_unvalidated
 from understudy.lifecycle.policy_files import contradictions_of
 from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import (
@@ -204,9 +204,10 @@ async def _examine_loading(settings: Settings) -> list[Finding]:
     try:
         async with session_of(settings) as session:
             missing, servers = await session.loading.list_missing(), await session.loading.list_servers()
+            unvalidated = await session.loading.list_unvalidated()
     except RegistryUnavailable as problem:
         return [Finding("loading", State.WARNING, problem.detail, problem.next_step)]
-    return [*map(judge_missing, missing), *judge_agents(servers)]
+    return [*map(judge_missing, missing), *map(judge_unvalidated, unvalidated), *judge_agents(servers)]
 
 
 async def _examine_files(settings: Settings) -> list[Finding]:

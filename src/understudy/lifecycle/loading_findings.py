@@ -6,7 +6,13 @@ from shlex import quote
 from understudy.core.durations import duration_words
 from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.lifecycle.server_findings import Finding, State
-from understudy.ports.loading.loading_registry import MissingVersion, ServerRecord
+from understudy.ports.loading.loading_registry import (
+    MissingVersion,
+    ServerRecord,
+    UnvalidatedVersion,
+    VersionLoadingRecord,
+)
+from understudy.ports.registry.registry import RETIRED, STAGING
 
 MAX_NAMED = 3
 """Servers without a version that are named."""
@@ -30,6 +36,33 @@ def judge_missing(missing: MissingVersion) -> Finding:
     if not missing.servers:
         advice = f"Start understudy serve agent there, or move it: understudy version load {model} {version} --group …"
     return Finding(f"{missing.model_name} {missing.version} loading", state, missing_words(missing), advice)
+
+
+def judge_unvalidated(found: UnvalidatedVersion) -> Finding:
+    """Judge a version whose validation failed, is missing, or was of another build or artifact."""
+    what = f"{found.problem}; it gets no larger share until it is" if found.is_required else found.problem
+    advice = f"{_validate_again(found.model_name, found.version, found.status)} asks it anew."
+    return Finding(f"{found.model_name} {found.version} validation", State.WARNING, what, advice)
+
+
+def judge_validation(loading: VersionLoadingRecord | None, status: str) -> list[Finding]:
+    """Judge whether a version that agents load may get a role; nothing is found of one that was never validated."""
+    if loading is None:
+        return []
+    again = _validate_again(loading.model_name, loading.version, status)
+    if loading.unvalidated is not None:
+        what = f"{loading.unvalidated}; it gets no role, and no larger share"
+        return [Finding("validation", State.PROBLEM, what, f"{again} has it validated.")]
+    asked = [one for one in loading.validations if one.passed is not None]
+    stale = [one.problem for one in asked if one.problem is not None]
+    if stale:
+        return [Finding("validation", State.WARNING, stale[0], f"{again} asks it anew.")]
+    return [Finding("validation", State.GOOD, f"{one.said}, at {one.server} ({one.build})") for one in asked[:1]]
+
+
+def _validate_again(model: str, version: str, status: str) -> str:
+    command = f"understudy version validate {quote(model)} {quote(version)}"
+    return command if status in (STAGING, RETIRED) else f"{command} --while-serving"
 
 
 def judge_agents(servers: Sequence[ServerRecord]) -> list[Finding]:

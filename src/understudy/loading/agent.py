@@ -32,7 +32,7 @@ from understudy.errors import (
 )
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.unload_wait import UnloadWait
-from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
 from understudy.ports.loading.validation import Validation
@@ -262,18 +262,27 @@ class Agent:
 
     async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         async with self._recorded("validate", version, record.attempt, epoch):
-            await self._ask_cases(name, version, record)
+            await self._ask_cases(name, version, record, epoch)
             is_wanted = await self._store.announce(version.version_id, epoch)
         if is_wanted:
             self._tell("agent.available", version)
 
-    async def _ask_cases(self, name: str, version: VersionAtServer, record: LoadingRecord) -> None:
+    async def _ask_cases(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         """Have a version answer its cases; one that does not is dropped again, unless proxies call it already."""
+        verdict = Verdict(self._build, record.digest or "", passed=True, said="")
         try:
-            folder = self._stage.folder_of(record.digest or "")
-            has_callers = version.has_endpoint
-            await self._validation.check(version.model_name, version.version, folder, has_callers=has_callers)
-        except NotValidated:
+            said = await self._validation.check(
+                version.model_name,
+                version.version,
+                self._stage.folder_of(verdict.digest),
+                has_callers=version.has_endpoint,
+                is_required=version.requires_validation,
+            )
+            if said:  # of a version that was asked nothing the verdict before stays, and with it what it was asked
+                await self._store.judge(version.version_id, verdict._replace(said=said), epoch)
+        except NotValidated as problem:
+            failed = verdict._replace(passed=False, said=problem.detail)
+            await self._store.judge(version.version_id, failed, epoch)
             if not version.has_endpoint:
                 with suppress(LoadRefused, ServerNotManageable):
                     await self._control.unload(name)

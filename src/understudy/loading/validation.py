@@ -9,9 +9,10 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from understudy.core.loading.cases import Case, cases_of, difference
+from understudy.core.loading.cases import Case, CaseRows, cases_of, difference, typed_rows
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction, predictions_of
+from understudy.core.schema.tensors import Datatype
 from understudy.errors import BadAnswer, InputInvalid, NotValidated
 from understudy.loading.hard_calls import ask_hard_calls
 from understudy.loading.load_trial import measure_load
@@ -26,7 +27,7 @@ MAX_VIOLATIONS: Final = 3
 """Inputs of a case that are named."""
 ReadVersion = Callable[[str, str], Awaitable[ModelVersion]]
 """Reads a version by its model and label, with the one server that is asked as its endpoint."""
-ReadRows = Callable[[Path], Awaitable[Sequence[Mapping[str, Any]] | None]]
+ReadRows = Callable[[Path], Awaitable[CaseRows | None]]
 """Reads the rows of the case file in an artifact's folder; ``None``: there is none. Raises ``NotValidated``."""
 
 
@@ -44,16 +45,19 @@ class VersionValidation:
         self._read_rows = read_rows
         self._steps = steps
 
-    async def check(self, model_name: str, version: str, folder: Path, *, has_callers: bool) -> int:
+    async def check(
+        self, model_name: str, version: str, folder: Path, *, has_callers: bool, is_required: bool = False
+    ) -> str:
         """Ask a version the cases of its artifact, one after the other, and then what the further steps ask.
 
         A version that proxies call already is asked its cases alone: a hard call may end its server, and load would
-        slow its callers.
+        slow its callers. One whose validation is required is asked hard calls whatever the steps are.
         """
         rows = await self._read_rows(folder)
-        steps = NO_MORE_STEPS if has_callers else self._steps
+        steps = NO_MORE_STEPS if has_callers else self._steps._replace(hard_calls=self._steps.hard_calls or is_required)
         if rows is None and not steps.hard_calls and not steps.load_seconds:
-            return 0
+            return ""
+        said = []
         asked = await self._read_version(model_name, version)
         backend = self._connect(asked)
         try:
@@ -61,13 +65,14 @@ class VersionValidation:
                 if not result.passed:
                     raise NotValidated(result.words)
                 _log.info("version.validated", model=model_name, version=version, step=result.step, what=result.words)
+                said.append(result.words)
         finally:
             await backend.close()
-        return 0 if rows is None else len(rows)
+        return "; ".join(said)
 
 
 async def validate(
-    version: ModelVersion, backend: ModelBackend, rows: Sequence[Mapping[str, Any]] | None, steps: Steps
+    version: ModelVersion, backend: ModelBackend, rows: CaseRows | None, steps: Steps
 ) -> AsyncIterator[StepResult]:
     """Yield each step's result; the first that fails is the last.
 
@@ -91,9 +96,9 @@ async def validate(
             return
 
 
-async def _ask_cases(version: ModelVersion, backend: ModelBackend, rows: Sequence[Mapping[str, Any]]) -> str:
+async def _ask_cases(version: ModelVersion, backend: ModelBackend, rows: CaseRows) -> str:
     try:
-        cases = cases_of(rows)
+        cases = cases_of(_typed(version, rows) if rows.is_text else rows.rows)
     except ValueError as problem:
         raise NotValidated(str(problem)) from None
     try:
@@ -103,6 +108,11 @@ async def _ask_cases(version: ModelVersion, backend: ModelBackend, rows: Sequenc
     except TimeoutError:
         raise NotValidated(f"its {len(cases):,} cases were not answered within {ALL_SECONDS:g} s") from None
     return f"{len(cases):,} cases answered as expected"
+
+
+def _typed(version: ModelVersion, rows: CaseRows) -> Sequence[Mapping[str, Any]]:
+    texts = [one.name for one in version.input_schema.features if one.datatype is Datatype.BYTES and not one.shape]
+    return typed_rows(rows.rows, texts, version.output_schema.labels)
 
 
 async def _ask(version: ModelVersion, backend: ModelBackend, case: Case, name: str) -> None:

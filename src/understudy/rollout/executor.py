@@ -362,6 +362,7 @@ def _observation(view: RolloutView, seen: Analysis) -> Observation:
         proxies_on_generation=view.proxies_on_generation,
         proxies_hidden=view.proxies_hidden,
         refused_scores=_refused_scores(seen),
+        unvalidated=view.unvalidated,
         guard=view.guard,
     )
 

@@ -8,6 +8,8 @@ from command import CommandLine
 from e2e.stack import register
 
 from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
+from understudy.ports.loading.loading_registry import UnvalidatedVersion
 
 QUICK = ("--load-seconds", "0.2")
 
@@ -51,3 +53,46 @@ async def test_a_version_with_callers_is_not_tried_without_being_asked_for(under
 
     assert (refused.code, done.code) == (2, 0), done
     assert "version 2 of visits is champion: its callers would feel the load" in refused.said
+
+
+@pytest.mark.usefixtures("_registered")
+async def test_what_becomes_of_a_validation_at_an_agents_server_is_kept_and_lets_the_version_have_its_role(
+    understudy: CommandLine, database, database_url
+):
+    await database.execute(
+        "INSERT INTO ModelServer (name, group_name, target, build)"
+        " SELECT 'onnx-0', 'onnx', target, 'onnx 1' FROM ModelEndpoint LIMIT 1"
+    )
+    await database.execute(
+        "INSERT INTO VersionLoading (model_version_id, group_name, requires_validation, pinned_digest)"
+        " SELECT id, 'onnx', TRUE, 'sha256:' || repeat('ab', 32) FROM ModelVersion WHERE version = '2'"
+    )
+    await database.execute(
+        "UPDATE ModelEndpoint SET source = 'agent', server = 'onnx-0'"
+        " WHERE model_version_id = (SELECT id FROM ModelVersion WHERE version = '2')"
+    )
+    policy = ("model", "set", "visits", "--champion", "2", "--reason", "the first", "--yes")
+
+    refused = await understudy.beside(*policy)
+    check = await understudy.beside("version", "check", "visits", "2", "--json")
+    done = await understudy.beside("version", "validate", "visits", "2", "--load-seconds", "0")
+    shown = await understudy.beside("version", "show", "visits", "2")
+    set_now = await understudy.beside(*policy)
+
+    assert refused.code == 7, refused
+    assert "understudy version validate visits 2" in refused.said
+    assert ("validation", "problem") in [(one["name"], one["state"]) for one in check.document["findings"]]
+    assert (done.code, set_now.code) == (0, 0), (done, set_now)
+    assert "validated at onnx-0: 100 hard calls, 0 of them refused" in shown.said
+    kept = await database.fetchrow("SELECT build, passed, said FROM VersionValidation")
+    assert tuple(kept) == ("onnx 1", True, "100 hard calls, 0 of them refused")
+
+    loading = PostgresLoadingRegistry(database_url, timeout_seconds=10)
+    assert await loading.list_unvalidated() == []
+    await database.execute("UPDATE ModelServer SET build = 'onnx 2'")
+    problem = "onnx-0 validated it as onnx 1, and is onnx 2 now"
+    assert await loading.list_unvalidated() == [UnvalidatedVersion("visits", "2", "champion", True, problem)]
+    await database.execute("UPDATE VersionLoading SET requires_validation = FALSE")
+    assert await loading.list_unvalidated() == [UnvalidatedVersion("visits", "2", "champion", False, problem)]
+    await database.execute("DELETE FROM VersionValidation")
+    assert await loading.list_unvalidated() == []

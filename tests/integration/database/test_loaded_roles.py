@@ -150,3 +150,86 @@ async def test_the_advice_names_model_and_version_as_a_shell_reads_them(database
 
     command = ["understudy", "version", "load", "dana's visits", "1", "--wait"]
     assert refused.value.hint == f"Have agents load it first: {shlex.join(command)}"
+
+
+DIGEST, OTHER = "sha256:" + "ab" * 32, "sha256:" + "cd" * 32
+JUDGE = (
+    "INSERT INTO VersionValidation (model_version_id, server, build, artifact_digest, passed, said, judged_by)"
+    " VALUES ($1, 'onnx-0', 'onnx 1', $2, $3, $4, 'onnx-0') ON CONFLICT (model_version_id, server) DO UPDATE"
+    " SET build = excluded.build, artifact_digest = excluded.artifact_digest, passed = excluded.passed"
+)
+
+
+@pytest.fixture
+async def required(database: asyncpg.Connection, ids: Ids) -> int:
+    """Version 2, which a server has and which requires a validation."""
+    await load(database, ids["2"])
+    await database.execute("UPDATE ModelServer SET build = 'onnx 1'")
+    await database.execute(
+        "UPDATE VersionLoading SET requires_validation = TRUE, pinned_digest = $2 WHERE model_version_id = $1",
+        ids["2"],
+        DIGEST,
+    )
+    return ids["2"]
+
+
+@pytest.mark.parametrize("role", ROLES)
+async def test_a_version_that_requires_a_validation_gets_no_role_until_one_holds(database, required, role):
+    update = f"UPDATE ServingPolicy SET {ROLES[role].format(required)}{HERE}"
+
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await database.execute(update)
+    said = "version 2 of visits is not validated (onnx-0 has not validated it), and cannot be "
+    assert refused.value.args[0] == said + role.removesuffix(" with a share").replace("arm", "an arm")
+    assert refused.value.hint == "Have it validated first: understudy version validate visits 2"
+    await database.execute(JUDGE, required, DIGEST, True, "3 cases answered as expected")
+
+    assert await database.execute(update) == "UPDATE 1"
+
+
+STALE = {
+    "another build": ("UPDATE ModelServer SET build = 'onnx 2'", "onnx-0 validated it as onnx 1, and is onnx 2 now"),
+    "another artifact": (
+        f"UPDATE VersionValidation SET artifact_digest = '{OTHER}'",
+        "onnx-0 validated sha256:cdcdcdcd, and its artifact is sha256:abababab",
+    ),
+    "a failure": ("UPDATE VersionValidation SET passed = FALSE, said = 'case 1: no'", "onnx-0: case 1: no"),
+    "another server": (
+        """
+        INSERT INTO ModelServer (name, group_name, target) VALUES ('onnx-1', 'onnx', '10.0.0.8:8500');
+        INSERT INTO ModelEndpoint (model_version_id, target, source, server)
+        SELECT max(model_version_id), '10.0.0.8:8500', 'agent', 'onnx-1' FROM VersionValidation
+        """,
+        "onnx-1 has not validated it",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", STALE)
+async def test_a_validation_of_another_build_artifact_or_server_holds_no_more_and_takes_nothing_back(
+    database, required, change
+):
+    await database.execute(JUDGE, required, DIGEST, True, "3 cases answered as expected")
+    await database.execute(f"UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10{HERE}", required)
+    statement, said = STALE[change]
+    await database.execute(statement)
+
+    with pytest.raises(asyncpg.CheckViolationError) as refused:
+        await database.execute(f"UPDATE ServingPolicy SET challenger_weight = 11{HERE}")
+    assert f"version 2 of visits is not validated ({said}), and cannot be challenger" in refused.value.args[0]
+    assert refused.value.hint == "Have it validated first: understudy version validate visits 2 --while-serving"
+
+    await database.execute(f"UPDATE ServingPolicy SET challenger_weight = 5, shadow_percent = 50{HERE}")
+    await database.execute("SELECT understudy_rollback('visits', 'it fails')")
+
+
+async def test_a_validation_is_not_asked_for_by_a_rollback_or_where_nobody_requires_it(database, ids, required):
+    await database.execute(JUDGE, required, DIGEST, True, "3 cases answered as expected")
+    await database.execute(f"UPDATE ServingPolicy SET champion_version = $1{HERE}", required)
+    await load(database, ids["3"])
+    await database.execute(f"UPDATE ServingPolicy SET champion_version = $1{HERE}", ids["3"])
+    await database.execute("DELETE FROM VersionValidation")
+
+    await database.execute("SELECT understudy_rollback('visits', 'it fails')")
+
+    assert await database.fetchval(f"SELECT champion_version FROM ServingPolicy{HERE}") == required

@@ -68,6 +68,7 @@ DECISIONS = {
     "understudy_split": ("", "s", "s", "", "s", "", ""),
     "understudy_status": ("", "s", "s", "", "s", "", ""),
     "versionloading": ("", "s", "siu", "", "s", "", "s(u)"),
+    "versionvalidation": ("", "s", "siu", "", "s", "", "siu"),
     "warmupanswer": ("(si)", "s", "s", "", "s", "", ""),
     "warmuprequest": ("s", "s(i)", "s(i)", "d(s)", "s", "", ""),
 }

@@ -1,8 +1,14 @@
 import pytest
 
-from understudy.lifecycle.loading_findings import judge_agents, judge_missing
+from understudy.lifecycle.loading_findings import judge_agents, judge_missing, judge_unvalidated, judge_validation
 from understudy.lifecycle.server_findings import State
-from understudy.ports.loading.loading_registry import MissingVersion, ServerRecord
+from understudy.ports.loading.loading_registry import (
+    MissingVersion,
+    ServerRecord,
+    UnvalidatedVersion,
+    ValidationRecord,
+    VersionLoadingRecord,
+)
 
 SERVER = ServerRecord("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "", 1.0, wanted=3, available=2, failed=1)
 
@@ -54,3 +60,49 @@ def test_a_server_is_worth_a_look_while_its_agent_is_silent_or_its_control_is_aw
     (finding,) = judge_agents([server])
 
     assert (finding.name, finding.state, finding.what) == ("server onnx-0", state, said)
+
+
+HOLDS = ValidationRecord("onnx-0", "a:1", "onnx 1", None, True, "3 cases answered", None, "onnx-0", None)
+RECORD = VersionLoadingRecord("visits", "2", "onnx", None, is_kept=True, pinned_digest=None, servers=())
+AGAIN = "understudy version validate visits 2"
+
+
+@pytest.mark.parametrize(
+    ("loading", "status", "found"),
+    [
+        (None, "staging", []),
+        (RECORD, "staging", []),
+        (RECORD._replace(validations=[HOLDS]), "staging", [(State.GOOD, "3 cases answered, at onnx-0 (onnx 1)", None)]),
+        (
+            RECORD._replace(validations=[HOLDS._replace(problem="onnx-0: case 1: no")]),
+            "challenger",
+            [(State.WARNING, "onnx-0: case 1: no", f"{AGAIN} --while-serving asks it anew.")],
+        ),
+        (
+            RECORD._replace(unvalidated="onnx-0 has not validated it"),
+            "staging",
+            [
+                (
+                    State.PROBLEM,
+                    "onnx-0 has not validated it; it gets no role, and no larger share",
+                    f"{AGAIN} has it validated.",
+                )
+            ],
+        ),
+    ],
+    ids=["of people", "never validated", "holds", "stale", "required"],
+)
+def test_a_check_says_whether_the_validation_of_a_version_holds(loading, status, found):
+    findings = judge_validation(loading, status)
+
+    assert [(one.state, one.what, one.next_step or None) for one in findings] == found
+
+
+def test_doctor_names_a_version_whose_validation_holds_no_more_and_what_to_run():
+    stale = UnvalidatedVersion("visits", "2", "champion", True, "onnx-0 validated it as onnx 1, and is onnx 2 now")
+
+    finding = judge_unvalidated(stale)
+
+    assert (finding.name, finding.state) == ("visits 2 validation", State.WARNING)
+    assert finding.what == f"{stale.problem}; it gets no larger share until it is"
+    assert finding.next_step == f"{AGAIN} --while-serving asks it anew."

@@ -651,3 +651,53 @@ def test_a_server_that_does_not_answer_while_it_loads_for_this_agent_is_not_said
         assert world.store.state_of(1) is LoadingState.AVAILABLE
 
     in_a_world(tmp_path, scenario)
+
+
+def test_what_became_of_a_validation_is_kept_with_the_build_and_the_digest_that_it_was_of(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        passed = world.store.verdict_of(1)
+        assert passed is not None
+        assert (passed.passed, passed.said) == (True, "1 cases answered as expected")
+        assert (passed.build, passed.digest) == (await world.control.describe(), world.store.digest_of(1))
+
+        world.validation.fails["visits", "1"] = "case 1 (1 of 1): no"
+        world.control.restart()
+        await world.run_for(10)
+        failed = world.store.verdict_of(1)
+        assert failed is not None
+        assert (failed.passed, failed.said) == (False, "case 1 (1 of 1): no")
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_version_that_was_asked_nothing_keeps_the_verdict_that_it_has(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        before = world.store.verdict_of(1)
+        world.validation.said = ""
+        world.control.restart()
+        await world.run_for(10)
+
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert len(world.validation.checked) == 2
+        assert world.store.verdict_of(1) is before is not None
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_version_that_requires_a_validation_has_it_said_to_what_validates(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.require_validation(2)
+        world.store.place(1, Why.ASKED)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(1)
+
+        assert dict(zip(world.validation.checked, world.validation.required, strict=True)) == {
+            ("visits", "1"): False,
+            ("visits", "2"): True,
+        }
+
+    in_a_world(tmp_path, scenario)

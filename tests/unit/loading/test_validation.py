@@ -9,6 +9,7 @@ import pytest
 from builders import a_version
 
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.loading.cases import CaseRows
 from understudy.core.requests.hard_inputs import CALLS
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
@@ -26,34 +27,49 @@ def twice(rows: Sequence[Row]) -> Tensor:
 
 
 class World:
-    def __init__(self, rows: Sequence[Mapping[str, Any]] | None, steps: Steps = NO_MORE_STEPS) -> None:
-        self.rows = rows
+    def __init__(
+        self, rows: Sequence[Mapping[str, Any]] | None, steps: Steps = NO_MORE_STEPS, *, is_text: bool = False
+    ) -> None:
+        self.rows = None if rows is None else CaseRows(rows, is_text)
         self.steps = steps
         self.backend = MemoryBackend(twice)
 
-    async def check(self, *, has_callers: bool = False) -> int:
+    async def check(self, *, has_callers: bool = False, is_required: bool = False) -> str:
         async def read_version(model_name: str, version: str) -> ModelVersion:
             return a_version(version, model_name, input_schema=SCHEMA)
 
-        async def read_rows(_: Path) -> Sequence[Mapping[str, Any]] | None:
+        async def read_rows(_: Path) -> CaseRows | None:
             return self.rows
 
         validation = VersionValidation(read_version, lambda _: self.backend, read_rows, self.steps)
-        return await validation.check("visits", "1", Path(), has_callers=has_callers)
+        return await validation.check("visits", "1", Path(), has_callers=has_callers, is_required=is_required)
 
 
 async def test_an_artifact_without_cases_is_not_asked():
     world = World(None)
 
-    assert await world.check() == 0
+    assert await world.check() == ""
     assert world.backend.calls == []
 
 
 async def test_every_case_is_a_call_of_its_own():
     world = World([{"age": 1.5, "expected": 3}, {"age": 2, "expected": 4.00001}])
 
-    assert await world.check() == 2
+    assert await world.check() == "2 cases answered as expected"
     assert [len(rows) for rows in world.backend.calls] == [1, 1]
+
+
+async def test_cases_of_a_csv_file_are_asked_as_the_numbers_that_they_mean():
+    world = World([{"age": "1.5", "expected": "3"}], is_text=True)
+
+    assert await world.check() == "1 cases answered as expected"
+
+
+async def test_a_version_whose_validation_is_required_is_asked_hard_calls_unless_proxies_call_it():
+    world = World(None)
+
+    assert await world.check(is_required=True) == "100 hard calls, 0 of them refused"
+    assert await world.check(is_required=True, has_callers=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,8 +110,8 @@ async def test_hard_calls_and_load_come_after_the_cases_and_without_any():
     with_cases = World([{"age": 1, "expected": 2}], Steps(hard_calls=True, load_seconds=0.01))
     without = World(None, Steps(hard_calls=True))
 
-    assert await with_cases.check() == 1
-    assert await without.check() == 0
+    assert (await with_cases.check()).startswith("1 cases answered as expected; 100 hard calls, 0 of them refused; ")
+    assert await without.check() == "100 hard calls, 0 of them refused"
     assert len(without.backend.calls) == CALLS
     assert len(with_cases.backend.calls) > CALLS + 1
 
@@ -103,7 +119,7 @@ async def test_hard_calls_and_load_come_after_the_cases_and_without_any():
 async def test_a_version_that_proxies_call_is_asked_its_cases_alone():
     world = World([{"age": 1, "expected": 2}], Steps(hard_calls=True, load_seconds=300.0))
 
-    assert await world.check(has_callers=True) == 1
+    assert await world.check(has_callers=True) == "1 cases answered as expected"
 
     assert len(world.backend.calls) == 1
 

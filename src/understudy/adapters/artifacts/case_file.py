@@ -1,6 +1,6 @@
 """Reads the file of validation cases that lies at the root of an artifact's folder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -11,14 +11,13 @@ import orjson
 from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import open_table
-from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES
+from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES, CaseRows
 from understudy.errors import NotValidated
 
 READ_SECONDS: Final = 60.0
-Rows = Sequence[Mapping[str, Any]]
 
 
-async def read_case_rows(place: Path) -> Rows | None:
+async def read_case_rows(place: Path) -> CaseRows | None:
     """Return the rows of the case file in an artifact's folder; ``None``: it has none. Or those of a file by any name.
 
     Raises:
@@ -30,7 +29,7 @@ async def read_case_rows(place: Path) -> Rows | None:
         raise NotValidated(f"its cases cannot be read: {problem}") from None
 
 
-def _read(place: Path, _given_up: Event) -> Rows | None:
+def _read(place: Path, _given_up: Event) -> CaseRows | None:
     if place.is_file():
         return _rows_in(place)
     there = [place / name for name in CASE_FILES if (place / name).is_file()]
@@ -41,24 +40,26 @@ def _read(place: Path, _given_up: Event) -> Rows | None:
     return _rows_in(there[0])
 
 
-def _rows_in(path: Path) -> Rows:
+def _rows_in(path: Path) -> CaseRows:
     if path.stat().st_size > MAX_CASE_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_CASE_BYTES:,} bytes")
-    if path.suffix == ".parquet":
-        return _of_parquet(path)
+    if path.suffix in (".parquet", ".csv"):
+        return _of_table(path)
     content = path.read_bytes()
     lines = [line for line in content.splitlines() if line.strip()]
     found = orjson.loads(content) if path.suffix == ".json" else [orjson.loads(line) for line in lines]
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
         raise ValueError(f"{path.name} is no list of objects")
-    return found
+    return CaseRows(found)
 
 
-def _of_parquet(path: Path) -> Rows:
+def _of_table(path: Path) -> CaseRows:
     rows: list[Mapping[str, Any]] = []
     with open_table(path, lambda _, __: None) as table:
         for row in table.rows():
+            if row.problem or None in row.cells:  # a line with more cells than the header has
+                raise ValueError(f"{path.name}, line {row.line}: {row.problem or 'has more cells than the header'}")
             rows.append(row.cells)
             if len(rows) > MAX_CASES:  # the rest is not read: so many are refused
                 break
-    return rows
+    return CaseRows(rows, is_text=path.suffix == ".csv")

@@ -1,6 +1,6 @@
 """``Origin`` of artifacts in OCI registries: the files that a manifest lists, each blob verified by its digest."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from understudy.core.loading.oci_manifest import (
     MAX_MANIFEST_BYTES,
     Layer,
     Packing,
+    annotations_of,
     is_list,
     layers_of,
     sole_manifest,
@@ -43,7 +44,7 @@ class OciOrigin:
         address = _address(uri)
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
             pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
-            _, layers = pull.layers(address)
+            _, layers, _ = pull.layers(address)
             tree.expect_bytes(sum(layer.size for layer in layers))
             for layer in layers:
                 pull.take(layer)
@@ -54,9 +55,9 @@ class OciOrigin:
         address = _address(uri)
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
             pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
-            digest, layers = pull.layers(address)
+            digest, layers, annotations = pull.layers(address)
         tree.expect_bytes(sum(layer.size for layer in layers))
-        return Pinned(address.pinned(digest), None)
+        return Pinned(address.pinned(digest), None, annotations)
 
 
 def _address(uri: str) -> OciAddress:
@@ -75,14 +76,14 @@ class _Pull:
         self._tree = tree
         self._patience = patience
 
-    def layers(self, address: OciAddress) -> tuple[str, list[Layer]]:
-        """Return the digest of what an address names, and the layers of its manifest."""
+    def layers(self, address: OciAddress) -> tuple[str, list[Layer], Mapping[str, str]]:
+        """Return the digest of what an address names, and the layers and annotations of its manifest."""
         digest, manifest = self._manifest(address.digest or address.tag or "", address.digest)
         try:
             if is_list(manifest):
                 sole = sole_manifest(manifest)
                 _, manifest = self._manifest(sole, sole)
-            return digest, list(layers_of(manifest))
+            return digest, list(layers_of(manifest)), annotations_of(manifest)
         except ValueError as problem:
             raise ArtifactNotTaken(f"{self._uri} {problem}") from None
 

@@ -17,6 +17,8 @@ class Pinned(NamedTuple):
     uri: str
     digest: str | None
     """``None``: the address itself names the content."""
+    annotations: Mapping[str, str] = {}
+    """What an image says of itself."""
 
 
 class RemoteOrigin(Origin, Protocol):
@@ -50,4 +52,4 @@ async def pin_artifact(uri: str, expected: str | None, origins: Mapping[str, Rem
         raise ArtifactUnreachable(f"{uri} cannot be read: {problem}") from None
     if None not in (expected, pinned.digest) and pinned.digest != expected:
         raise ArtifactDiffers(f"{uri} is {pinned.digest}, not {expected}: not registered")
-    return Pinned(pinned.uri, pinned.digest or expected)
+    return pinned._replace(digest=pinned.digest or expected)

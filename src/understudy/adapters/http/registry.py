@@ -55,6 +55,8 @@ class HttpRegistry:
         self, new: NewVersion, actor: Actor, *, replace: bool = False, dry_run: bool = False
     ) -> VersionRecord:
         fields = {name: value for name, value in new._asdict().items() if name != "model_name" and value is not None}
+        if not new.requires_validation:
+            del fields["requires_validation"]  # which a proxy of the release before does not know
         body = said(
             actor.reason, **{**fields, "endpoints": list(new.endpoints), **({"replace": True} if replace else {})}
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, RegistryUnavailable
-from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 
@@ -27,6 +27,8 @@ class _Version:
     record: LoadingRecord | None = None
     error: tuple[str, str] | None = None
     retry_at: float | None = None
+    verdict: Verdict | None = None
+    requires_validation: bool = False
 
 
 class MemoryAgentStore:
@@ -79,6 +81,18 @@ class MemoryAgentStore:
         if record is not None:
             self._versions[version_id].record = record._replace(may_retry=True, attempt=0)
 
+    def require_validation(self, version_id: int) -> None:
+        """Give a version its role only with a validation that holds."""
+        self._versions[version_id].requires_validation = True
+
+    def verdict_of(self, version_id: int) -> Verdict | None:
+        """Return what became of the newest validation."""
+        return self._versions[version_id].verdict
+
+    def digest_of(self, version_id: int) -> str | None:
+        """Return the digest that was pinned."""
+        return self._versions[version_id].digest
+
     def state_of(self, version_id: int) -> LoadingState | None:
         """Return the recorded state."""
         record = self._versions[version_id].record
@@ -109,6 +123,7 @@ class MemoryAgentStore:
                 one.has_endpoint,
                 one.has_endpoint and not one.is_others,
                 self._record_of(number, one),
+                one.requires_validation,
             )
             for number, one in sorted(self._versions.items())
             if one.why is not None or one.record is not None or one.has_endpoint
@@ -138,6 +153,10 @@ class MemoryAgentStore:
             raise ArtifactDiffers(
                 f"the artifact is {digest}, and was {one.digest} when it was fetched first: not loaded"
             )
+
+    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+        self._fence(epoch)
+        self._versions[version_id].verdict = verdict
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:
         self._fence(epoch)

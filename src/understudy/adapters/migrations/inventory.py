@@ -127,6 +127,8 @@ FUNCTIONS = (
     "understudy_touch_keys()",
     "understudy_touch_rollout()",
     "understudy_touch_version()",
+    "understudy_unvalidated(bigint)",
+    "understudy_validation_problems(bigint)",
     "understudy_version_label(bigint)",
     "understudy_warm_up_inputs(bigint)",
     "understudy_watch_arms(servingpolicy)",

@@ -130,6 +130,7 @@ VERSION_LOADING = Table(
     Column("wanted_until", _MOMENT),
     Column("asked_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("pinned_digest", String(71)),
+    Column("requires_validation", Boolean, nullable=False, server_default=text("false")),
 )
 
 PLACEMENT = Table(
@@ -159,6 +160,20 @@ LOADED_VERSION = Table(
     Column("epoch", BigInteger, nullable=False),
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
     Index("loadedversion_server", "server"),
+)
+
+VERSION_VALIDATION = Table(
+    "versionvalidation",
+    METADATA,
+    Column("model_version_id", ForeignKey("modelversion.id", ondelete="CASCADE"), primary_key=True),
+    Column("server", ForeignKey("modelserver.name", ondelete="CASCADE"), primary_key=True),
+    Column("build", String(255), nullable=False),
+    Column("artifact_digest", String(71), nullable=False),
+    Column("passed", Boolean, nullable=False),
+    Column("said", String(500), nullable=False),
+    Column("judged_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("judged_by", String(255), nullable=False),
+    Index("versionvalidation_server", "server"),
 )
 
 SERVING_POLICY = Table(

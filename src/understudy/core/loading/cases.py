@@ -1,10 +1,11 @@
 """Validation cases: inputs with the answers that a version has to give, which its author puts beside the artifact."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite
 from typing import Any, Final, NamedTuple
 
-CASE_FILES: Final = ("validation_cases.json", "validation_cases.jsonl", "validation_cases.parquet")
+CASE_FILES: Final = tuple(f"validation_cases.{kind}" for kind in ("json", "jsonl", "parquet", "csv"))
 """At the root of an artifact's folder, one of them."""
 MAX_CASES: Final = 10_000
 MAX_CASE_BYTES: Final = 64 * 1024**2
@@ -14,6 +15,14 @@ RELATIVE: Final = 1e-4
 _NOT_INPUTS: Final = ("case_id", "expected", "tolerance_abs", "tolerance_rel")
 _FIELDS: Final = {float: "score", list: "scores", str: "label"}
 """What of an answer is compared, by what is expected."""
+
+
+class CaseRows(NamedTuple):
+    """Rows of a file of cases."""
+
+    rows: Sequence[Mapping[str, Any]]
+    is_text: bool = False
+    """Whether each value is a text, as CSV has them; empty: there is none."""
 
 
 class Case(NamedTuple):
@@ -36,6 +45,35 @@ def cases_of(rows: Sequence[Mapping[str, Any]]) -> list[Case]:
     if not 0 < len(rows) <= MAX_CASES:
         raise ValueError(f"there are {len(rows):,} cases; 1 to {MAX_CASES:,} are asked")
     return [_case_of(number, row) for number, row in enumerate(rows, 1)]
+
+
+def typed_rows(
+    rows: Sequence[Mapping[str, Any]], texts: Collection[str], labels: Collection[str]
+) -> list[dict[str, Any]]:
+    """Return rows of texts with the values that they mean.
+
+    Args:
+        rows: As CSV has them.
+        texts: Names of inputs that are texts, whatever they look like.
+        labels: Answers of the version that are labels, whatever they look like.
+    """
+    kept = {*texts, "case_id"}
+    return [
+        {
+            name: cell if name in kept or (name == "expected" and cell in labels) else _meant(cell)
+            for name, cell in row.items()
+            if cell not in (None, "")
+        }
+        for row in rows
+    ]
+
+
+def _meant(cell: Any) -> Any:
+    """Return the number, list or truth value that a text is in JSON; else the text."""
+    try:
+        return json.loads(cell)
+    except (TypeError, ValueError):
+        return cell
 
 
 def difference(case: Case, answer: Mapping[str, Any]) -> str | None:

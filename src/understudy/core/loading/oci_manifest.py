@@ -68,6 +68,11 @@ def layers_of(manifest: Any) -> Sequence[Layer]:
     return [layer for layer in layers if layer is not None]
 
 
+def annotations_of(manifest: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what a manifest says of the image: texts under names; what is none is left out."""
+    return {name: text for name, text in _annotations(manifest).items() if isinstance(text, str)}
+
+
 def sole_manifest(index: Any) -> str:
     """Return the digest of the one manifest in a list, besides those that attest others.
 

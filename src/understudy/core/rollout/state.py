@@ -170,6 +170,8 @@ class Observation:
     refused_scores: str = ""
     """That the challenger gives every call the same score, or that its mean score has moved, in words; empty where it
     does not, or where that is expected."""
+    unvalidated: str = ""
+    """Why a challenger that requires a validation has none that holds; the database refuses it a larger share."""
     gate_answers: Mapping[GatePlace, GateAnswer] = field(default_factory=dict)
     """What services answered that were asked about the next step."""
     command: Command | None = None

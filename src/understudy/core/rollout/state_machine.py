@@ -33,6 +33,7 @@ from understudy.core.rollout.state import (
     RolloutState,
     Transition,
     WaitingFor,
+    WarmUpResult,
 )
 from understudy.core.rollout.transitions import (
     action_to,
@@ -223,6 +224,8 @@ def _warming_up(state: RolloutState, observation: Observation) -> Transition | N
     result, seen = observation.warm_up, observation.policy
     if state.step_starts or seen is None:
         return None
+    if result is not None and observation.unvalidated:
+        result = WarmUpResult(passed=False, detail=_unvalidated(state, observation))
     frozen = freeze_words(state.plan.freezes, observation.now)
     if frozen:
         return Transition(state, (), f"waits with its first step: {frozen}")
@@ -307,6 +310,10 @@ def _elapsed_seconds(state: RolloutState, observation: Observation) -> float:
     return unfrozen_seconds(state.plan.freezes, state.limit_from, observation.now)
 
 
+def _unvalidated(state: RolloutState, observation: Observation) -> str:
+    return f"version {state.challenger} is not validated ({observation.unvalidated})"
+
+
 def _missing(state: RolloutState, observation: Observation) -> list[str]:
     """Return, in words, everything that the next step still needs."""
     step = state.plan.steps[state.step]
@@ -320,6 +327,8 @@ def _missing(state: RolloutState, observation: Observation) -> list[str]:
         missing.append("no traffic")
     elif observation.requests < step.min_requests:
         missing.append(f"{observation.requests:,} of {step.min_requests:,} requests")
+    if observation.unvalidated:
+        missing.append(_unvalidated(state, observation))
     if not is_confirmed(observation.proxies, observation.proxies_on_generation):
         missing.append(_proxies(observation))
     decision = observation.decision

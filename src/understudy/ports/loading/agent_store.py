@@ -37,6 +37,18 @@ class LoadingRecord(NamedTuple):
     """Whether it ended an hour ago."""
 
 
+class Verdict(NamedTuple):
+    """What became of a validation."""
+
+    build: str
+    """Of the server that was asked."""
+    digest: str
+    """Of the artifact that it has loaded."""
+    passed: bool
+    said: str
+    """What was passed, or what was not."""
+
+
 class VersionAtServer(NamedTuple):
     """A version that the server is to have, that proxies may call there, or of which something is recorded."""
 
@@ -55,6 +67,8 @@ class VersionAtServer(NamedTuple):
     owns_endpoint: bool
     """Whether the agent may take it back."""
     record: LoadingRecord | None
+    requires_validation: bool = False
+    """Whether it gets a role only with a validation that holds."""
 
 
 class AgentStore(Protocol):
@@ -83,6 +97,9 @@ class AgentStore(Protocol):
         Raises:
             ArtifactDiffers: Another agent has fetched something else meanwhile.
         """
+
+    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+        """Keep what became of the validation of a version at the server, in the place of what was kept before."""
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:
         """Add the endpoint and record that the version is available, in one transaction.

@@ -43,6 +43,35 @@ class VersionAtServerRecord(NamedTuple):
     """Of the server; of a version that was moved, servers of the group before have it for a while."""
 
 
+class ValidationRecord(NamedTuple):
+    """What is known of the validation of a version at a server where proxies call it by an agent's endpoint."""
+
+    server: str
+    target: str
+    build: str
+    """Of the server now."""
+    digest: str | None
+    """Of the artifact, as registered or as fetched first."""
+    passed: bool | None
+    """``None``: it was not validated there."""
+    said: str | None
+    judged_at: datetime | None
+    judged_by: str | None
+    problem: str | None
+    """Why no validation holds there, such as another build since then; ``None``: one does."""
+
+
+class UnvalidatedVersion(NamedTuple):
+    """A version with a role, or a wish to be loaded, whose validation does not hold at a server."""
+
+    model_name: str
+    version: str
+    status: str
+    is_required: bool
+    """Whether it gets its roles only with one that holds."""
+    problem: str
+
+
 class VersionLoadingRecord(NamedTuple):
     """What was asked for a version, and what has become of it."""
 
@@ -54,6 +83,11 @@ class VersionLoadingRecord(NamedTuple):
     is_kept: bool
     pinned_digest: str | None
     servers: Sequence[VersionAtServerRecord]
+    requires_validation: bool = False
+    """Whether it gets a role, or a larger share, only with a validation that holds."""
+    validations: Sequence[ValidationRecord] = ()
+    unvalidated: str | None = None
+    """Why it gets none now; ``None``: a validation holds, or none is required."""
 
 
 class MissingVersion(NamedTuple):
@@ -83,11 +117,13 @@ class LoadingRegistry(Protocol):
         *,
         group_name: str | None,
         seconds: float | None,
+        requires_validation: bool | None = None,
         dry_run: bool = False,
     ) -> VersionLoadingRecord:
         """Have agents load a version, for so many seconds (``None``: for good), and longer while it has a role.
 
-        A load that failed begins again.
+        A load that failed begins again. ``requires_validation`` says whether its roles need a validation that holds;
+        ``None`` leaves that as it is.
 
         Raises:
             NotRegistered: There is no such version.
@@ -108,6 +144,21 @@ class LoadingRegistry(Protocol):
 
     async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
         """Return what there is of a version; ``None``: agents do not load it."""
+
+    async def judge(
+        self, model_name: str, version: str, asked: ValidationRecord, actor: Actor, *, passed: bool, said: str
+    ) -> None:
+        """Keep what became of a validation that a person began at a server, as it was when that was ``asked``.
+
+        Raises:
+            NotRegistered: There is no such version.
+        """
+
+    async def list_unvalidated(self) -> Sequence[UnvalidatedVersion]:
+        """Return versions that agents have loaded and whose validation does not hold; without those that had none.
+
+        One that requires a validation is there without a verdict too.
+        """
 
     async def of_model(self, model_name: str, at_most: int) -> Sequence[VersionLoadingRecord]:
         """Return what there is of each version of a model that agents load, of the newest so many versions."""

@@ -38,6 +38,8 @@ class NewVersion(NamedTuple):
     """Targets ``host:port`` of its model servers."""
     group_name: str | None = None
     """The group of servers that agents load it onto, for two hours while it has no role; ``None``: none does."""
+    requires_validation: bool = False
+    """Of a version that agents load: whether it gets a role, or a larger share, only with a validation that holds."""
 
 
 class VersionRecord(NamedTuple):

@@ -101,6 +101,8 @@ class RolloutView(NamedTuple):
     """What the champion has beside further arms; ``None``: all that the challenger leaves."""
     on_drift: DriftMode = DriftMode.ALERT
     """What a challenger that drifts leads to: as the policy says, ``ALERT`` while a declared test is open."""
+    unvalidated: str = ""
+    """Why a challenger that requires a validation has none that holds; empty: it has, or it requires none."""
 
 
 class RecordSeen(NamedTuple):

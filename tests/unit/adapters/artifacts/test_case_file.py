@@ -6,7 +6,7 @@ import pytest
 from pyarrow import parquet
 
 from understudy.adapters.artifacts.case_file import read_case_rows
-from understudy.core.loading.cases import MAX_CASE_BYTES
+from understudy.core.loading.cases import MAX_CASE_BYTES, CaseRows
 from understudy.errors import NotValidated
 
 ROWS = [{"age": 1.5, "expected": 0.25}, {"age": 2.5, "expected": 0.5}]
@@ -28,7 +28,16 @@ def write(folder: Path, suffix: str) -> None:
 async def test_cases_are_rows_of_json_or_parquet(tmp_path, suffix):
     write(tmp_path, suffix)
 
-    assert await read_case_rows(tmp_path) == ROWS
+    assert await read_case_rows(tmp_path) == CaseRows(ROWS)
+
+
+async def test_cases_are_lines_of_csv_whose_cells_are_texts(tmp_path):
+    (tmp_path / "validation_cases.csv").write_text("case_id,age,expected\nold,1.5,0.25\n,2.5,0.5\n")
+
+    found = await read_case_rows(tmp_path)
+
+    rows = [{"case_id": "old", "age": "1.5", "expected": "0.25"}, {"case_id": "", "age": "2.5", "expected": "0.5"}]
+    assert found == CaseRows(rows, is_text=True)
 
 
 async def test_of_two_files_none_is_chosen(tmp_path):
@@ -47,6 +56,7 @@ async def test_of_two_files_none_is_chosen(tmp_path):
         ("json", b"[1]", "is no list of objects"),
         ("jsonl", b'{"age": 1}\n[', "its cases cannot be read"),
         ("parquet", b"PAR1", "is not a Parquet file"),
+        ("csv", b"age,expected\n1,2,3\n", r"validation_cases\.csv, line 2: has more cells than the header"),
     ],
 )
 async def test_a_file_that_is_none_of_cases_is_said_to_be_so(tmp_path, name, content, said):

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.loading.cases import ABSOLUTE, MAX_CASES, RELATIVE, Case, cases_of, difference
+from understudy.core.loading.cases import ABSOLUTE, MAX_CASES, RELATIVE, Case, cases_of, difference, typed_rows
 
 numbers = st.floats(-1e6, 1e6)
 
@@ -65,3 +65,18 @@ def test_a_number_may_differ_by_so_much_and_no_more(expected, absolute, relative
 )
 def test_what_differs_is_said_with_what_was_allowed(expected, answer, said):
     assert difference(Case("1", {}, expected), answer) == said
+
+
+def test_cells_of_a_csv_file_are_numbers_lists_and_labels_and_texts_where_the_version_has_texts():
+    row = {"case_id": "7", "age": "41", "code": "007", "smokes": "true", "ward": "", "expected": "[0.2, 0.8]"}
+
+    assert typed_rows([row], texts=["code"], labels=[]) == [
+        {"case_id": "7", "age": 41, "code": "007", "smokes": True, "expected": [0.2, 0.8]}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels", "meant"), [("1", (), 1), ("1", ("0", "1"), "1"), ("yes", (), "yes"), ("0.5", ("0", "1"), 0.5)]
+)
+def test_what_is_expected_is_a_label_where_the_version_has_that_label(cell, labels, meant):
+    assert typed_rows([{"expected": cell}], texts=[], labels=labels) == [{"expected": meant}]

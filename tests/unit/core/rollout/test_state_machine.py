@@ -1271,3 +1271,31 @@ def test_a_state_that_was_stored_and_read_again_is_the_same(plan, history):
 def test_a_rollout_does_not_begin_on_a_policy_that_is_not_prepared_for_it(policy):
     with pytest.raises(ValueError):
         new_rollout_state(ID, "visits", PLAN, policy, START)
+
+
+UNVALIDATED = "onnx-0 validated it as onnx 1, and is onnx 2 now"
+
+
+def test_a_challenger_that_is_not_validated_gets_no_larger_share_until_it_is():
+    world = on_the_way()
+    said = f"version 2 is not validated ({UNVALIDATED})"
+
+    held = world.tick(10_000 / 100, decision=FINE, unvalidated=UNVALIDATED)
+    held = world.tick(800, decision=FINE, unvalidated=UNVALIDATED)
+    assert said in held.event
+    assert policy_actions(held) == []
+    went_on = world.tick(1, decision=FINE)
+
+    assert [action.weight_percent for action in policy_actions(went_on)] == [50]
+
+
+def test_a_challenger_that_is_not_validated_gets_no_first_call_and_a_person_is_asked():
+    world = World()
+
+    waits = world.tick(1, unvalidated=UNVALIDATED)
+    assert f"not validated ({UNVALIDATED})" in waits.event
+    assert policy_actions(waits) == []
+    asks = world.tick(WARM_UP_SECONDS, unvalidated=UNVALIDATED)
+
+    assert asks.state.waiting_for is WaitingFor.WARM_UP
+    assert f"not validated ({UNVALIDATED})" in asks.state.reason

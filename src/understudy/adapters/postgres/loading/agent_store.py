@@ -13,7 +13,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
 from understudy.errors import ArtifactDiffers, PolicyRefused
-from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, VersionAtServer
+from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
 CHANNEL = "understudy_placement"
@@ -37,7 +37,8 @@ _LOOK = f"""
         CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
         coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
         extract(epoch FROM now() - loaded.removed_at)::float8 AS removed_seconds,
-        loaded.updated_at <= now() - INTERVAL '{KEPT_SECONDS} seconds' AS is_over
+        loaded.updated_at <= now() - INTERVAL '{KEPT_SECONDS} seconds' AS is_over,
+        coalesce(loading.requires_validation, FALSE) AS requires_validation
     FROM ModelVersion AS version
     LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
     LEFT JOIN Placement AS placement ON placement.model_version_id = version.id AND placement.server = $1
@@ -83,6 +84,14 @@ _REMOVED = """
     ON CONFLICT (model_version_id, server) DO UPDATE SET state = excluded.state, epoch = excluded.epoch,
         updated_at = now(), removed_xid = excluded.removed_xid, removed_at = excluded.removed_at
 """
+JUDGE = """
+    INSERT INTO VersionValidation (model_version_id, server, build, artifact_digest, passed, said, judged_by)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (model_version_id, server) DO UPDATE SET build = excluded.build,
+        artifact_digest = excluded.artifact_digest, passed = excluded.passed, said = excluded.said,
+        judged_by = excluded.judged_by, judged_at = now()
+"""
+"""Keeps what became of a validation."""
 _FORGET = "DELETE FROM LoadedVersion WHERE model_version_id = $1 AND server = $2"
 _IS_PLACED = "SELECT EXISTS (SELECT FROM Placement WHERE model_version_id = $1 AND server = $2)"
 _ADD_ENDPOINT = "SELECT understudy_add_agent_endpoint($1, $2)"
@@ -122,8 +131,7 @@ class PostgresAgentStore:
     async def fail(
         self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
     ) -> None:
-        # A file's name may be any bytes, and Postgres' text may not.
-        said = error.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_ERROR]
+        said = storable(error)
         async with self._fenced(epoch) as connection:
             await connection.execute(_FAIL, version_id, self._server, code, said, attempt, retry_seconds, epoch)
 
@@ -132,6 +140,11 @@ class PostgresAgentStore:
             pinned = await connection.fetchval(_PIN, version_id, digest)
         if pinned not in (None, digest):
             raise ArtifactDiffers(f"the artifact is {digest}, and was {pinned} when it was fetched first: not loaded")
+
+    async def judge(self, version_id: int, verdict: Verdict, epoch: Epoch) -> None:
+        async with self._fenced(epoch) as connection:
+            kept = verdict._replace(said=storable(verdict.said))
+            await connection.execute(JUDGE, version_id, self._server, *kept, self._server)
 
     async def announce(self, version_id: int, epoch: Epoch) -> bool:
         async with self._fenced(epoch) as connection:
@@ -188,6 +201,11 @@ class PostgresAgentStore:
             yield connection
 
 
+def storable(said: str) -> str:
+    """Return a text as a column takes it: a file's name, or a server's words, may be any bytes, and its text not."""
+    return said.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_ERROR]
+
+
 def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
     record = None
     if row["state"] is not None:
@@ -212,4 +230,5 @@ def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
         row["has_endpoint"],
         row["owns_endpoint"],
         record,
+        row["requires_validation"],
     )

@@ -8,6 +8,7 @@ from shlex import quote
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
+from understudy.adapters.postgres.loading.agent_store import JUDGE, storable
 from understudy.adapters.postgres.loading.placements import REASONS
 from understudy.adapters.postgres.registry.audit import sign
 from understudy.core.loading.served_name import served_name
@@ -16,6 +17,8 @@ from understudy.errors import NotRegistered, PolicyRefused
 from understudy.ports.loading.loading_registry import (
     MissingVersion,
     ServerRecord,
+    UnvalidatedVersion,
+    ValidationRecord,
     VersionAtServerRecord,
     VersionLoadingRecord,
 )
@@ -26,7 +29,8 @@ _VERSION = """
 """
 _LOADING = """
     SELECT group_name, CASE WHEN isfinite(wanted_until) THEN wanted_until END AS wanted_until,
-           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest
+           coalesce(NOT isfinite(wanted_until), FALSE) AS is_kept, pinned_digest, requires_validation,
+           understudy_unvalidated(model_version_id) AS unvalidated
     FROM VersionLoading WHERE model_version_id = $1
 """
 _LOADED_OF_MODEL = """
@@ -45,10 +49,35 @@ _SERVERS_OF = """
     ORDER BY 1
 """
 _LOAD = """
-    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until)
-    VALUES ($1, $2, CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE now() + make_interval(secs => $3) END)
+    INSERT INTO VersionLoading (model_version_id, group_name, wanted_until, requires_validation)
+    VALUES ($1, $2, CASE WHEN $3::float8 IS NULL THEN 'infinity' ELSE now() + make_interval(secs => $3) END,
+            coalesce($4, FALSE))
     ON CONFLICT (model_version_id) DO UPDATE
-    SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now()
+    SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now(),
+        requires_validation = coalesce($4, VersionLoading.requires_validation)
+"""
+_VALIDATIONS = """
+    SELECT its.name, its.target, its.build, coalesce(version.artifact_digest, loading.pinned_digest), verdict.passed,
+           verdict.said, verdict.judged_at, verdict.judged_by, found.problem
+    FROM ModelVersion AS version
+    JOIN ModelEndpoint AS endpoint ON endpoint.model_version_id = version.id AND endpoint.source = 'agent'
+    JOIN ModelServer AS its ON its.name = endpoint.server
+    LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
+    LEFT JOIN VersionValidation AS verdict ON verdict.model_version_id = version.id AND verdict.server = its.name
+    LEFT JOIN understudy_validation_problems($1) AS found ON found.server = its.name
+    WHERE version.id = $1 ORDER BY 1
+"""
+_UNVALIDATED = """
+    SELECT model_name, version, status, requires_validation, problem
+    FROM ModelVersion JOIN VersionLoading ON model_version_id = id
+    CROSS JOIN LATERAL (
+        SELECT coalesce(understudy_unvalidated(id), (
+            SELECT min(found.problem) FROM understudy_validation_problems(id) AS found
+            JOIN VersionValidation AS verdict ON verdict.model_version_id = id AND verdict.server = found.server))
+    ) AS why (problem)
+    WHERE problem IS NOT NULL
+      AND EXISTS (SELECT FROM ModelEndpoint AS endpoint WHERE endpoint.model_version_id = id AND source = 'agent')
+    ORDER BY model_name, id
 """
 _UNLOAD = "UPDATE VersionLoading SET wanted_until = NULL WHERE model_version_id = $1"
 _WHY = f"""
@@ -95,6 +124,7 @@ class PostgresLoadingRegistry(SessionPerCall):
         *,
         group_name: str | None,
         seconds: float | None,
+        requires_validation: bool | None = None,
         dry_run: bool = False,
     ) -> VersionLoadingRecord:
         async with self._signed(actor, dry_run=dry_run) as connection:
@@ -121,7 +151,7 @@ class PostgresLoadingRegistry(SessionPerCall):
                 )
             if group_before not in (None, group):
                 await _check_move(connection, model_name, version, version_id, group)
-            await connection.execute(_LOAD, version_id, group, seconds)
+            await connection.execute(_LOAD, version_id, group, seconds, requires_validation)
             return await _record(connection, model_name, version, version_id)
 
     async def unload(
@@ -154,6 +184,18 @@ class PostgresLoadingRegistry(SessionPerCall):
         async with self._transaction() as connection:
             rows = await connection.fetch(_LOADED_OF_MODEL, model_name, at_most)
             return [await _record(connection, model_name, row["version"], row["id"]) for row in rows]
+
+    async def judge(
+        self, model_name: str, version: str, asked: ValidationRecord, actor: Actor, *, passed: bool, said: str
+    ) -> None:
+        async with self._transaction() as connection:
+            version_id, _, _ = await _version(connection, model_name, version)
+            judged = (asked.server, asked.build, asked.digest, passed, storable(said), actor.name)
+            await connection.execute(JUDGE, version_id, *judged)
+
+    async def list_unvalidated(self) -> Sequence[UnvalidatedVersion]:
+        async with self._transaction() as connection:
+            return [UnvalidatedVersion(*row) for row in await connection.fetch(_UNVALIDATED)]
 
     async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
         async with self._transaction() as connection:
@@ -223,5 +265,14 @@ async def _record(
     until: datetime | None = loading["wanted_until"]
     servers = [VersionAtServerRecord(*row) for row in await connection.fetch(_SERVERS_OF, version_id)]
     return VersionLoadingRecord(
-        model_name, version, loading["group_name"], until, loading["is_kept"], loading["pinned_digest"], servers
+        model_name,
+        version,
+        loading["group_name"],
+        until,
+        loading["is_kept"],
+        loading["pinned_digest"],
+        servers,
+        loading["requires_validation"],
+        [ValidationRecord(*row) for row in await connection.fetch(_VALIDATIONS, version_id)],
+        loading["unvalidated"],
     )

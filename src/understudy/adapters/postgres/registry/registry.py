@@ -66,6 +66,7 @@ class PostgresRegistry:
     ) -> VersionRecord:
         values = new._asdict()
         targets, group_name = values.pop("endpoints"), values.pop("group_name")
+        is_required = values.pop("requires_validation")
         async with self._signed(actor, dry_run=dry_run) as connection:
             if replace:
                 async with _refusals():
@@ -80,7 +81,7 @@ class PostgresRegistry:
                 for target in dict.fromkeys(targets):
                     await connection.execute(rows.ADD_ENDPOINT, version_id, target)
                 if group_name is not None:
-                    await connection.execute(rows.ADD_LOADING, version_id, group_name)
+                    await connection.execute(rows.ADD_LOADING, version_id, group_name, is_required)
             return await _version(connection, new.model_name, new.version)
 
     async def list_versions(

@@ -37,9 +37,11 @@ _OTHER_ENDPOINTS = """
     DELETE FROM modelendpoint WHERE model_version_id = $1 AND source = 'manual' AND target <> ALL($2::text[])
 """
 _LOADING = """
-    INSERT INTO versionloading (model_version_id, group_name, wanted_until) VALUES ($1, $2, now() + INTERVAL '2 hours')
+    INSERT INTO versionloading (model_version_id, group_name, wanted_until, requires_validation)
+    VALUES ($1, $2, now() + INTERVAL '2 hours', $3)
     ON CONFLICT (model_version_id) DO UPDATE
-    SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now()
+    SET group_name = excluded.group_name, wanted_until = excluded.wanted_until, asked_at = now(),
+        requires_validation = excluded.requires_validation
 """
 _NO_LOADING = "UPDATE versionloading SET wanted_until = NULL WHERE model_version_id = $1"
 
@@ -68,5 +70,5 @@ async def replace_version(connection: asyncpg.Connection, new: NewVersion, value
     if new.group_name is None:
         await connection.execute(_NO_LOADING, version_id)
     else:
-        await connection.execute(_LOADING, version_id, new.group_name)
+        await connection.execute(_LOADING, version_id, new.group_name, new.requires_validation)
     return True

@@ -76,6 +76,7 @@ GUARD = """
            THEN 'alert' ELSE guard END
     FROM servingpolicy p WHERE p.model_name = $1
 """
+UNVALIDATED = "SELECT understudy_unvalidated($1)"
 ON_DRIFT = """
     SELECT CASE WHEN EXISTS (SELECT FROM experiment WHERE experiment.model_name = p.model_name AND ended_at IS NULL)
            THEN 'alert' ELSE on_drift END

@@ -39,6 +39,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     REACH,
     REACH_HIDDEN,
     ROLLOUT,
+    UNVALIDATED,
     WEIGHTS,
     WEIGHTS_OF_ARM,
     event_of,
@@ -247,6 +248,7 @@ class PostgresRolloutStore(SessionPerCall):
             is_guard = record.state.kind is Kind.GUARD
             guard = await connection.fetchval(GUARD, record.state.model_name) if is_guard else GuardMode.ROLLBACK
             on_drift = await connection.fetchval(ON_DRIFT, record.state.model_name)
+            unvalidated = await connection.fetchval(UNVALIDATED, record.challenger_id)
         assert liveness is not None
         self._left_out("ProxyInstance", liveness["unusable"])
         return RolloutView(
@@ -263,6 +265,7 @@ class PostgresRolloutStore(SessionPerCall):
             proxies_hidden=not is_seen,
             champion_percent=_champion_percent(record, policy, weights),
             on_drift=DriftMode(on_drift or DriftMode.ALERT),
+            unvalidated=unvalidated or "",
         )
 
     async def record(self, rollout_id: int) -> RecordSeen:

@@ -24,6 +24,7 @@ from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_scree
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
+from understudy.lifecycle.loading_findings import judge_validation
 from understudy.lifecycle.server_findings import Finding, State
 from understudy.lifecycle.version_findings import (
     IS_CHAMPION,
@@ -33,6 +34,7 @@ from understudy.lifecycle.version_findings import (
     judge_status,
     judge_warm_up,
 )
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ServerSeen
@@ -55,6 +57,8 @@ class Asked(NamedTuple):
     model: ModelRecord
     version: VersionRecord
     against: VersionRecord | None
+    loading: VersionLoadingRecord | None = None
+    """What agents do about it; ``None``: people serve it."""
 
 
 class Checked(NamedTuple):
@@ -109,7 +113,8 @@ async def asked_of(session: Session, model_name: str, version: str, against: str
     other = against
     if other is None and model.policy is not None and model.policy.champion != version:
         other = model.policy.champion
-    return Asked(model, record, None if other is None else await session.registry.show_version(model_name, other))
+    compared = None if other is None else await session.registry.show_version(model_name, other)
+    return Asked(model, record, compared, await session.loading.show(model_name, version))
 
 
 async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried]]) -> Checked:
@@ -128,6 +133,7 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         return Checked(asked, findings, (), inputs)
     through = () if result is None else result.proxies
     findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
+    findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
 
 

@@ -14,6 +14,7 @@ from understudy.entrypoints.cli.shared.session import with_registry, with_sessio
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
+from understudy.entrypoints.cli.version.follow import follow
 from understudy.entrypoints.cli.version.loading import load, loading_document, servers_text, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
@@ -34,6 +35,7 @@ app.command()(check)
 app.command()(validate)
 app.command()(load)
 app.command()(unload)
+app.command()(follow)
 WhyNoted = Annotated[str | None, typer.Option("--reason", help="Why; kept with the version, where show has it.")]
 
 

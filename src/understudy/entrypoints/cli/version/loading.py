@@ -28,6 +28,14 @@ GroupName = Annotated[
 ]
 
 
+RequiresValidation = Annotated[
+    bool | None,
+    typer.Option(
+        "--require-validation/--no-require-validation", help="Whether its roles need a validation that holds."
+    ),
+]
+
+
 def load(
     *,
     model: ModelName,
@@ -38,6 +46,7 @@ def load(
     ] = DEFAULT_FOR,
     keep: Annotated[bool, typer.Option("--keep", help="Until it is unloaded.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every server has it.")] = False,
+    require_validation: RequiresValidation = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +58,15 @@ def load(
 
     async def ask(session: Session) -> VersionLoadingRecord:
         actor = actor_of_command(None)
-        made = await session.loading.load(model, version, actor, group_name=group, seconds=seconds, dry_run=dry_run)
+        made = await session.loading.load(
+            model,
+            version,
+            actor,
+            group_name=group,
+            seconds=seconds,
+            requires_validation=require_validation,
+            dry_run=dry_run,
+        )
         return await _until_loaded(session, made) if wait and not dry_run else made
 
     record = with_session(ask)
@@ -77,19 +94,40 @@ def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, 
 
 def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
     """Return what agents do about a version as JSON."""
-    return {**record._asdict(), "servers": [server._asdict() for server in record.servers]}
+    return {
+        **record._asdict(),
+        "servers": [server._asdict() for server in record.servers],
+        "validations": [one._asdict() for one in record.validations],
+    }
 
 
 def servers_text(record: VersionLoadingRecord) -> Sequence[RenderableType]:
     """Return a table of the servers that have a version, or are to have it; and what failed."""
     if not record.servers:
-        return [Text(f"No server of {record.group_name} has been given it yet.", "dim")]
+        return [Text(f"No server of {record.group_name} has been given it yet.", "dim"), *_validation_texts(record)]
     columns = [Column("server"), Column("wanted as", drop=1), Column("state"), Column("since", drop=2)]
     rows = [
         (server.server, nothing_as(server.why), nothing_as(server.state), ago(server.updated_at))
         for server in record.servers
     ]
-    return [a_table(columns, rows), *(_failure_text(server) for server in record.servers if server.error_code)]
+    failures = [_failure_text(server) for server in record.servers if server.error_code]
+    return [a_table(columns, rows), *failures, *_validation_texts(record)]
+
+
+def _validation_texts(record: VersionLoadingRecord) -> list[RenderableType]:
+    """Return what became of its validations, a line for each server, and whether that is in a role's way."""
+    asked = [one for one in record.validations if one.passed is not None]
+    lines: list[RenderableType] = []
+    for one in asked:
+        mark, style = ("✔", "green") if one.problem is None else ("✖", "red" if one.passed is False else "yellow")
+        said = one.problem or f"validated at {one.server}: {one.said}"
+        lines.append(Text(f"{mark} ", style).append(said).append(f" ({ago(one.judged_at)})", "dim"))
+    if record.unvalidated is not None:
+        advice = f"understudy version validate {quote(record.model_name)} {quote(record.version)}"
+        lines.append(f"It gets no role, and no larger share: {record.unvalidated}. → {advice}")
+    elif record.requires_validation:
+        lines.append(Text("It gets a role only with a validation that holds, and one does.", "dim"))
+    return lines
 
 
 def _failure_text(server: VersionAtServerRecord) -> Text:

@@ -47,6 +47,7 @@ from understudy.entrypoints.cli.version.register_options import (
     Pin,
     Protocol,
     Replaces,
+    RequiresValidation,
     Score,
     Shapes,
     SourceFile,
@@ -73,6 +74,7 @@ def register(
     endpoint: Endpoints = None,
     artifact: Artifact = None,
     group: Group = None,
+    require_validation: RequiresValidation = False,
     pin: Pin = True,
     protocol: Protocol = None,
     framework: Framework = None,
@@ -116,9 +118,17 @@ def register(
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
     _require_for_agents(group, artifact, source, from_server=from_server)
+    _require_group(group, require_validation=require_validation)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
     endpoints = tuple(described.fields.pop("endpoints", ()))
-    new = NewVersion(model_name=model, version=version, group_name=group, endpoints=endpoints, **described.fields)
+    new = NewVersion(
+        model_name=model,
+        version=version,
+        group_name=group,
+        requires_validation=require_validation,
+        endpoints=endpoints,
+        **described.fields,
+    )
     _Registration(new, described, ask=ask, pin=pin, replace=replace).carry_out(
         yes=yes, dry_run=dry_run, as_json=as_json
     )
@@ -134,6 +144,13 @@ def _require_for_agents(group: str | None, artifact: str | None, source: str | N
     if artifact is None and source is None:
         what = "agents load the version, and a file of this machine is not theirs"
         raise CommandRefused(ExitCode.USAGE, what, "Say where they find it: --artifact URI.")
+
+
+def _require_group(group: str | None, *, require_validation: bool) -> None:
+    """Refuse to ask for verdicts that no agent gives."""
+    if require_validation and group is None:
+        what = "--require-validation asks for what agents find, and no agent loads the version"
+        raise CommandRefused(ExitCode.USAGE, what, "Name the group of servers with --group, or leave it out.")
 
 
 class _Registration(NamedTuple):

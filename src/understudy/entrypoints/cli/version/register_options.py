@@ -63,6 +63,12 @@ Group = Annotated[
     str | None,
     typer.Option("--group", metavar="GROUP", rich_help_panel=_WHERE, help="Agents load it onto these servers."),
 ]
+RequiresValidation = Annotated[
+    bool,
+    typer.Option(
+        "--require-validation", rich_help_panel=_WHERE, help="With --group: no role without a validation that holds."
+    ),
+]
 Pin = Annotated[
     bool,
     typer.Option("--pin/--no-pin", rich_help_panel=_WHERE, help="With --group: read a store's artifact, and pin it."),

@@ -12,7 +12,7 @@ MAX_VERSION_BYTES = 1_048_576
 """Of a description: schemas of thousands of features, and baselines of drift."""
 MAX_ENDPOINTS = 100
 """Without a bound a body of 1 MiB with 500,000 wrong ones took 1.25 s to be refused."""
-_OWN = {"version", "group_name", "replace", "reason"}
+_OWN = {"version", "group_name", "requires_validation", "replace", "reason"}
 """Fields of the body that a description in a file has not."""
 
 
@@ -49,6 +49,9 @@ class VersionRegistration(Body):
         default=[], max_length=MAX_ENDPOINTS, description="host:port of its model servers."
     )
     group_name: Label | None = Field(None, description="Have agents load it onto this group of servers.")
+    requires_validation: bool = Field(
+        default=False, description="With a group: it gets a role only with a validation that holds."
+    )
     replace: bool = Field(default=False, description="Take the place of a version of this name that never served.")
     reason: Reason | None = Field(None, description="Kept in the audit.")
 
@@ -64,5 +67,10 @@ class VersionRegistration(Body):
             raise refused(*problems)
         targets = tuple(described.pop("endpoints", ()))
         return NewVersion(
-            model_name=model_name, version=self.version, group_name=self.group_name, endpoints=targets, **described
+            model_name=model_name,
+            version=self.version,
+            group_name=self.group_name,
+            requires_validation=self.requires_validation,
+            endpoints=targets,
+            **described,
         )

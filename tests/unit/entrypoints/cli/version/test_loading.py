@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, loading_document, servers_text
-from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
+from understudy.ports.loading.loading_registry import ValidationRecord, VersionAtServerRecord, VersionLoadingRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -87,3 +87,17 @@ def test_only_a_server_of_the_group_that_is_to_have_a_version_can_give_up():
     assert not has_given_up(a_record(failed._replace(will_retry=True)))
     assert not has_given_up(a_record(failed._replace(why=None)))
     assert not has_given_up(a_record(failed._replace(group_name="old")))
+
+
+def test_each_validation_is_a_line_and_one_that_holds_no_more_is_named_with_what_to_run():
+    holds = ValidationRecord("onnx-0", "a:1", "onnx 1", None, True, "3 cases answered", NOON, "onnx-0", None)
+    stale = holds._replace(server="onnx-1", problem="onnx-1 validated it as onnx 1, and is onnx 2 now")
+    record = a_record(at_server())._replace(
+        requires_validation=True, validations=[holds, stale], unvalidated=stale.problem
+    )
+
+    text = " ".join(said(record).split())
+
+    assert "✔ validated at onnx-0: 3 cases answered" in text
+    assert "✖ onnx-1 validated it as onnx 1, and is onnx 2 now" in text
+    assert "understudy version validate churn 7" in text

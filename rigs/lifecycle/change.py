@@ -1,0 +1,24 @@
+"""A rolling change: the next version is loaded everywhere, becomes champion, and the oldest one is unloaded."""
+
+from functools import partial
+
+from e2e.stack import sql
+
+from rigs.lifecycle.stack import ACTOR, LABELS, MODEL, LifecycleStack, patiently, until_available
+
+_CHAMPION = "UPDATE ServingPolicy SET champion_version = $2 WHERE model_name = $1"
+
+
+async def change_champion(stack: LifecycleStack, number: int) -> None:
+    """Make the change of this number, whatever is killed meanwhile; the one before is over."""
+    oldest, new = (LABELS[place % len(LABELS)] for place in (number - 1, number + 1))
+    await patiently(lambda: stack.loading.load(MODEL, new, ACTOR, group_name=None, seconds=None))
+    await until_available(stack, new)
+    await patiently(lambda: sql(stack.url, _CHAMPION, MODEL, stack.ids[new]))
+    # What was wanted of it as the next champion; its role is what keeps it loaded now.
+    for label in (new, oldest):
+        await patiently(partial(_want_no_more, stack, label))
+
+
+async def _want_no_more(stack: LifecycleStack, label: str) -> None:
+    await sql(stack.url, "UPDATE VersionLoading SET wanted_until = NULL WHERE model_version_id = $1", stack.ids[label])
