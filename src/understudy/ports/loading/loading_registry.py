@@ -72,8 +72,8 @@ class MissingVersion(NamedTuple):
     """Whether proxies may call it anywhere: where people registered an endpoint, or an agent that is silent now."""
 
 
-class LoadingRegistry(Protocol):
-    """Every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
+class VersionLoading(Protocol):
+    """What commands ask and see; every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
 
     async def load(
         self,
@@ -109,11 +109,15 @@ class LoadingRegistry(Protocol):
     async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
         """Return what there is of a version; ``None``: agents do not load it."""
 
+    async def list_servers(self) -> Sequence[ServerRecord]:
+        """Return the model servers with an agent, by group and name."""
+
+
+class LoadingRegistry(VersionLoading, Protocol):
+    """Of the database also what its own pages and checks need."""
+
     async def of_model(self, model_name: str, at_most: int) -> Sequence[VersionLoadingRecord]:
         """Return what there is of each version of a model that agents load, of the newest so many versions."""
 
     async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
         """Return the wanted versions, of one model or of all, that are not on every server that is to have them."""
-
-    async def list_servers(self) -> Sequence[ServerRecord]:
-        """Return the model servers with an agent, by group and name."""
