@@ -55,5 +55,5 @@ def test_its_servers_and_files_are_those_that_the_source_names():
 
 
 def test_a_model_with_other_tensors_is_refused_with_what_differs():
-    with pytest.raises(ModelContradicts, match=r"version 7 of eu\.fraud is unlike version 6: the input 'x'"):
+    with pytest.raises(ModelContradicts, match=r"version 7 of eu\.fraud is unlike version 6: the input x"):
         new_version(SPEC, OFFERED, "7", CHAMPION, said(3))

@@ -49,7 +49,7 @@ def report(
     """Say whether predictions and inputs are still like their baselines. Leaves with 1 when one has drifted."""
     question = DriftQuestion(model, _judged_seconds(since), version, None if policy is None else policy.value)
     if html is None:
-        asked = {"version": version, "since": since, "policy": question.policy_name}
+        asked = {"version": version, "since": since, "policy": None if policy is None else policy.value}
         named = {name: text for name, text in asked.items() if text is not None}
         place = AtProxy(model_path(model, "reports", "drift"), named)
         document = show_screen(lambda session: drawn_drift(session, question), place, as_json=as_json)
