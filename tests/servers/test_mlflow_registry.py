@@ -13,7 +13,7 @@ from servers.test_real_servers import VENVS, stop
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.http.mlflow_registry import MlflowRegistry
-from understudy.core.rollout.version_source import SourceSpec, artifact_of
+from understudy.core.rollout.sources.version_source import SourceSpec, artifact_of
 from understudy.entrypoints.cli.source.webhooks import webhook_port
 from understudy.errors import SchemaNotTold, SourceAway
 

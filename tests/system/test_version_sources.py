@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 from command import Done
-from e2e.stack import Stack, a_stack, free_port, register, sql, wait_for_port
+from e2e.stack import Stack, a_stack, register, sql, wait_for_port
 from loopback.mlflow import MlflowServer, an_mlflow_server
-from unit.core.rollout.test_source_webhook import signed
+from unit.core.rollout.sources.test_source_webhook import signed
+
+from understudy.adapters.embedded.loopback_ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
 MLMODEL = """

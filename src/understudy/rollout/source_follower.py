@@ -4,8 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from secrets import token_hex
 from typing import Any, Final, NamedTuple
 
-from understudy.core.rollout.state import Kind
-from understudy.core.rollout.version_source import (
+from understudy.core.rollout.sources.version_source import (
     NOTE,
     Do,
     Facts,
@@ -19,6 +18,7 @@ from understudy.core.rollout.version_source import (
     filled,
     next_step,
 )
+from understudy.core.rollout.state import Kind
 from understudy.core.schema.described import DescribedModel, all_problems, contradictions
 from understudy.errors import (
     AlreadyRegistered,

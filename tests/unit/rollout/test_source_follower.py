@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from understudy.core.rollout.version_source import NOTE, Offered, SourceSpec
+from understudy.core.rollout.sources.version_source import NOTE, Offered, SourceSpec
 from understudy.core.schema.described import DescribedModel, DescribedTensor
 from understudy.errors import ModelContradicts
 from understudy.ports.registry.registry import VersionRecord

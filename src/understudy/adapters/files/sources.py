@@ -5,8 +5,8 @@ from pathlib import Path
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.regular_file import open_regular
 from understudy.adapters.files.yaml_tree import MAX_BYTES, TreeRefused, read_documents
-from understudy.core.rollout.source_file import SourceDocument, read_source
-from understudy.core.rollout.version_source import SourceSpec
+from understudy.core.rollout.sources.source_file import SourceDocument, read_source
+from understudy.core.rollout.sources.version_source import SourceSpec
 from understudy.errors import FileProblem
 
 MAX_SOURCES = 200

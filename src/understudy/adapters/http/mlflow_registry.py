@@ -18,7 +18,7 @@ import orjson
 
 from understudy.adapters.files.mlflow_model import FILE, MAX_BYTES, described_in
 from understudy.adapters.files.refusal import FileRefused
-from understudy.core.rollout.version_source import Offered, SourceSpec
+from understudy.core.rollout.sources.version_source import Offered, SourceSpec
 from understudy.core.schema.described import DescribedModel
 from understudy.errors import SchemaNotTold, SourceAway
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from understudy.core.rollout.version_source import Offered
+from understudy.core.rollout.sources.version_source import Offered
 from understudy.core.schema.described import DescribedModel
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.sources import read_sources
-from understudy.core.rollout.version_source import OnNew
+from understudy.core.rollout.sources.version_source import OnNew
 
 ONE = "kind: mlflow\nmodel: fraud\nurl: https://mlflow.internal\nalias: challenger\n"
 

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.sources import read_sources
-from understudy.bootstrap.version_sources import open_followers, unset_variables
-from understudy.core.rollout.version_source import SourceSpec, SourceState
+from understudy.bootstrap.registering.version_sources import open_followers, unset_variables
+from understudy.core.rollout.sources.version_source import SourceSpec, SourceState
 from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.environment import settings_of_place
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from understudy.bootstrap.version_sources import secrets_of, source_metrics
-from understudy.core.rollout.version_source import SourceSpec, SourceState
+from understudy.bootstrap.registering.version_sources import secrets_of, source_metrics
+from understudy.core.rollout.sources.version_source import SourceSpec, SourceState
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.cli.source.webhooks import webhook_port
 from understudy.entrypoints.logs import log_as_json

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
-from understudy.core.rollout.source_webhook import is_signed
+from understudy.core.rollout.sources.source_webhook import is_signed
 
 REQUEST_SECONDS = 5.0
 MAX_BODY = 65_536

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.pinned_version import pinned_version
+from understudy.bootstrap.registering.pinned_version import pinned_version
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.environment import settings_of_place

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from understudy.adapters.http.mlflow_registry import MlflowRegistry
 from understudy.bootstrap.control_plane import ControlPlane
-from understudy.bootstrap.pinned_version import pinned_version
-from understudy.core.rollout.version_source import SourceSpec, SourceState
+from understudy.bootstrap.registering.pinned_version import pinned_version
+from understudy.core.rollout.sources.version_source import SourceSpec, SourceState
 from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion, VersionRecord
 from understudy.ports.registry.version_source import VersionSource

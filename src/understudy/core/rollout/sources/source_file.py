@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from understudy.core.rollout.version_source import PLACEHOLDER, OnNew, SourceSpec
+from understudy.core.rollout.sources.version_source import PLACEHOLDER, OnNew, SourceSpec
 from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME, Entries, Node, Place, Scalar
 from understudy.errors import FileProblem
 

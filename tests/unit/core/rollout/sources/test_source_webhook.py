@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from understudy.core.rollout.source_webhook import MAX_AGE_SECONDS, is_signed
+from understudy.core.rollout.sources.source_webhook import MAX_AGE_SECONDS, is_signed
 
 NOW, SECRET = 1_790_000_000.0, "of both sides"
 BODY = b'{"entity":"model_version_alias","action":"created"}'

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.rollout.version_source import (
+from understudy.core.rollout.sources.version_source import (
     Do,
     Facts,
     Offered,
