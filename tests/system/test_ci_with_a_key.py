@@ -152,8 +152,17 @@ def what_a_person_on_call_does(ci: WalledCommandLine, run: Callable[..., Done], 
         ("explain", "visits", "entity-1", "--json"), ("audit", "list", "--limit", "3", "--json"),
         ("audit", "list", "visits", "--actor", "robot", "--via", "http", "--since", "24h", "--utc"),
         ("model", "restore", "visits", "2", "--dry-run"), ("version", "diff", "visits", "1", "2"),
+        ("version", "show", "visits", "2"), ("version", "show", "visits", "2", "--json"), ("server", "list"),
     ):  # fmt: skip
         assert run(*same_words).out == database(*same_words).out
+    for refused in (
+        ("version", "load", "visits", "2", "--for", "1h"), ("version", "unload", "visits", "2"),
+        ("shadow", "report", "visits"), ("drift", "report", "visits", "9"),
+    ):  # fmt: skip
+        over_http, stored = ci(*refused), database(*refused)
+        assert (over_http.code, stored.err in over_http.err) == (stored.code, True), (over_http, stored)
+    drift = ci("drift", "report", "visits")
+    assert (drift.code, drift.out.startswith("visits")) == (database("drift", "report", "visits").code, True), drift
     number = run("ab", "list", "visits", "--json").json["tests"][0]["id"]
     assert "is over, and decides nothing" in run("ab", "stop", "visits", str(number)).said
     assert "what changed within an hour around visits" in run("explain", "visits").said

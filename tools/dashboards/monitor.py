@@ -177,6 +177,17 @@ MONITOR = Dashboard(
             alerts=("VersionNotLoaded",),
         ),
         Panel(
+            "Sources that are not followed",
+            (
+                Query("max by (source) (source_away_seconds)", "{{source}}: a registry is away"),
+                Query("max by (source) (source_waiting_seconds)", "{{source}}: its version waits"),
+            ),
+            "For how long. Empty: no process follows a model registry.",
+            unit="s",
+            steps=((None, GREEN), (600.0, RED)),
+            alerts=("VersionSourceBehind",),
+        ),
+        Panel(
             "Worst drift by model",
             (
                 Query(

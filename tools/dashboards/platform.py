@@ -34,6 +34,14 @@ PLATFORM = Dashboard(
             alerts=("EventLoopLagging",),
         ),
         Panel(
+            "Keys of the token issuer not fetched",
+            (Query("max by (instance) (oidc_issuer_away_seconds)", "{{instance}}"),),
+            "For how long; 0 where they are. Empty: no proxy takes tokens.",
+            unit="s",
+            steps=((None, GREEN), (600.0, RED)),
+            alerts=("TokenIssuerAway",),
+        ),
+        Panel(
             "Memory",
             (Query(f"sum by (instance) (process_resident_memory_bytes{{{OF_PROXY}}})", "{{instance}}"),),
             "Resident.",

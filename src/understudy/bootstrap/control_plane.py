@@ -13,7 +13,7 @@ from understudy.settings import Settings
 
 if TYPE_CHECKING:  # numpy, and the adapters, which a list of models does without
     from understudy.ports.experiments.outcome_store import OutcomeStore
-    from understudy.ports.loading.loading_registry import MissingVersion
+    from understudy.ports.loading.loading_registry import MissingVersion, VersionLoading
     from understudy.ports.registry.registry import Registry
     from understudy.ports.rollout.rollout_store import Rollbacks
     from understudy.rollout.operations import RolloutOperations
@@ -37,6 +37,10 @@ class ControlPlane(Protocol):
     @property
     def rollbacks(self) -> "Rollbacks":
         """Rollbacks by hand, without what rollouts are judged by: those import in no time."""
+
+    @property
+    def loading(self) -> "VersionLoading":
+        """What agents load."""
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted, and not on every server that is to have them.
@@ -79,6 +83,11 @@ class DatabaseControlPlane:
     def rollbacks(self) -> "Rollbacks":
         """Rollbacks by hand."""
         return self._session.rollouts
+
+    @property
+    def loading(self) -> "VersionLoading":
+        """What agents load."""
+        return self._session.loading
 
     async def missing_versions(self, model_name: str) -> "Sequence[MissingVersion]":
         """Return the versions of a model that are wanted and not loaded everywhere."""

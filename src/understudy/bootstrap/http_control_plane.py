@@ -9,7 +9,7 @@ from understudy.errors import ControlPlaneAway
 
 if TYPE_CHECKING:
     from understudy.ports.experiments.outcome_store import OutcomeStore
-    from understudy.ports.loading.loading_registry import MissingVersion
+    from understudy.ports.loading.loading_registry import MissingVersion, VersionLoading
     from understudy.ports.registry.registry import Registry
     from understudy.ports.rollout.rollout_store import Rollbacks
     from understudy.rollout.operations import RolloutOperations
@@ -65,6 +65,13 @@ class HttpControlPlane:
         from understudy.adapters.http.outcomes import HttpOutcomes
 
         return HttpOutcomes(self._client)
+
+    @cached_property
+    def loading(self) -> "VersionLoading":
+        """What agents load."""
+        from understudy.adapters.http.loading import HttpLoading
+
+        return HttpLoading(self._client)
 
     async def look(
         self,

@@ -1,6 +1,7 @@
 """Tokens of an OIDC issuer, where settings name one."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib.util import find_spec
 
 from understudy import DISTRIBUTION
@@ -10,6 +11,8 @@ from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.serving.background import run_until_closed
 from understudy.settings import Settings
+
+_AWAY = "oidc_issuer_away_seconds"
 
 
 class TokensRefused(Exception):
@@ -54,6 +57,12 @@ def open_tokens(settings: Settings, telemetry: Telemetry, stack: AsyncExitStack)
         max_seconds=settings.oidc_max_token_seconds,
     )
     algorithms = settings.oidc_algorithms.split(",")
-    tokens = OidcTokens(rules, key_fetcher(settings.oidc_jwks_url or ""), algorithms=algorithms)
+    tokens = OidcTokens(
+        rules,
+        key_fetcher(settings.oidc_jwks_url or ""),
+        algorithms=algorithms,
+        tell_away=partial(telemetry.set, _AWAY),
+    )
+    telemetry.set(_AWAY, 0)
     run_until_closed("oidc_keys", tokens.run, telemetry, stack)
     return tokens

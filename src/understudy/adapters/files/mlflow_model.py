@@ -43,20 +43,26 @@ def read_mlflow(folder: Path) -> DescribedModel:
     try:
         with open_regular(path) as file:
             content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise FileRefused(f"{path} has more than {MAX_BYTES:,} bytes", _NEXT_STEP)
-        signature = _signature_in(content)
-        inputs, outputs = _tensors(signature, "inputs"), _tensors(signature, "outputs")
     except OSError as problem:
         advice = f"Name the folder of an MLflow model, in which {FILE} lies."
         raise FileRefused(f"{path} cannot be read: {problem.strerror or problem}", advice) from None
+    return described_in(content, str(folder), path=str(path))
+
+
+def described_in(content: bytes, source: str, *, path: str = FILE) -> DescribedModel:
+    """Return what the content of a file ``MLmodel`` says of ``source``; raises as :func:`read_mlflow`."""
+    if len(content) > MAX_BYTES:
+        raise FileRefused(f"{path} has more than {MAX_BYTES:,} bytes", _NEXT_STEP)
+    try:
+        signature = _signature_in(content)
+        inputs, outputs = _tensors(signature, "inputs"), _tensors(signature, "outputs")
     except (TreeRefused, _NotRead) as problem:
         raise FileRefused(f"{path}: {problem}", _NEXT_STEP) from None
     if len(inputs) == 1 and not inputs[0].name:
         inputs = [inputs[0]._replace(name=_UNNAMED)]
     if len(outputs) == 1:  # the server may name it otherwise, and the first one is read
         outputs = [outputs[0]._replace(name="")]
-    return DescribedModel(str(folder), tuple(inputs), tuple(outputs), "mlflow")
+    return DescribedModel(source, tuple(inputs), tuple(outputs), "mlflow")
 
 
 class _NotRead(Exception):

@@ -31,6 +31,12 @@ REFETCH_SECONDS = 10.0
 """Between two fetches, whatever tokens name."""
 MAX_STALE_SECONDS = 86_400.0
 """For so long keys are believed that could not be fetched again."""
+RETRY_SECONDS = 30.0
+"""After a fetch that failed."""
+MAX_ASKED = 256
+"""Names of unknown keys that are remembered between two fetches; one more is refused as it was before."""
+MAX_KID = 512
+"""Characters of a key's name that is remembered."""
 MAX_KEPT = 4_096
 """Verified tokens that are kept; the oldest goes first, and is verified again."""
 _OWN_KEYS = frozenset({"jku", "jwk", "x5u", "x5c", "crit"})
@@ -49,6 +55,7 @@ class OidcTokens:
         now: The clock of fetches, in seconds.
         refetch_seconds: Between two fetches, whatever tokens name.
         max_kept: Verified tokens that are kept.
+        tell_away: Called after each fetch with how long the keys could not be fetched, in seconds; 0: they were.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class OidcTokens:
         now: Callable[[], float] = time.monotonic,
         refetch_seconds: float = REFETCH_SECONDS,
         max_kept: int = MAX_KEPT,
+        tell_away: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._rules = rules
         self._fetch = fetch
@@ -72,6 +80,12 @@ class OidcTokens:
         self._now = now
         self._refetch_seconds = refetch_seconds
         self._max_kept = max_kept
+        self._tell_away = tell_away
+        self._failing_since: float | None = None
+        self._asked: set[str] = set()
+        """Keys that tokens named since the last fetch began, and that are not known."""
+        self._absent: frozenset[str] = frozenset()
+        """Those that the last fetch was to bring, and did not."""
         self._keys: PublishedKeys = {}
         self._fetched_at: float | None = None
         self._wanted = asyncio.Event()
@@ -92,21 +106,24 @@ class OidcTokens:
 
     async def run(self) -> None:
         """Fetch the keys now, every :data:`REFRESH_SECONDS`, and when a token names one that is not known."""
-        idle_seconds = max(0.0, REFRESH_SECONDS - self._refetch_seconds)
         while True:
             self._wanted.clear()
             await self.fetch_once()
             await asyncio.sleep(self._refetch_seconds)
+            idle_seconds = REFRESH_SECONDS if self._failing_since is None else RETRY_SECONDS
             with suppress(TimeoutError):
-                async with asyncio.timeout(idle_seconds):
+                async with asyncio.timeout(max(0.0, idle_seconds - self._refetch_seconds)):
                     await self._wanted.wait()
 
     async def fetch_once(self) -> None:
         """Fetch the keys; where that fails, those from before stay."""
+        asked, self._asked = self._asked, set()
         try:
             keys = await self._fetch()
         except NotFetched as problem:
             _log.warning("oidc.keys_not_fetched", why=str(problem))
+            self._failing_since = self._now() if self._failing_since is None else self._failing_since
+            self._tell_away(max(1.0, self._now() - self._failing_since))
             if self._is_stale():
                 self._kept.clear()  # or what they signed would be believed for longer than they are
             return
@@ -115,7 +132,9 @@ class OidcTokens:
         names, before = set(keys), set(self._keys)
         if names != before or any(keys[name].thumbprint() != self._keys[name].thumbprint() for name in names):
             self._kept.clear()  # what a key signed that is not published any more is not believed any more
-        self._keys, self._fetched_at = keys, self._now()
+        self._keys, self._fetched_at, self._failing_since = keys, self._now(), None
+        self._absent = frozenset(asked - {kid for kid, _ in keys})
+        self._tell_away(0.0)
 
     def __len__(self) -> int:
         """Return how many verified tokens are kept."""
@@ -172,7 +191,11 @@ class OidcTokens:
             return found
         if any(known == kid for known, _ in self._keys):
             raise Unauthenticated("the token's algorithm is not that of its key", hint=_HINT)
-        if age < self._refetch_seconds:
+        if len(kid) > MAX_KID:
             raise Unauthenticated("the token names a key (kid) that its issuer does not publish", hint=_HINT)
+        if age < self._refetch_seconds and (kid in self._absent or len(self._asked) >= MAX_ASKED):
+            raise Unauthenticated("the token names a key (kid) that its issuer does not publish", hint=_HINT)
+        # Also a moment after a fetch: the issuer may have published the key since.
+        self._asked.add(kid)
         self._wanted.set()
         raise TokenKeysAway("the token names a key that is not known yet, and the issuer's keys are fetched again")

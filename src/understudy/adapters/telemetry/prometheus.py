@@ -87,12 +87,14 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "metric_reads_total": ("Questions for a metric of a plan to its source, by what came.", ("source", "outcome")),
     "judge_questions_total": ("Questions to a judge of a rollout, by what came of them.", ("judge", "outcome")),
     "judge_cost_total": ("What questions to a judge cost, in the currency of plans.", ("judge",)),
+    "source_looks_total": ("Looks at sources of versions, by how the source stood.", ("source", "state")),
     "notification_deliveries_total": ("Attempts to deliver an event to a subscription.", ("subscription", "outcome")),
 }
 GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "judge_first_points_ratio": ("Share of the points that a judge gives what stands first; 0.5 is fair.", ("model",)),
     "policy_generation": ("Generation of the policy this proxy acts on.", ("model",)),
     "policy_age_seconds": ("Time since Postgres last confirmed the policies.", ()),
+    "oidc_issuer_away_seconds": ("How long the keys of the tokens' issuer could not be fetched.", ()),
     "policy_degraded": ("1 while Postgres does not confirm the policies.", ()),
     "policy_rejected": ("1 while a model's newest rows cannot be used, or not all of them.", ("model",)),
     "policy_info": ("1, with who has which role.", ("model", "champion", "challenger", "shadow")),
@@ -127,6 +129,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "source_away_seconds": ("How long a registry of a source has not answered.", ("source",)),
+    "source_waiting_seconds": ("How long a source's label has asked for what is not done.", ("source",)),
     "notifications_waiting": ("Notifications that wait for a subscription's receiver.", ("subscription",)),
     "notification_oldest_seconds": ("How long the oldest one that waits has waited.", ("subscription",)),
     "partitions_ahead": ("Months after this one that the log has partitions for.", ()),

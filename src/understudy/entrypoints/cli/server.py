@@ -6,7 +6,7 @@ from understudy.core.durations import duration_words
 from understudy.core.loading.wanted import SILENT_SECONDS
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.ports.loading.loading_registry import ServerRecord
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ def root() -> None:
 @app.command("list")
 def list_servers(*, as_json: AsJson = False) -> None:
     """List the model servers with an agent: what each is to have, and has."""
-    servers = with_session(lambda session: session.loading.list_servers())
+    servers = with_control_plane(lambda control_plane: control_plane.loading.list_servers())
     columns = [
         Column("server"),
         Column("group"),

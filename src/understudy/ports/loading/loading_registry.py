@@ -106,8 +106,8 @@ class MissingVersion(NamedTuple):
     """Whether proxies may call it anywhere: where people registered an endpoint, or an agent that is silent now."""
 
 
-class LoadingRegistry(Protocol):
-    """Every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
+class VersionLoading(Protocol):
+    """What commands ask and see; every method raises ``RegistryUnavailable`` when Postgres does not answer in time."""
 
     async def load(
         self,
@@ -145,6 +145,13 @@ class LoadingRegistry(Protocol):
     async def show(self, model_name: str, version: str) -> VersionLoadingRecord | None:
         """Return what there is of a version; ``None``: agents do not load it."""
 
+    async def list_servers(self) -> Sequence[ServerRecord]:
+        """Return the model servers with an agent, by group and name."""
+
+
+class LoadingRegistry(VersionLoading, Protocol):
+    """Of the database also what its own pages and checks need."""
+
     async def judge(
         self, model_name: str, version: str, asked: ValidationRecord, actor: Actor, *, passed: bool, said: str
     ) -> None:
@@ -165,6 +172,3 @@ class LoadingRegistry(Protocol):
 
     async def list_missing(self, model_name: str | None = None) -> Sequence[MissingVersion]:
         """Return the wanted versions, of one model or of all, that are not on every server that is to have them."""
-
-    async def list_servers(self) -> Sequence[ServerRecord]:
-        """Return the model servers with an agent, by group and name."""

@@ -10,7 +10,7 @@ from joserfc.jwk import OKPKey
 from loopback.issuer import AUDIENCE, Issuer, by_shared_secret, ec_key, published, signed, unsigned, with_header
 
 from understudy.adapters.oidc.published_keys import NotFetched, PublishedKeys, keys_of
-from understudy.adapters.oidc.tokens import MAX_STALE_SECONDS, REFETCH_SECONDS, OidcTokens
+from understudy.adapters.oidc.tokens import MAX_ASKED, MAX_STALE_SECONDS, REFETCH_SECONDS, OidcTokens
 from understudy.core.routing.token_grants import parse_grants
 from understudy.core.routing.token_rules import TokenRules
 from understudy.errors import TokenKeysAway, Unauthenticated
@@ -95,10 +95,14 @@ async def test_no_token_is_believed_that_the_issuer_did_not_sign(world):
         brings = "the token brings a key, or the address of one"
         assert refusal(world, with_header(good, alg="ES256", kid="ec", **elsewhere)) == brings
     for kid in ("../ec", "http://127.0.0.1/keys", "' OR 1=1 --", "", "ed\x00"):
-        unknown = "the token names a key (kid) that its issuer does not publish"
-        assert refusal(world, signed(ec, claims, kid=kid)) == unknown
+        with pytest.raises(TokenKeysAway, match="not known yet"):
+            world.tokens.caller(signed(ec, claims, kid=kid))
     assert refusal(world, with_header(good, alg="ES256", kid=7)) == "the token does not name its key (kid)"
     assert world.fetches == 1
+    await world.tokens.fetch_once()
+    for kid in ("../ec", "http://127.0.0.1/keys", "' OR 1=1 --", "", "ed\x00"):
+        unknown = "the token names a key (kid) that its issuer does not publish"
+        assert refusal(world, signed(ec, claims, kid=kid)) == unknown
 
 
 async def test_header_fields_that_mean_nothing_here_are_passed_over_as_the_standard_has_it(world):
@@ -143,17 +147,43 @@ async def test_so_many_verified_tokens_are_kept_at_most():
     assert world.tokens.caller(world.issuer.token("ed", sub="first")) is not first
 
 
-async def test_a_new_key_is_fetched_when_a_token_names_it_and_not_more_often_than_that(world):
+async def test_a_key_that_was_published_a_moment_after_a_fetch_is_waited_for_and_one_that_never_was_is_refused(world):
     world.issuer.keys["new"] = ec_key()
-    token = world.issuer.token("new")
+    token, other = world.issuer.token("new"), signed(ec_key(), world.issuer.claims(), kid="never")
 
-    world.clock += REFETCH_SECONDS - 0.1
-    assert "does not publish" in refusal(world, token)
-    world.clock += 0.2
-    with pytest.raises(TokenKeysAway, match="not known yet"):
-        world.tokens.caller(token)
+    for unknown in (token, other):
+        with pytest.raises(TokenKeysAway, match="not known yet"):
+            world.tokens.caller(unknown)
     await world.tokens.fetch_once()
+
     assert world.tokens.caller(token).id == "oidc:dana"
+    assert "does not publish" in refusal(world, other)
+    world.clock += REFETCH_SECONDS + 0.1
+    with pytest.raises(TokenKeysAway, match="not known yet"):
+        world.tokens.caller(other)
+
+
+async def test_names_of_unknown_keys_that_are_remembered_have_a_bound(world):
+    for number in range(MAX_ASKED):
+        with pytest.raises(TokenKeysAway):
+            world.tokens.caller(signed(world.issuer.keys["ec"], world.issuer.claims(), kid=f"k{number}"))
+
+    assert "does not publish" in refusal(world, signed(world.issuer.keys["ec"], world.issuer.claims(), kid="more"))
+
+
+async def test_how_long_the_issuer_is_away_is_told_after_each_fetch():
+    told: list[float] = []
+    world = World(tell_away=told.append)
+
+    await world.tokens.fetch_once()
+    world.problem = "no answer: ConnectError"
+    await world.tokens.fetch_once()
+    world.clock += 40.0
+    await world.tokens.fetch_once()
+    world.problem = ""
+    await world.tokens.fetch_once()
+
+    assert told == [0.0, 1.0, 40.0, 0.0]
 
 
 async def test_what_a_key_signed_is_not_believed_once_the_key_is_not_published_any_more(world):
@@ -173,6 +203,9 @@ async def test_nothing_is_believed_of_an_issuer_that_publishes_no_key_any_more(w
     world.issuer.keys.clear()
     await world.tokens.fetch_once()
 
+    with pytest.raises(TokenKeysAway):
+        world.tokens.caller(token)
+    await world.tokens.fetch_once()
     assert "does not publish" in refusal(world, token)
 
 

@@ -21,6 +21,7 @@ OVER_HTTP = {
     "apply": ("-f", "visits.yaml", *WHY),
     "audit list": ("visits", "--actor", "k1", "--via", "http", "--since", "24h"),
     "diff": ("-f", "visits.yaml"),
+    "drift report": ("visits",),
     "explain": ("visits", "entity-1"),
     "key create": ("--scope", "read"),
     "key list": (),
@@ -41,13 +42,18 @@ OVER_HTTP = {
     "rollout start": ("visits", "7", "--watch", *WHY),
     "rollout wait": ("visits",),
     "rollout watch": ("visits",),
+    "server list": (),
+    "shadow report": ("visits",),
     "version add-endpoint": ("visits", "7", "models:8001"),
     "version check": ("visits", "7"),
     "version diff": ("visits", "6", "7"),
     "version list": (),
+    "version load": ("visits", "7"),
     "version register": ("visits", "7", "--from", "version.json", "--endpoint", "127.0.0.1:1"),
     "version restore": ("visits", "7", "--reason", "a test"),
     "version retire": ("visits", "7", "--reason", "a test"),
+    "version show": ("visits", "7"),
+    "version unload": ("visits", "7"),
 }
 """Commands that a key is enough for, each with words that it takes."""
 ON_THE_DATABASE = {
@@ -59,22 +65,16 @@ ON_THE_DATABASE = {
     "db upgrade": (),
     "doctor": (),
     "drift baseline set": ("visits", "7", "--from-log", "--reason", "a test"),
-    "drift report": ("visits",),
     "entity forget": ("visits", "entity-1", *WHY),
     "log query": ("SELECT 1",),
     "log replay": ("visits", "7"),
     "log show": ("01a1fa3d-d729-7257-ba41-af1b3c130b99",),
     "log tail": (),
-    "server list": (),
     "shadow examples": ("visits",),
-    "shadow report": ("visits",),
     "subscription add": ("oncall", "--receiver", "chat"),
     "subscription list": (),
     "subscription remove": ("oncall",),
     "subscription test": ("oncall",),
-    "version load": ("visits", "7"),
-    "version show": ("visits", "7"),
-    "version unload": ("visits", "7"),
     "version validate": ("visits", "7"),
 }
 """Commands that work on the database alone."""
@@ -82,8 +82,10 @@ OF_THEIR_OWN = {
     *("context list", "context remove", "context set", "context show", "context use"),
     *("demo", "examples register", "examples traffic", "modelserver", "predict"),
     *("serve agent", "serve console", "serve monitor", "serve proxy"),
+    *("source follow", "source show"),
 }
-"""Commands that ask neither for another's work: they run a process, call one that is named, or keep contexts."""
+"""Commands that ask neither for another's work: they run a process, call one that is named, keep contexts, or ask
+another registry first (tests/system/test_version_sources.py has those with a key)."""
 
 
 def leaves(name: str, command: Any) -> Iterator[str]:

@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
+from understudy.bootstrap.http_control_plane import model_path
 from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.entrypoints.cli.drift.baseline import app as baseline_app
+from understudy.entrypoints.cli.drift.drawing import drawn_drift, drawn_view
 from understudy.entrypoints.cli.drift.page import report_page
-from understudy.entrypoints.cli.drift.text import next_step, report_texts
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.screens import AtProxy, show_screen
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of
-from understudy.entrypoints.documents.drift import drift_document
 from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, judged_seconds_since, view_drift
 
 app = typer.Typer(no_args_is_help=True, help="Say what drifted, and set baselines.", add_completion=False)
@@ -47,14 +48,20 @@ def report(
 ) -> None:
     """Say whether predictions and inputs are still like their baselines. Leaves with 1 when one has drifted."""
     question = DriftQuestion(model, _judged_seconds(since), version, None if policy is None else policy.value)
-    view = with_session(lambda session: view_drift(session.metrics, session.registry, question))
-    if html is not None:
+    if html is None:
+        asked = {"version": version, "since": since, "policy": None if policy is None else policy.value}
+        named = {name: text for name, text in asked.items() if text is not None}
+        place = AtProxy(model_path(model, "reports", "drift"), named)
+        document = show_screen(lambda session: drawn_drift(session, question), place, as_json=as_json)
+    else:
+        view = with_session(lambda session: view_drift(session.metrics, session.registry, question))
         write_page(html, report_page(view))
-    document = {"report": {**drift_document(view), "next": next_step(view).command}}
-    show(document, *report_texts(view), as_json=as_json)
+        document, texts = drawn_view(view)
+        show(document, *texts, as_json=as_json)
     if html is not None and not as_json:
         advise(f"Written: {html}")
-    raise typer.Exit(ExitCode.PROBLEM if view.verdict is DriftVerdict.DRIFT else ExitCode.DONE)
+    is_drift = document["report"]["verdict"] == DriftVerdict.DRIFT.value
+    raise typer.Exit(ExitCode.PROBLEM if is_drift else ExitCode.DONE)
 
 
 def _judged_seconds(since: str | None) -> float:

@@ -6,15 +6,17 @@ from typing import Annotated
 
 import typer
 
+from understudy.bootstrap.http_control_plane import model_path
+from understudy.entrypoints.cli.shadow.drawing import drawn_finding, drawn_shadow
 from understudy.entrypoints.cli.shadow.page import report_page
 from understudy.entrypoints.cli.shadow.text import Label, examples_texts
-from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
+from understudy.entrypoints.cli.shared.screens import AtProxy, show_screen
 from understudy.entrypoints.cli.shared.session import Experiments, with_experiments
 from understudy.entrypoints.cli.shared.times import moment_of
-from understudy.entrypoints.documents.experiments import found_document, shadow_document
+from understudy.entrypoints.documents.experiments import found_document
 from understudy.experiments.shadow_report import (
     Disagreements,
     ShadowFinding,
@@ -39,16 +41,19 @@ def report(
     """Compare shadow and champion call by call: decisions, scores, latency, errors, and what was lost."""
     now = time.time()
     question = ShadowQuestion(model, now, moment_of(since, now, "--since"), threshold)
+    if html is None:
+        place = AtProxy(model_path(model, "reports", "shadow"), {"since": since, "threshold": str(threshold)})
+        show_screen(lambda session: drawn_shadow(session, question), place, as_json=as_json)
+        return
 
     async def work(given: Experiments) -> tuple[ShadowFinding, Label]:
         return await report_shadow(given.log, question), given.label
 
     found, label = with_experiments(model, work)
-    if html is not None:
-        write_page(html, report_page(found, model, threshold, label))
-    document = shadow_document(found, model, label)
-    show(document, *shadow_texts(found, model, threshold, label), as_json=as_json)
-    if html is not None and not as_json:
+    write_page(html, report_page(found, model, threshold, label))
+    document, texts = drawn_finding(found, question, label)
+    show(document, *texts, as_json=as_json)
+    if not as_json:
         advise(f"Written: {html}")
 
 

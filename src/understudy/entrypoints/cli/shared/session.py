@@ -1,7 +1,8 @@
 """One command's session with the stores: opened in an event loop of its own, closed when the command ends."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlane
@@ -74,6 +75,25 @@ def with_control_plane(work: Callable[[ControlPlane], Awaitable[T]], *, seconds:
         return await work(DatabaseControlPlane(session, settings_with_demo(lambda _: None)))
 
     return with_session_or_proxy(stored, work, seconds=seconds)
+
+
+@asynccontextmanager
+async def open_control_plane() -> AsyncIterator[ControlPlane]:
+    """Open the control plane that is chosen here, for a command whose event loop goes on when it is closed.
+
+    Raises:
+        CommandRefused: What is chosen here cannot be used.
+    """
+    chosen = chosen_proxy(read_settings())
+    if chosen is None:
+        settings = settings_with_demo(lambda _: None)
+        async with session_of(settings) as session:
+            yield DatabaseControlPlane(session, settings)
+        return
+    from understudy.bootstrap.http_control_plane import HttpControlPlane  # noqa: PLC0415 - httpx2, over HTTP alone
+
+    async with HttpControlPlane(*chosen.place) as control_plane:
+        yield control_plane
 
 
 def with_registry(work: Callable[[Registry], Awaitable[T]]) -> T:

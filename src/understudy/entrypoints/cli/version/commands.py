@@ -6,20 +6,21 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, Utc, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, facts, show
-from understudy.entrypoints.cli.shared.session import with_registry, with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane, with_registry
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
 from understudy.entrypoints.cli.version.follow import follow
-from understudy.entrypoints.cli.version.loading import load, loading_document, servers_text, unload
+from understudy.entrypoints.cli.version.loading import load, servers_text, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.cli.version.validate import validate
+from understudy.entrypoints.documents.loading import loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
@@ -102,10 +103,11 @@ def list_versions(
 def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = False) -> None:
     """Show one version."""
 
-    async def read(session: Session) -> tuple[VersionRecord, VersionLoadingRecord | None]:
-        return await session.registry.show_version(model, version), await session.loading.show(model, version)
+    async def read(control_plane: ControlPlane) -> tuple[VersionRecord, VersionLoadingRecord | None]:
+        record = await control_plane.registry.show_version(model, version)
+        return record, await control_plane.loading.show(model, version)
 
-    record, loading = with_session(read)
+    record, loading = with_control_plane(read)
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
     parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}

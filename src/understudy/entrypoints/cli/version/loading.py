@@ -3,26 +3,27 @@
 import asyncio
 from collections.abc import Sequence
 from shlex import quote
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.bootstrap.session import Session
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
-from understudy.entrypoints.cli.shared.session import with_session
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
-from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
+from understudy.entrypoints.documents.loading import loading_document
+from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoading, VersionLoadingRecord
 
 DEFAULT_FOR: Final = "2h"
 """How long a version without a role stays loaded: long enough to check it, and to start a rollout."""
 WAIT_SECONDS: Final = 300.0
-LOOK_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.5
 GroupName = Annotated[
     str | None, typer.Option("--group", metavar="GROUP", help="The group of servers to load it onto, by their agents.")
 ]
@@ -56,9 +57,9 @@ def load(
     """
     seconds = None if keep else seconds_of(duration, "--for")
 
-    async def ask(session: Session) -> VersionLoadingRecord:
-        actor = actor_of_command(None)
-        made = await session.loading.load(
+    async def ask(control_plane: ControlPlane) -> VersionLoadingRecord:
+        loading, actor = control_plane.loading, actor_of_command(None)
+        made = await loading.load(
             model,
             version,
             actor,
@@ -67,9 +68,9 @@ def load(
             requires_validation=require_validation,
             dry_run=dry_run,
         )
-        return await _until_loaded(session, made) if wait and not dry_run else made
+        return await _until_loaded(loading, made) if wait and not dry_run else made
 
-    record = with_session(ask)
+    record = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
     said = f"{model} {version} is wanted on the servers of {record.group_name} {for_how_long}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
@@ -82,23 +83,14 @@ def load(
 def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, as_json: AsJson = False) -> None:
     """Have agents unload a version: first no proxy calls it, then its servers drop it. Refused while it has a role."""
 
-    async def ask(session: Session) -> VersionLoadingRecord:
-        return await session.loading.unload(model, version, actor_of_command(None), dry_run=dry_run)
+    async def ask(control_plane: ControlPlane) -> VersionLoadingRecord:
+        return await control_plane.loading.unload(model, version, actor_of_command(None), dry_run=dry_run)
 
-    record = with_session(ask)
+    record = with_control_plane(ask)
     said = f"{model} {version} is wanted no more on the servers of {record.group_name}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version load {quote(model)} {quote(version)} has it loaded again"
     show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
-
-
-def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
-    """Return what agents do about a version as JSON."""
-    return {
-        **record._asdict(),
-        "servers": [server._asdict() for server in record.servers],
-        "validations": [one._asdict() for one in record.validations],
-    }
 
 
 def servers_text(record: VersionLoadingRecord) -> Sequence[RenderableType]:
@@ -134,13 +126,13 @@ def _failure_text(server: VersionAtServerRecord) -> Text:
     return Text(f"{server.server}: {server.error_code} {server.error} (attempt {server.attempt})", "red")
 
 
-async def _until_loaded(session: Session, record: VersionLoadingRecord) -> VersionLoadingRecord:
+async def _until_loaded(loading: VersionLoading, record: VersionLoadingRecord) -> VersionLoadingRecord:
     """Look again until every server has the version, or one will not try again; for five minutes at most."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             while not is_loaded(record) and not has_given_up(record):
                 await asyncio.sleep(LOOK_SECONDS)
-                record = await session.loading.show(record.model_name, record.version) or record
+                record = await loading.show(record.model_name, record.version) or record
     except TimeoutError:
         raise CommandRefused(
             ExitCode.PROBLEM,

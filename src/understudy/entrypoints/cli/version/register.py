@@ -6,6 +6,7 @@ from typing import NamedTuple
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.registering.pinned_version import pinned_version
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.environment import settings_of_place
@@ -23,7 +24,6 @@ from understudy.entrypoints.cli.version.described import (
     described_version,
     notes_text,
 )
-from understudy.entrypoints.cli.version.pin import pinned_version
 from understudy.entrypoints.cli.version.record_text import version_facts
 from understudy.entrypoints.cli.version.register_options import (
     Activation,
@@ -188,7 +188,9 @@ class _Registration(NamedTuple):
         async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None, bool]:
             actor = actor_of_command(None)
             there = [one.version for one in await registry.list_versions(self.new.model_name)] if self.replace else ()
-            last = await pinned_version(registry, self.new, settings, replace=self.replace) if self.pin else self.new
+            last = self.new
+            if self.pin:
+                last = await pinned_version(registry, last, settings, actor, replace=self.replace)
             made = await register_version(registry, last, actor, replace=self.replace, dry_run=dry_run)
             return made, await champion_of(registry, self.new.model_name), self.new.version in there
 

@@ -200,21 +200,24 @@ def _add_report_routes(api: FastAPI) -> None:
         request: Request,
         since: Moment = "24h",
         threshold: Annotated[float, Query(allow_inf_nan=False)] = 0.5,
+        columns: Columns = None,
     ) -> Response:
         now = time.time()
         question = ShadowQuestion(model, now, _moment("since", since, now), threshold)
-        return response_of(await reports.report_shadow(call_of(request, model), question))
+        return response_of(await reports.report_shadow(call_of(request, model), question, columns))
 
     @api.get("/v1/models/{model}/reports/drift", **CONTROL["report_drift"])
     async def report_drift(
         model: Name,
         request: Request,
+        *,
         version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
         since: Moment | None = None,
         policy: DriftPolicyName | None = None,
+        columns: Columns = None,
     ) -> Response:
         question = DriftQuestion(model, _judged_seconds(since), version, policy)
-        return response_of(await reports.report_drift(call_of(request, model), question))
+        return response_of(await reports.report_drift(call_of(request, model), question, columns))
 
 
 def _duration(name: str, text: str) -> float:

@@ -16,10 +16,13 @@ from understudy.entrypoints.proxy.api.control_calls import (
 )
 from understudy.entrypoints.proxy.api.fastapi_support import Name, response_of
 from understudy.entrypoints.proxy.api.openapi.control import CONTROL
-from understudy.entrypoints.proxy.control import registry
+from understudy.entrypoints.proxy.control import loading, registry
 from understudy.entrypoints.proxy.control.version_bodies import MAX_VERSION_BYTES
 
 _VERSION = "/v1/registry/models/{model}/versions/{version}"
+USUAL_LOAD_SECONDS = 7_200.0
+"""As ``understudy version load`` has it."""
+MAX_LOAD_SECONDS = 31_536_000.0
 _ENDPOINT = f"{_VERSION}/endpoints/{{target}}"
 
 
@@ -29,6 +32,7 @@ def add_registry_routes(api: FastAPI) -> None:
     _add_registering(api)
     _add_checking(api)
     _add_endpoints(api)
+    _add_loading(api)
 
 
 def _add_reading(api: FastAPI) -> None:
@@ -103,3 +107,46 @@ def _add_endpoints(api: FastAPI) -> None:
     ) -> Response:
         call = call_of(request, model)
         return response_of(await registry.set_endpoint(call, version, target, is_there=False, dry_run=dry_run))
+
+
+def _add_loading(api: FastAPI) -> None:
+    @api.get("/v1/registry/servers", **CONTROL["list_servers"])
+    async def list_servers(request: Request) -> Response:
+        return response_of(await loading.list_servers(call_of(request, "")))
+
+    @api.get(f"{_VERSION}/loading", **CONTROL["get_loading"])
+    async def get_loading(model: Name, version: Name, request: Request) -> Response:
+        return response_of(await loading.show_loading(call_of(request, model), version))
+
+    @api.post(f"{_VERSION}:load", **CONTROL["load_version"])
+    async def load_version(
+        model: Name,
+        version: Name,
+        request: Request,
+        *,
+        group: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Of servers; by default its own.")] = None,
+        seconds: Annotated[
+            float, Query(gt=0, le=MAX_LOAD_SECONDS, description="How long, while it has no role.")
+        ] = USUAL_LOAD_SECONDS,
+        keep: Annotated[bool, Query(description="Until it is unloaded, whatever seconds says.")] = False,
+        require_validation: Annotated[
+            bool | None, Query(description="Whether its roles need a validation that holds; by default as it was.")
+        ] = None,
+        dry_run: DryRun = False,
+    ) -> Response:
+        call, body, chosen = call_of(request, model), await body_of(request), None if keep else seconds
+        reply = await loading.load(
+            call,
+            version,
+            body,
+            group=group,
+            seconds=chosen,
+            requires_validation=require_validation,
+            dry_run=dry_run,
+        )
+        return response_of(reply)
+
+    @api.post(f"{_VERSION}:unload", **CONTROL["unload_version"])
+    async def unload_version(model: Name, version: Name, request: Request, *, dry_run: DryRun = False) -> Response:
+        call, body = call_of(request, model), await body_of(request)
+        return response_of(await loading.unload(call, version, body, dry_run=dry_run))

@@ -21,7 +21,7 @@ from understudy.entrypoints.proxy.control.handler import (
     ControlCall,
     answer,
 )
-from understudy.entrypoints.proxy.control.pages import NEXT, PageAsked, cut, page_of
+from understudy.entrypoints.proxy.control.pages import MAX_PAGE, NEXT, PageAsked, cut, page_of
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.lifecycle.policy_files import explained_contradictions
@@ -47,25 +47,29 @@ async def list_models(call: ControlCall, permitted: frozenset[str] | None, asked
 async def show_model(call: ControlCall) -> Reply:
     """Return a model with its versions, those that are not loaded, and the file that its policy is from.
 
+    Of more than a page of versions the rest is at ``/versions``, after ``versions_next_cursor``.
+
     Raises:
         NotRegistered: There is no such model.
     """
 
     async def read(parts: Session) -> Reply:
         record = await parts.registry.show_model(call.model_name)
-        versions = await parts.registry.list_versions(call.model_name)
+        found = await parts.registry.list_versions(call.model_name, only=VersionPage(at_most=MAX_PAGE + 1))
+        versions, cursor = cut(found, lambda version: str(version.id), MAX_PAGE)
         missing = await parts.loading.list_missing(call.model_name)
         document = {
             **model_document(record),
             "versions": [version_document(version) for version in versions],
+            "versions_next_cursor": cursor,
             "not_loaded": [one._asdict() for one in missing],
             "applied": None,
         }
         applied = next(iter(await parts.registry.list_applied(call.model_name)), None)
         if applied is not None:
             policy = record.policy
-            found = [] if policy is None else await explained_contradictions(parts.registry, applied, policy)
-            contradictions = [contradiction_document(one) for one in found]
+            other = [] if policy is None else await explained_contradictions(parts.registry, applied, policy)
+            contradictions = [contradiction_document(one) for one in other]
             document["applied"] = {**applied_document(applied), "contradictions": contradictions}
         return answer({"model": document})
 

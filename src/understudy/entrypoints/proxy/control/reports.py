@@ -3,8 +3,9 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
+from functools import partial
+
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.documents.drift import drift_document
 from understudy.entrypoints.documents.experiments import ab_document, shadow_document
 from understudy.entrypoints.proxy.control.handler import (
     REPORT_SECONDS,
@@ -18,7 +19,7 @@ from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.experiments import ab_report, shadow_report
 from understudy.experiments.declaring import AbQuestion, named_b
 from understudy.experiments.shadow_report import ShadowQuestion
-from understudy.monitoring.drift_view import DriftQuestion, view_drift
+from understudy.monitoring.drift_view import DriftQuestion
 
 
 async def report_ab(call: ControlCall, question: AbQuestion, version: str | None) -> Reply:
@@ -42,7 +43,7 @@ async def report_ab(call: ControlCall, question: AbQuestion, version: str | None
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 
 
-async def report_shadow(call: ControlCall, question: ShadowQuestion) -> Reply:
+async def report_shadow(call: ControlCall, question: ShadowQuestion, columns: int | None) -> Reply:
     """Return how the shadow compares with the champion.
 
     Raises:
@@ -50,6 +51,11 @@ async def report_shadow(call: ControlCall, question: ShadowQuestion) -> Reply:
     """
 
     async def read(parts: Session) -> Reply:
+        if columns is not None:
+            from understudy.entrypoints.cli.shadow.drawing import drawn_shadow  # noqa: PLC0415 - rich, for few calls
+            from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
+
+            return answer(await drawn_document(partial(drawn_shadow, parts, question), columns))
         label = await version_labeller(parts, call.model_name)
         found = await shadow_report.report_shadow(parts.experiment_log, question)
         return answer(shadow_document(found, call.model_name, label))
@@ -57,7 +63,7 @@ async def report_shadow(call: ControlCall, question: ShadowQuestion) -> Reply:
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
 
 
-async def report_drift(call: ControlCall, question: DriftQuestion) -> Reply:
+async def report_drift(call: ControlCall, question: DriftQuestion, columns: int | None) -> Reply:
     """Return what has drifted from its baseline.
 
     Raises:
@@ -65,6 +71,11 @@ async def report_drift(call: ControlCall, question: DriftQuestion) -> Reply:
     """
 
     async def read(parts: Session) -> Reply:
-        return answer({"report": drift_document(await view_drift(parts.metrics, parts.registry, question))})
+        # Imported here, in a thread of the control plane: it takes 0.1 s once, which no prediction waits for.
+        from understudy.entrypoints.cli.drift.drawing import drawn_drift  # noqa: PLC0415 - rich, for few calls
+        from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
+
+        draw = partial(drawn_drift, parts, question)
+        return answer((await draw()).document if columns is None else await drawn_document(draw, columns))
 
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)

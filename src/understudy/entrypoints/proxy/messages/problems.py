@@ -68,6 +68,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.DatabaseNeeded: 409,
     errors.DeclaredOtherwise: 409,
     errors.NotDeclarable: 409,
+    errors.SourceAway: 503,
     errors.GenerationMoved: 412,
     errors.RegistryUnavailable: 503,
     errors.LoginNotAllowed: 503,

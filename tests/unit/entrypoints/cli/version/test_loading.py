@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.console import Console
 
-from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, loading_document, servers_text
+from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, servers_text
+from understudy.entrypoints.documents.loading import loading_document
 from understudy.ports.loading.loading_registry import ValidationRecord, VersionAtServerRecord, VersionLoadingRecord
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -138,6 +138,9 @@ _VERSION = {"model_name": "visits", "version": "7", "status": "staging", "endpoi
 _VERSIONS = _document(versions=[_VERSION], next_cursor=None)
 _REGISTERED = _document(version=_VERSION, input_differences={"breaking": [], "possible": []}, dry_run=False)
 _RETIRED = _document(version=_VERSION, changed=True, dry_run=False)
+_SERVER = {"name": "triton-0", "group_name": "onnx", "wanted": 2, "available": 2, "failed": 0, "problem": ""}
+_LOADING = {"model_name": "visits", "version": "7", "group_name": "onnx", "servers": [{"server": "triton-0"}]}
+_LOADED = _document(loading=_LOADING, dry_run=False)
 _SERVED = _document(version=_VERSION, dry_run=False)
 _MODEL = {"model_name": "visits", "policy": {"champion": "6"}, "version_count": 7}
 _REGISTRY: dict[str, dict[str, Any]] = {
@@ -187,6 +190,12 @@ _REGISTRY: dict[str, dict[str, Any]] = {
     "add_endpoint": _call("addEndpoint", "Give a version a model server (scope register)", _SERVED, (*_READ, 404, 409)),
     "remove_endpoint": _call(
         "removeEndpoint", "Take a model server away from a version (scope register)", _SERVED, (*_READ, 404, 409)
+    ),
+    "list_servers": _call("listServers", "The model servers with an agent", _document(servers=[_SERVER]), _READ),
+    "get_loading": _call("getLoading", "What agents do about a version", _document(loading=_LOADING), (*_READ, 404)),
+    "load_version": _call("loadVersion", "Have agents load a version (scope operate)", _LOADED, (*_WRITE, 409), Remark),
+    "unload_version": _call(
+        "unloadVersion", "Have agents unload a version (scope operate)", _LOADED, (*_WRITE, 409), Remark
     ),
 }
 _KEY = {"id": "9f2c01aa77de", "scopes": ["predict:visits"], "expires_at": "2027-01-31T00:00:00Z"}

@@ -1,15 +1,14 @@
 """The artifact of a version that is being registered for agents: read where it lies, and pinned."""
 
 from understudy.core.loading.artifact_address import REMOTE, scheme_of
-from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.errors import ArtifactForbidden, ArtifactUnreachable
 from understudy.lifecycle.registry import register_version
-from understudy.ports.registry.registry import NewVersion, Registry
+from understudy.ports.registry.registry import Actor, NewVersion, Registry
 from understudy.settings import Settings
 
 
 async def pinned_version(
-    registry: Registry, new: NewVersion, settings: Settings, *, replace: bool = False
+    registry: Registry, new: NewVersion, settings: Settings, actor: Actor, *, replace: bool = False
 ) -> NewVersion:
     """Return a version as it is to be registered: with the digest of its artifact, where agents load it from a store.
 
@@ -24,7 +23,7 @@ async def pinned_version(
         return new
     from understudy.bootstrap.artifacts import pinned_artifact  # noqa: PLC0415 - few commands need what reads artifacts
 
-    await register_version(registry, new, actor_of_command(None), replace=replace, dry_run=True)
+    await register_version(registry, new, actor, replace=replace, dry_run=True)
     try:
         pinned = await pinned_artifact(settings, new.artifact_path, new.artifact_digest)
     except (ArtifactUnreachable, ArtifactForbidden) as problem:

@@ -1,0 +1,1 @@
+"""``understudy source``: model registries that are followed."""
