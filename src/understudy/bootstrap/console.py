@@ -13,6 +13,7 @@ from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
 from understudy.errors import Overloaded
+from understudy.experiments.log_replay import ReplayFinding, ReplayWanted
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
 from understudy.rollout.warm_up.warm_up import require_ready
@@ -49,6 +50,8 @@ class ConsoleParts(NamedTuple):
     """Computes reports beside the event loop: their statistics take seconds of a core."""
     draw: "Reporter"
     """Computes what charts of rollouts are drawn from, likewise: no report takes their place."""
+    replay: Callable[[ReplayWanted], Awaitable[ReplayFinding]]
+    """Sends logged calls to a version, as a report; raises as ``replay_calls``."""
 
 
 class Reporter:
@@ -161,5 +164,11 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
             return await policy_of_proxies(session, model_name)
 
+        async def replay(wanted: ReplayWanted) -> ReplayFinding:
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.log_replay import replay_in  # noqa: PLC0415 - gRPC, loaded by now
+
+            return await report(lambda opened: replay_in(opened, settings, wanted, lambda *_: None))
+
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw)
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw, replay)

@@ -44,6 +44,8 @@ from understudy.entrypoints.console.pages.reports import show_drift, show_shadow
 from understudy.entrypoints.console.pages.rollouts import live_rollout, live_story, show_rollout
 from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
 from understudy.entrypoints.console.pages.verdicts import show_verdicts
+from understudy.entrypoints.console.pages.version_acts import ask_about_version, carry_out_about_version
+from understudy.entrypoints.console.views.links import OF_VERSIONS
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
@@ -53,6 +55,7 @@ Opener = Callable[[Settings], AbstractAsyncContextManager[ConsoleParts]]
 Handler = Callable[[Console, Request], Awaitable[Response]]
 _NOT_ALLOWED = 405
 KEPT_FOR_EVER = "public, max-age=31536000, immutable"
+_ON_VERSION = (("GET", ask_about_version), ("POST", carry_out_about_version))
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", show_models),
     ("GET", "/live/models", live_models),
@@ -79,6 +82,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/stop", carry_out_about_test),
     ("GET", "/models/{model}/acts/take", ask_about_test),
     ("POST", "/models/{model}/acts/take", carry_out_about_test),
+    *((method, f"/models/{{model}}/acts/{act}", handler) for act in OF_VERSIONS for method, handler in _ON_VERSION),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
     ("GET", "/models/{model}/entities", show_entity),

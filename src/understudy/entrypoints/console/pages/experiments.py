@@ -15,10 +15,10 @@ from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
+from understudy.entrypoints.console.views.act_form import ActForm
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,
-    ActForm,
     AskedTest,
     asked_test,
     declare_form,
@@ -275,7 +275,7 @@ async def _form(
 
 def _asked(console: Console, request: Request, visitor: Visitor, page: ActForm) -> Response:
     nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
-    return console.page("experiment_act.html", visitor, model=page.model, view=page, nonce=nonce, action=action)
+    return console.page("act_form.html", visitor, model=page.model, view=page, nonce=nonce, action=action)
 
 
 def _number(text: str) -> int:
