@@ -25,6 +25,7 @@ from understudy.entrypoints.console.doing import Once
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
+from understudy.entrypoints.console.streams.watches import Watches
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
@@ -92,6 +93,8 @@ class Open(NamedTuple):
     """The stores of acts."""
     once: Once
     parts: ConsoleParts
+    watches: Watches
+    """Of the pages that are open."""
 
 
 class Console:
@@ -114,9 +117,9 @@ class Console:
         self._templates = Templates(self.files, settings.runbooks_url)
         self._open: Open | None = None
 
-    def open(self, parts: ConsoleParts) -> None:
+    def open(self, parts: ConsoleParts, watches: Watches) -> None:
         """Take what the process has opened."""
-        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts)
+        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts, watches)
 
     @property
     def opened(self) -> Open:
@@ -127,18 +130,18 @@ class Console:
 
     # -- who -----------------------------------------------------------------------------------------------------------
 
-    def session_of(self, request: Request) -> ConsoleSession | None:
-        """Return the session of whom a proxy in front names, or that a request's cookie names."""
-        named = self._named(request)
-        if named is not None:
-            return self.sessions.of_proxy(named.name)
-        return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
     def _named(self, request: Request) -> Named | None:
         """Return whom a proxy in front says that a request is of."""
         if self._identity is None or request.client is None:
             return None
         return self._identity.of(request.client.host, request.headers)
 
+    def session_of(self, request: Request) -> ConsoleSession | None:
+        """Return the session of whom a proxy in front names, or that a request's cookie names."""
+        named = self._named(request)
+        if named is not None:
+            return self.sessions.of_proxy(named.name)
+        return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
 
     def require_session(self, request: Request) -> ConsoleSession:
         """Return the session that a request's cookie names.

@@ -9,6 +9,7 @@ from understudy.entrypoints.cli.ab.tests_text import standing_words
 from understudy.entrypoints.cli.ab.text import declare_command, sizes_words
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.cli.shared.times import seconds_of
+from understudy.entrypoints.console.views.act_form import ActForm
 from understudy.entrypoints.console.views.links import experiment_path, experiments_path
 from understudy.entrypoints.console.views.policy import Field
 from understudy.errors import PolicyRefused
@@ -48,23 +49,6 @@ class DeclareForm(NamedTuple):
     per_call: bool
     lower: bool
     problem: str
-
-
-class ActForm(NamedTuple):
-    """What is asked before an act on a test."""
-
-    model: str
-    title: str
-    sentence: str
-    facts: tuple[tuple[str, str], ...]
-    fields: tuple[tuple[str, str], ...]
-    """Sent with the form."""
-    button: str
-    is_ending: bool
-    remark: str
-    """What the act leaves behind."""
-    back: str
-    command: str
 
 
 def asked_test(values: Mapping[str, str]) -> AskedTest:
