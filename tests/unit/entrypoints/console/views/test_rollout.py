@@ -138,6 +138,29 @@ def test_a_silent_monitor_and_absent_proxies_are_warned_of_and_are_not_calm(chan
     assert page.tone is Tone.WAIT
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"monitor_seconds": None},
+        {"monitor_seconds": 400.0},
+        {"decision": None, "stored": Verdict.HOLD},
+    ],
+    ids=["no monitor", "a silent monitor", "windows gone"],
+)
+def test_a_pass_that_nobody_vouches_for_now_is_none(changes):
+    found = dict(changes)
+    stored = found.pop("stored", None)
+    status = a_status(**found)
+    if stored is not None:  # what the last verdict stored stands there still
+        kept = status.events[0]._replace(verdict=stored, evidence=[SLOW.to_json()])
+        status = status._replace(events=(kept,))
+
+    page = rollout_page(RolloutSeen(status, None, (), {}, (1,)))
+
+    assert [(row.word, row.tone) for row in page.checks if row.name == "slow answers"] == [("not known now", Tone.CALM)]
+    assert not any(row.tone is Tone.GOOD or "pass" in row.word for row in page.checks)
+
+
 WAITING = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, reason="paused by dana: lunch")
 FAILED = replace(STATE, phase=Phase.FAILED, reason="version 7 rolled back at 10 %")
 PROMOTED = replace(STATE, phase=Phase.PROMOTING, step_starts=(1.0, 2.0, 3.0), promoted_at=NOW)
