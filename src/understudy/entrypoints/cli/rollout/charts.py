@@ -86,15 +86,16 @@ def _shares(history: RolloutHistory, state: RolloutState) -> list[Chart]:
     if len(seen) < _MIN_POINTS:
         return []
     first, last = seen[0][0], seen[-1][0]
+    silent = [at for at, other, own in history.calls if not own + other and first < at < last]
     starts = zip(state.step_starts, state.plan.steps, strict=False)
     planned = [(max(start, first), float(step.weight_percent)) for start, step in starts if start < last]
     sentence = (
         f"Challenger {state.challenger} got {seen[-1][1]:.1f} % of the calls that were compared last; "
-        f"by the plan {planned[-1][1]:g} %."
+        f"by the plan {planned[-1][1]:g} %.{' Where the line is broken there were no calls.' if silent else ''}"
     )
     lines = [
         Line("by the plan", Tone.CHAMPION, list(dict(planned).items()), is_stepped=True),
-        Line(f"observed, {state.challenger}", Tone.CHALLENGER, seen),
+        Line(f"observed, {state.challenger}", Tone.CHALLENGER, seen, breaks=silent),
     ]
     return [lines_over_time("share of the challenger", sentence, lines, time_axis_marks(first, last), unit="%")]
 
