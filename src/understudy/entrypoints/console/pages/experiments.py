@@ -149,7 +149,7 @@ async def carry_out_about_test(console: Console, request: Request) -> Response:
         take = partial(console.opened.parts.report, partial(_take, form.model, number))
         work = partial(console.opened.questions.report, take)
     else:
-        work = partial(console.opened.questions.change, partial(_stop, console.opened.acts, form.model, number))
+        work = partial(console.opened.questions.change, partial(_stop, console.opened.acts, form, number))
     response = await done_once(console, form, back, work)
     console.opened.questions.forget(("experiment", form.model, number))
     return response
@@ -254,8 +254,8 @@ async def _take(model: str, number: int, session: Session) -> Done:
     return Done(f"Done: look {len(test.looks)} of {test.plan.looks} is taken. {report.sentence}", changed=True)
 
 
-async def _stop(session: Session, model: str, number: int) -> Done:
-    record = await end_test(session.experiments, model, number)
+async def _stop(session: Session, form: Confirmed, number: int) -> Done:
+    record = await end_test(session.experiments, form.model, number, form.actor)
     return Done(f"Done: test {number} of {record.metric} is over, and decides nothing.", changed=True)
 
 

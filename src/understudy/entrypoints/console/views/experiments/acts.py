@@ -125,7 +125,7 @@ def stop_page(found: ListedTest) -> ActForm:
         (("test", str(record.id)),),
         "End it",
         is_ending=True,
-        remark="Its figures stay; who ended it is not kept.",
+        remark="Its figures stay, with your key as who ended it.",
         back=experiment_path(record.model_name, record.id),
         command=f"understudy ab stop {quote(record.model_name)} {record.id}",
     )
