@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, Evidence, Unit
+from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.scores.score_agreement import pairs_from_json
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
@@ -13,7 +14,7 @@ from understudy.entrypoints.charts.distributions import Distribution, distributi
 from understudy.entrypoints.charts.frame import Chart, Mark, Point, Tone
 from understudy.entrypoints.charts.over_time import Line, Times, course_over_time, lines_over_time
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
-from understudy.entrypoints.cli.shared.texts.event_text import check_evidence_words, check_state_words
+from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.history import RolloutHistory
@@ -187,10 +188,11 @@ def _evidence(course: _Course) -> list[Chart]:
     low, high = _EVIDENCE_SPAN
     values = [point.value for point in points if isfinite(point.value)]
     span = (max(low, min([0.1, *values])), min(max([high, 10 * needed, *values]), _MOST_EVIDENCE))
+    found = evidence_words(last.evidence or 0.0, needed)
     mark = Mark(needed, f"fails from {needed:,.0f} on, if other entities say the same")
     chart = course_over_time(
         f"{course.check.title}: evidence that it is worse than its limit",
-        f"{course.check.title}: evidence {check_evidence_words(last)}, from which on it fails.",
+        f"{course.check.title}: evidence {found}, if other entities say the same.",
         points,
         course.times,
         span=span,

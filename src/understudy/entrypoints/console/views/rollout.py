@@ -270,11 +270,10 @@ def _with_commas(text: str) -> str:
 def _check(row: Evidence, *, is_known: bool) -> CheckRow:
     name, champion, challenger, change, limit, evidence = check_cells(row)
     mark, _, word = " ".join(check_state_words(row).plain.split()).partition(" ")
-    shown = evidence if row.evidence_needed is None else f"{evidence} needed"
     tone = tone_of_check(row)
     if tone is Tone.GOOD and not is_known:
         mark, word, tone = NOT_KNOWN
-    return CheckRow(name, mark, word, tone, champion, challenger, change, limit, shown)
+    return CheckRow(name, mark, word, tone, champion, challenger, change, limit, evidence)
 
 
 def _event(event: RolloutEventRecord) -> EventRow:
