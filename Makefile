@@ -255,6 +255,10 @@ rig-lake: $(VENV)/.dev ## Rows into the lake through 20 kill -9 of workers, comm
 bench-console: $(VENV)/.dev ## The console: searches of a long log, 200 viewers, logins by the clock (10 minutes; ROWS=300000 BENCH="--viewers 50" for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.console --rows $(ROWS) $(BENCH)
 
+.PHONY: bench-console-beside
+bench-console-beside: $(VENV)/.dev ## A proxy beside a console at full tilt, in turns with one that rests (5 minutes; two free cores; BENCH="--rounds 3" for a look)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.console_beside $(BENCH)
+
 .PHONY: capacity
 capacity: $(VENV)/.dev ## Pods, stores and money for any load, by simulation from measured figures; writes docs/explanation/capacity.md
 	@nice $(BIN)/python -m loadtests.capacity

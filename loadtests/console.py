@@ -1,8 +1,8 @@
 """The console beside its bounds: searches of a long log, 200 viewers, logins by the clock. ``make bench-console``.
 
-Arguments: ``--rows`` of the log (3,000,000, at 1,000 a second), ``--viewers`` (200), ``--seconds`` of watching (30),
-``--tries`` at the login (20,000). Postgres is durable, the console a process of its own; both, and the viewers, share
-the machine with whatever else runs on it.
+Arguments: ``--only`` searches, viewers or logins; ``--rows`` of the log (3,000,000, at 1,000 a second), ``--viewers``
+(200), ``--seconds`` of watching (30), ``--tries`` at the login (20,000). Postgres is durable, the console a process of
+its own; both, and the viewers, share the machine with whatever else runs on it.
 """
 
 import argparse
@@ -42,7 +42,7 @@ from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
 
 POLL_SECONDS = 2.0
-"""How often a page asks."""
+"""How often a page without a stream asks."""
 LOOKS = 20
 OK, FAILED = 200, 500
 UNREAD_SECONDS = 70.0
@@ -176,26 +176,50 @@ class Watched(NamedTuple):
     answers: int
 
 
+class Viewer:
+    """A page of one rollout that is open in a browser: it fetches what its stream says is new, or asks by itself."""
+
+    def __init__(self, client: AsyncClient, path: str, counts: dict[str, int]) -> None:
+        self._client, self._path, self._counts = client, path, counts
+        self._digest = ""
+
+    async def watch(self, delay: float, seconds: float) -> None:
+        await asyncio.sleep(delay)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                if not await self._is_told():
+                    while True:
+                        await self._fetch()
+                        await asyncio.sleep(POLL_SECONDS)
+
+    async def _is_told(self) -> bool:
+        """Follow the stream to its end; ``False``: there is no place for it."""
+        stream = self._client.stream("GET", f"{self._path}/stream", headers={"accept": "text/event-stream"})
+        async with stream as answer:
+            if answer.status_code != OK:
+                self._counts["refused"] += 1
+                return False
+            async for line in answer.aiter_lines():
+                if line == "event: news":
+                    await self._fetch()
+        return True
+
+    async def _fetch(self) -> None:
+        try:
+            answer = await self._client.get(self._path, params={"seen": self._digest})
+        except TransportError:  # its connection, which was idle, gave way at this moment; a browser asks again
+            self._counts["refused"] += 1
+            return
+        self._counts["answers"] += 1
+        self._counts["refused"] += answer.status_code >= FAILED
+        if answer.status_code == OK:
+            self._digest = answer.text.rpartition('value="')[2].partition('"')[0]
+
+
 async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
     """Have so many browsers keep the page of one rollout open."""
     path = f"/live/models/churn/rollouts/{at.rollout.id}"
     counts = {"refused": 0, "answers": 0}
-
-    async def watch(client: AsyncClient, delay: float) -> None:
-        await asyncio.sleep(delay)
-        digest, end = "", time.monotonic() + seconds
-        while time.monotonic() < end:
-            due = time.monotonic() + POLL_SECONDS
-            try:
-                answer = await client.get(path, params={"seen": digest})
-            except TransportError:  # its connection, which was idle, gave way at this moment; a browser asks again
-                counts["refused"] += 1
-                continue
-            counts["answers"] += 1
-            counts["refused"] += answer.status_code >= FAILED
-            if answer.status_code == OK:
-                digest = answer.text.rpartition('value="')[2].partition('"')[0]
-            await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async with AsyncExitStack() as stack:
         async with visiting(at) as first:
@@ -205,7 +229,9 @@ async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
             for _ in range(viewers)
         ]
         before, cpu, began = await at.database.fetchval(_WORK), cpu_seconds([at.pid]), time.monotonic()
-        await asyncio.gather(*(watch(one, POLL_SECONDS * place / viewers) for place, one in enumerate(clients)))
+        pages = [Viewer(one, path, counts) for one in clients]
+        delays = [POLL_SECONDS * place / viewers for place in range(viewers)]
+        await asyncio.gather(*(one.watch(delay, seconds) for one, delay in zip(pages, delays, strict=True)))
         took = time.monotonic() - began
         spent, memory = cpu_seconds([at.pid]) - cpu, resident_bytes(at.pid)
         await asyncio.sleep(1.5)  # backends report what they did once a second
@@ -279,9 +305,9 @@ async def measure(folder: Path, given: argparse.Namespace) -> str:
     """Return the figures."""
     async with scene(folder, given.rows) as at:
         lines = [f"{given.rows:,} calls in the log, 1,000 a second"]
-        lines += await searched(at)
-        lines += await viewed(at, given.viewers, given.seconds)
-        lines += await tried(at, given.tries)
+        lines += await searched(at) if given.only in ("", "searches") else []
+        lines += await viewed(at, given.viewers, given.seconds) if given.only in ("", "viewers") else []
+        lines += await tried(at, given.tries) if given.only in ("", "logins") else []
     return "\n".join(lines)
 
 
@@ -290,6 +316,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, usual in (("rows", 3_000_000), ("viewers", 200), ("seconds", 30), ("tries", 20_000)):
         parser.add_argument(f"--{name}", type=int, default=usual)
+    parser.add_argument("--only", choices=("", "searches", "viewers", "logins"), default="")
     folder = Path(tempfile.mkdtemp(prefix="us-console-"))
     folder.chmod(0o755)
     try:

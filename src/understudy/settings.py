@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
+from understudy.core.routing.proxy_identity import parse_networks, parse_roles
 from understudy.core.routing.token_grants import parse_grants
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens, signing_key
@@ -423,6 +424,18 @@ class Settings(BaseModel):
     """Whether the console only shows: it has no act then, and works with a login that may read alone."""
     console_secret: SecretStr | None = Field(default=None, min_length=32)
     """Secret that signs the sessions of the console; without it a random one, and a restart ends all sessions."""
+    console_secret_before: SecretStr | None = Field(default=None, min_length=32)
+    """The secret before it, while it is replaced: sessions and forms that it has signed are good still."""
+    console_proxy_secret: SecretStr | None = Field(default=None, min_length=32)
+    """Secret that a proxy which says who comes sends along, as ``X-Understudy-Proxy-Secret``."""
+    console_trusted_proxies: str | None = None
+    """Addresses and networks of that proxy, by commas; who comes from elsewhere is not believed."""
+    console_identity_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,100}$")
+    """Header in which it names a person, such as ``X-Forwarded-Email``; needs the two before."""
+    console_groups_header: str | None = Field(default=None, pattern=r"^[A-Za-z0-9-]{1,100}$")
+    """Header in which it names the person's groups, by commas."""
+    console_roles: str | None = None
+    """Scopes of groups: ``ml-oncall=operate,churn-team=operate:churn,everyone=read``."""
 
     proxy_url: str | None = Field(default=None, pattern=r"^https?://[^/?#@\s]+/?$")
     """The proxy that ``understudy predict`` calls; by default the state folder's demo, else ``host`` and ``port``.
@@ -533,6 +546,26 @@ class Settings(BaseModel):
     def _check_names(cls, text: str | None) -> str | None:
         parse_host_names(text or "")
         return text
+
+    @field_validator("console_trusted_proxies", mode="after")
+    @classmethod
+    def _check_networks(cls, text: str | None) -> str | None:
+        parse_networks(text or "")
+        return text
+
+    @field_validator("console_roles", mode="after")
+    @classmethod
+    def _check_roles(cls, text: str | None) -> str | None:
+        parse_roles(text or "")
+        return text
+
+    @field_validator("console_identity_header", mode="after")
+    @classmethod
+    def _check_identity(cls, header: str | None, info: ValidationInfo) -> str | None:
+        is_guarded = info.data.get("console_proxy_secret") and info.data.get("console_trusted_proxies")
+        if header is not None and not is_guarded:
+            raise ValueError("needs UNDERSTUDY_CONSOLE_PROXY_SECRET and UNDERSTUDY_CONSOLE_TRUSTED_PROXIES")
+        return header
 
     @field_validator("log", mode="after")
     @classmethod

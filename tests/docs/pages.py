@@ -12,6 +12,7 @@ What a reader need not see stands in HTML comments right before a block:
 ``varies: KINDS``         what of an output differs each time: the keys of ``KINDS``
 ``not compared: REASON``  a block that is no output
 ``Ctrl-C: NAME``          alone, without a block: the reader stops what goes on in that terminal
+``browser: ACTION``       alone, without a block: the reader does that in a browser, as ``browser.py`` reads it
 ========================  ============================================================================================
 
 A block of ``text`` or ``json`` is the output of the ``sh`` block before it.
@@ -21,6 +22,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from docs.browser import Action, action_of
 
 MAIN = "main"
 MARKS = {
@@ -89,7 +92,15 @@ class Stop:
     terminal: str
 
 
-Step = Type | See | Stop
+@dataclass(frozen=True, slots=True)
+class Browse:
+    """The reader does something in a browser."""
+
+    line: int
+    action: Action
+
+
+Step = Type | See | Stop | Browse
 
 
 def steps_of(path: Path) -> list[Step]:
@@ -100,7 +111,7 @@ def steps_of(path: Path) -> list[Step]:
     """
     steps: list[Step] = []
     for found in _found_in(path):
-        if isinstance(found, Stop):
+        if isinstance(found, Stop | Browse):
             steps.append(found)
             continue
         unknown = found.marks.keys() - MARKS.get(found.language, set())
@@ -118,13 +129,18 @@ def steps_of(path: Path) -> list[Step]:
     return steps
 
 
-def _found_in(path: Path) -> Iterator[Block | Stop]:
+def _found_in(path: Path) -> Iterator[Block | Stop | Browse]:
     marks: dict[str, str] = {}
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
     for number, line in lines:
         mark = _MARK.fullmatch(line.strip())
         if mark is not None and mark[1] == "Ctrl-C":
             yield Stop(mark[2])
+        elif mark is not None and mark[1] == "browser":
+            action = action_of(mark[2])
+            if action is None:
+                raise BadPage(f"{path.name}:{number}: nothing that is done in a browser: {mark[2]}")
+            yield Browse(number, action)
         elif mark is not None:
             marks[mark[1]] = mark[2]
         elif line.startswith("```"):

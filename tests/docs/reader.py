@@ -12,7 +12,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from docs.pages import Block, See, Step, Stop, Type, why_unlike
+from docs.browser import OpenBrowser
+from docs.pages import Block, Browse, See, Step, Stop, Type, why_unlike
+from playwright.sync_api import Error as BrowserError
 
 from understudy.adapters.embedded.loopback_ports import free_port
 
@@ -122,6 +124,7 @@ class Reader:
             MARK: self.mark,
         }
         self._terminals: dict[str, Terminal] = {}
+        self._browser = OpenBrowser(lambda name: self._terminal(name).said())
 
     def follow(self, step: Step) -> None:
         """Do a step.
@@ -134,6 +137,8 @@ class Reader:
                 code = self._terminal(step.terminal).interrupt()
                 # Of a command that ended well after Ctrl-C `make` says 130, or 2; a shell may die of the signal itself.
                 assert code in (0, 2, 130, -signal.SIGINT), f"Ctrl-C in {step.terminal!r}: {code}"
+            case Browse():
+                self._browse(step)
             case See():
                 self._see(self._terminal(step.terminal), [step.block], "")
             case Type() if "goes on" in step.block.marks:
@@ -145,6 +150,7 @@ class Reader:
 
     def leave(self, patience_seconds: float = STOP_SECONDS) -> list[int]:
         """Stop everything, the last terminal first, and return the processes that were left over, which are ended."""
+        self._browser.close()
         for terminal in reversed(self._terminals.values()):
             terminal.interrupt()
         give_up = time.monotonic() + patience_seconds
@@ -157,6 +163,12 @@ class Reader:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         return left
+
+    def _browse(self, step: Browse) -> None:
+        try:
+            self._browser.do(step.action)
+        except (AssertionError, BrowserError) as problem:
+            pytest.fail(f"line {step.line}: {' '.join(step.action)}: {problem}", pytrace=False)
 
     def _type(self, step: Type) -> None:
         terminal, marks = self._terminal(step.terminal), step.block.marks

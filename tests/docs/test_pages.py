@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.pages import Stop, Type, steps_of
+from docs.pages import Browse, Stop, Type, steps_of
 from docs.reader import Reader
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,6 +76,15 @@ def test_what_a_page_lets_go_on_it_also_stops(path: Path):
     begun = {step.terminal for step in steps if isinstance(step, Type) and "goes on" in step.block.marks}
 
     assert {step.terminal for step in steps if isinstance(step, Stop)} == begun
+
+
+@pytest.mark.parametrize("path", FOLLOWED, ids=shown_path)
+def test_a_page_names_what_is_done_in_the_browser(path: Path):
+    told = re.sub(r"<!--.*?-->", "", path.read_text(encoding="utf-8")).replace("\n", " ")
+
+    named = [name for step in steps_of(path) if isinstance(step, Browse) for name in step.action.named]
+
+    assert [name for name in named if name not in told] == []
 
 
 @pytest.mark.followed

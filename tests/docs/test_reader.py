@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from docs.pages import BadPage, Block, See, Stop, Type, steps_of, why_unlike
+from docs.pages import BadPage, Block, Browse, See, Stop, Type, steps_of, why_unlike
 from docs.reader import Reader, marked_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,3 +191,25 @@ def test_a_page_is_its_steps_in_order(tmp_path: Path):
     assert isinstance(seen, See)
     assert (seen.terminal, seen.block.content) == ("t", "c\n")
     assert stopped == Stop("t")
+
+
+def test_a_browser_is_told_in_words(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- browser: follow the link of demo -->\n<!-- browser: press Roll back -->\n"
+        "<!-- browser: fill Reason with it is slow -->\n<!-- browser: choose 3 in Challenger -->\n"
+        "<!-- browser: see Rolled back -->\n"
+    )
+
+    actions = [tuple(step.action) for step in steps_of(page) if isinstance(step, Browse)]
+
+    assert actions == [
+        ("follow the link of", "demo", ""),
+        ("press", "Roll back", ""),
+        ("fill", "Reason", "it is slow"),
+        ("choose", "Challenger", "3"),
+        ("see", "Rolled back", ""),
+    ]
+    page.write_text("<!-- browser: dance -->\n")
+    with pytest.raises(BadPage, match=r"page\.md:1"):
+        steps_of(page)

@@ -10,12 +10,11 @@ from html.parser import HTMLParser
 from typing import Any
 
 import httpx2
-import uvicorn
 from pydantic import SecretStr
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
-from understudy.entrypoints.console.launch import server_config
+from understudy.entrypoints.console.launch import ConsoleServer
 from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
 from understudy.settings import Settings
@@ -56,8 +55,10 @@ class Visit:
 class RunningConsole:
     """Where a console is, and who may sign in."""
 
-    def __init__(self, database_url: str, port: int) -> None:
+    def __init__(self, database_url: str, server: ConsoleServer, task: asyncio.Task[None]) -> None:
         self._url = database_url
+        self.server, self.task = server, task
+        port = server.config.port
         self.origin = f"http://127.0.0.1:{port}"
         self.port = port
 
@@ -83,13 +84,13 @@ async def running_console(owner_url: str, **given: Any) -> AsyncIterator[Running
     port = free_port()
     values = {"database_url": SecretStr(owner_url), "console_port": port, "environment": "test"}
     settings = Settings(**{**values, "console_secret": SecretStr(SECRET), **given})
-    server = uvicorn.Server(server_config(settings))
+    server = ConsoleServer(settings)
     task = asyncio.create_task(server.serve())
     try:
         while not server.started:
             assert not task.done()
             await asyncio.sleep(0.01)
-        yield RunningConsole(owner_url, port)
+        yield RunningConsole(owner_url, server, task)
     finally:
         server.should_exit = True
         await task

@@ -9,12 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import SecretStr
 
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ServingPolicy
 from understudy.errors import Overloaded
+from understudy.experiments.log_replay import ReplayFinding, ReplayWanted
 from understudy.lifecycle.server_findings import Finding
 from understudy.ports.registry.key_lookup import KeyLookup
+from understudy.ports.registry.policy import PolicyChange
 from understudy.rollout.warm_up.warm_up import require_ready
 from understudy.settings import Settings
 
@@ -28,7 +31,7 @@ ANSWER_SECONDS = 10.0
 
 
 class ConsoleParts(NamedTuple):
-    """What a console process has open; no connection outlives its question."""
+    """What a console process has open; no connection but the listening one outlives its question."""
 
     session: Session
     """For pages."""
@@ -49,6 +52,10 @@ class ConsoleParts(NamedTuple):
     """Computes reports beside the event loop: their statistics take seconds of a core."""
     draw: "Reporter"
     """Computes what charts of rollouts are drawn from, likewise: no report takes their place."""
+    replay: Callable[[ReplayWanted], Awaitable[ReplayFinding]]
+    """Sends logged calls to a version, as a report; raises as ``replay_calls``."""
+    listen: Callable[[Callable[[PolicyChange], None]], Awaitable[None]]
+    """Calls for each change of a policy until its connection, the one that stays open, is lost."""
 
 
 class Reporter:
@@ -161,5 +168,17 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
             return await policy_of_proxies(session, model_name)
 
+        async def replay(wanted: ReplayWanted) -> ReplayFinding:
+            await asyncio.to_thread(_load_servers)
+            from understudy.bootstrap.log_replay import replay_in  # noqa: PLC0415 - gRPC, loaded by now
+
+            return await report(lambda opened: replay_in(opened, settings, wanted, lambda *_: None))
+
+        changes = PostgresPolicySource(
+            settings.control_url,
+            timeout_seconds=seconds,
+            heartbeat_seconds=settings.policy_heartbeat_seconds,
+            reads_keys=False,
+        )
         named = (settings.environment, settings.challenger_budget_ratio)
-        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw)
+        yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw, replay, changes.listen)

@@ -7,6 +7,7 @@ from understudy.errors import MigrationNeeded, NotRegistered, PolicyRefused
 from understudy.experiments.declared_rows import declared_test
 from understudy.experiments.declared_tests import DeclaredTest
 from understudy.ports.experiments.experiment_store import ExperimentRecord, ExperimentStore
+from understudy.ports.registry.registry import Actor
 
 MAX_SEARCHED = 200
 """Newest tests of a model among which one is looked for by its id."""
@@ -45,7 +46,7 @@ async def test_of(store: ExperimentStore, model_name: str, test_id: int) -> List
     return found
 
 
-async def end_test(store: ExperimentStore, model_name: str, test_id: int) -> ExperimentRecord:
+async def end_test(store: ExperimentStore, model_name: str, test_id: int, by: Actor) -> ExperimentRecord:
     """End an open test without a decision, and return it as it was.
 
     Raises:
@@ -59,7 +60,7 @@ async def end_test(store: ExperimentStore, model_name: str, test_id: int) -> Exp
     record = found.record
     if not found.test.is_open:
         raise PolicyRefused(f"test {test_id} of {model_name} is over", hint="Nothing has to be done.")
-    if not await store.record(record, record.result or {"looks": []}, ends=True):
+    if not await store.record(record, record.result or {"looks": []}, ends=True, by=by):
         raise PolicyRefused(f"test {test_id} of {model_name} was changed at this moment", hint="Look at it again.")
     return record
 

@@ -54,7 +54,7 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     ended = understudy("rollout", "wait", "visits", "--json")
 
     assert planned.code == 0
-    assert "risk high" in planned.out
+    assert "The risk is high: " in planned.out
     assert "understudy version register --base-model NAME" in " ".join(planned.out.split())
     assert "gets no traffic" in planned.out
     assert "understudy rollout start visits 2 --plan 5,100" in planned.out

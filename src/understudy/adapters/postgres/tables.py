@@ -549,6 +549,7 @@ EXPERIMENT = Table(
     Column("created_by", Text, nullable=False, server_default=_WHO),
     Column("started_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("ended_at", _MOMENT),
+    Column("ended_by", Text),
     UniqueConstraint("model_name", "name", name="experiment_model_name_name_key"),
 )
 

@@ -134,7 +134,8 @@ def judge(
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
         return Decision(Verdict.HOLD, reason, evidence, detectable.missing_requests, needs_human)
-    return Decision(Verdict.ADVANCE, words.advance_reason(evidence, detectable.ratio), evidence, place=place)
+    reason = words.advance_reason(evidence, detectable.ratio, policy.error_rate_floor)
+    return Decision(Verdict.ADVANCE, reason, evidence, place=place)
 
 
 class _Compared(NamedTuple):

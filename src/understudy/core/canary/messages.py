@@ -26,7 +26,7 @@ def place_of(stage: Stage, now: float) -> str:
 
 def roll_back_reason(failing: Sequence[Evidence]) -> str:
     """Say which checks failed and by how much."""
-    checks = "; ".join(f"{comparison_of(row)}, evidence {_evidence_of(row)} needed" for row in failing)
+    checks = "; ".join(f"{comparison_of(row)}, evidence {_evidence_of(row)}" for row in failing)
     return f"{checks}, {failing[0].challenger_requests:,} challenger requests"
 
 
@@ -35,22 +35,34 @@ def invalid_reason(split: Evidence) -> str:
     share = "" if split.change is None else f", {split.change:.2f} times the policy's share"
     return (
         f"the challenger met {split.challenger or 0:,.0f} of "
-        f"{(split.challenger or 0) + (split.champion or 0):,.0f} entities{share}, evidence {_evidence_of(split)} "
-        "needed; the versions cannot be compared until the split is what the policy says"
+        f"{(split.challenger or 0) + (split.champion or 0):,.0f} entities{share}, evidence {_evidence_of(split)}; "
+        "the versions cannot be compared until the split is what the policy says"
     )
 
 
-def advance_reason(checks: Sequence[Evidence], detectable_ratio: float) -> str:
-    """Say what was compared, what would have been detected, and of which checks nothing is known."""
+def advance_reason(checks: Sequence[Evidence], detectable_ratio: float, least_rate: float) -> str:
+    """Say what was compared, what would have been detected, and of which checks nothing is known.
+
+    ``least_rate`` is what stands in for the champion's error rate where that is lower.
+    """
     passed = ", ".join(row.title for row in checks if row.state is CheckState.OK)
     unknown = ", ".join(row.title for row in checks if row.state is CheckState.TOO_EARLY and not row.check.needs_past)
     not_known = f"; not known yet: {unknown}" if unknown else ""
     unproven = "".join(f"; worse, not proven yet: {comparison_of(row)}" for row in checks if _is_unproven(row))
     found = f"nothing found in {passed}; " if passed else ""
-    return (
-        f"{found}in {checks[0].challenger_requests:,} challenger requests an error rate of {detectable_ratio:.2g}x "
-        f"would have been seen{unproven}{not_known}"
-    )
+    seen = _seen_words(checks[0], detectable_ratio, least_rate)
+    requests = f"in {checks[0].challenger_requests:,} challenger requests"
+    return f"{found}{requests} {seen} would have been seen{unproven}{not_known}"
+
+
+def _seen_words(errors: Evidence, detectable_ratio: float, least_rate: float) -> str:
+    """Say which error rate would have been seen; a multiple of no errors at all would say nothing."""
+    rate = errors.champion or 0.0
+    times = f"an error rate of {detectable_ratio:.2g} times "
+    if rate > least_rate:
+        return f"{times}the champion's {value_words(errors.check, rate)}"
+    had = "the champion had none" if not rate else f"the champion had {value_words(errors.check, rate)}"
+    return f"{times}{value_words(errors.check, least_rate)} ({had}, which counts as that)"
 
 
 def hold_reason(parts: Sequence[str], *, needs_human: bool) -> str:
@@ -83,22 +95,25 @@ def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
 
 def detectable_words(detectable_ratio: float, asked_ratio: float, missing_requests: int) -> str:
     """Say which regression could have been seen, which one the policy asks for, and how many requests that takes."""
-    seen = f"only ≥ {detectable_ratio:.2g}x" if isfinite(detectable_ratio) else "no regression at all"
-    more = f"about {_rounded(missing_requests):,} more requests"
-    return f"{more} are missing: could so far have seen {seen}; the policy asks {asked_ratio:.2g}x"
+    more = f"about {_rounded(missing_requests):,} more requests are missing"
+    asked = f"the policy asks for {asked_ratio:.2g} times"
+    if not isfinite(detectable_ratio):
+        return f"{more}: so far no rise of the error rate would have been seen; {asked}"
+    least = f"only a rise of the error rate to {detectable_ratio:.2g} times or more"
+    return f"{more}: so far {least} would have been seen; {asked}"
 
 
 def few_entities_words(row: Evidence) -> str:
     """Say that a check's evidence comes from too few entities."""
     return (
         f"proven for too few entities, {row.evidence_across_entities or 0:.2g} of "
-        f"{row.evidence_across_entities_needed or 0:.2g}: {comparison_of(row)}, evidence {_evidence_of(row)} needed"
+        f"{row.evidence_across_entities_needed or 0:.2g}: {comparison_of(row)}, evidence {_evidence_of(row)}"
     )
 
 
 def unproven_words(row: Evidence) -> str:
     """Say that a check looks worse, and how much evidence it lacks."""
-    return f"not proven yet, evidence {_evidence_of(row)} needed: {comparison_of(row)} looks worse"
+    return f"not proven yet, evidence {_evidence_of(row)}: {comparison_of(row)} looks worse"
 
 
 def recent_regression_words(check: Check, champion: float, challenger: float) -> str:
@@ -110,7 +125,7 @@ def recent_regression_words(check: Check, champion: float, challenger: float) ->
 def shared_errors_words(row: Evidence, shared: int, errors: int) -> str:
     """Say that a check would fail only with errors that the champion had as well."""
     return (
-        f"{comparison_of(row)}, evidence {_evidence_of(row)} needed, but {shared:,} of {errors:,} failed calls also "
+        f"{comparison_of(row)}, evidence {_evidence_of(row)}, but {shared:,} of {errors:,} failed calls also "
         "failed on the champion that stood in, and the others are not enough; no check takes the version back: "
         "an operator decides"
     )
@@ -173,10 +188,15 @@ def _is_unproven(row: Evidence) -> bool:
     return row.state is CheckState.UNPROVEN
 
 
+def evidence_words(evidence: float, needed: float) -> str:
+    """Return how much evidence there is, and how much proves it: ``29,702 (400 is enough)``."""
+    found = f"{evidence:,.0f}" if evidence < _UNCOUNTED else "over a million"
+    return f"{found} ({needed:,.0f} is enough)"
+
+
 def _evidence_of(row: Evidence) -> str:
     evidence, needed = row.evidence or 0.0, row.evidence_needed or 0.0
-    found = f"{evidence:,.0f}" if evidence < _UNCOUNTED else "over a million"
-    return f"{found} of {needed:,.0f}"
+    return evidence_words(evidence, needed)
 
 
 def _rounded(number: int) -> int:

@@ -63,7 +63,7 @@ class BesideChampion(NamedTuple):
         found = f"{self.evidence:,.0f}" if self.evidence < 1e6 else "over a million"  # noqa: PLR2004 - as of checks
         return (
             f"{named} {sides} on the same hours, {self.measure.value} {self.distance:.2f}{unit} (limit "
-            f"{self.limit:.2g}), evidence {found} of {self.evidence_needed:,.0f} needed, {self.rows:,} rows"
+            f"{self.limit:.2g}), evidence {found} ({self.evidence_needed:,.0f} is enough), {self.rows:,} rows"
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def drift_words(subject: str, baseline: Baseline, present: Present, shown: Readi
     far = f"{shown.words} (limit {limit})"
     if state is DriftState.OK:
         return f"{subject}: {far}."
-    evidence = f", evidence {_evidence(shown.evidence)} of {shown.evidence_needed:,.0f} needed"
+    evidence = f", evidence {_evidence(shown.evidence)} ({shown.evidence_needed:,.0f} is enough)"
     return f"{subject}: {_change(baseline, present, shown.measure)}, {far}{evidence * (shown.evidence_needed > 0)}."
 
 

@@ -41,6 +41,8 @@ class Line(NamedTuple):
     tone: Tone
     points: Sequence[tuple[float, float]]
     is_stepped: bool = False
+    breaks: Sequence[float] = ()
+    """Moments at which there was nothing: no line is drawn over them."""
 
 
 def interval_over_time(
@@ -119,8 +121,12 @@ def level_over_time(
     *,
     level_at: Mark,
     moments: Sequence[Mark] = (),
+    breaks: Sequence[float] = (),
 ) -> Chart:
-    """Return a value above 0 over time with a level and moments; arguments as of :func:`course_over_time`."""
+    """Return a value above 0 over time with a level and moments; arguments as of :func:`course_over_time`.
+
+    No line is drawn over ``breaks``, moments at which there was nothing.
+    """
     x = across(times[0][0], times[-1][0])
     y = upwards(0, max(1.15 * level_at.value, *(value for _, value in points)))
     line, label = level(y.place(level_at.value), level_at.label)
@@ -128,7 +134,7 @@ def level_over_time(
         *grid(x, y, times, labelled(ticks(0, y.last))),
         *uprights([(x.place(moment.value), moment.label) for moment in moments]),
         line,
-        *_trace([(x.place(at), y.place(value)) for at, value in points], Tone.CHALLENGER),
+        *_trace([(x.place(at), y.place(value)) for at, value in points], Tone.CHALLENGER, _placed(breaks, x)),
         label,
     ]
     rows = tuple((time_words(at), figure_words(value)) for at, value in points)
@@ -161,7 +167,28 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
         corners = [(after, height) for (_, height), (after, _) in pairwise(places)]
         ends = [(x.end, places[-1][1])]
         places = [place for pair in zip(places, [*corners, *ends], strict=True) for place in pair]
-    return f'<polyline class="{line.tone} line" points="{_points(places)}"/>'
+    return "".join(_pieces(places, _placed(line.breaks, x), f"{line.tone} line", line.tone))
+
+
+def _placed(breaks: Sequence[float], x: Axis) -> list[float]:
+    return [x.place(at) for at in breaks]
+
+
+def _pieces(places: Sequence[tuple[float, float]], breaks: Sequence[float], name: str, tone: Tone) -> list[str]:
+    """Return the lines between breaks; a place alone between two of them is a dot."""
+    pieces = [[places[0]]]
+    for before, place in pairwise(places):
+        if any(before[0] <= one <= place[0] for one in breaks):
+            pieces.append([])
+        pieces[-1].append(place)
+    return [
+        f'<polyline class="{name}" points="{_points(piece)}"/>' if len(piece) > 1 else _dot(piece[0], tone)
+        for piece in pieces
+    ]
+
+
+def _dot(place: tuple[float, float], tone: Tone) -> str:
+    return f'<circle class="{tone} dot" cx="{place[0]}" cy="{place[1]}" r="3.5"/>'
 
 
 def _words_at(line: Line, at: float) -> str:
@@ -170,13 +197,9 @@ def _words_at(line: Line, at: float) -> str:
     return figure_words(known[-1]) if known else ""
 
 
-def _trace(places: Sequence[tuple[float, float]], tone: Tone) -> list[str]:
+def _trace(places: Sequence[tuple[float, float]], tone: Tone, breaks: Sequence[float] = ()) -> list[str]:
     """Return a line through places, with a dot at the last one."""
-    last_x, last_y = places[-1]
-    return [
-        f'<polyline class="{tone} trace" points="{_points(places)}"/>',
-        f'<circle class="{tone} dot" cx="{last_x}" cy="{last_y}" r="3.5"/>',
-    ]
+    return [*_pieces(places, breaks, f"{tone} trace", tone), _dot(places[-1], tone)]
 
 
 def _points(places: Sequence[tuple[float, float]]) -> str:

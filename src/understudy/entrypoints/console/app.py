@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from understudy.bootstrap.console import ConsoleParts, open_console
 from understudy.entrypoints.console.access.guard import Guard
 from understudy.entrypoints.console.as_json import PageResponse, as_json, wants_json
-from understudy.entrypoints.console.connections import admitting
+from understudy.entrypoints.console.connections import admitting, max_streams
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.acts import ask, carry_out
 from understudy.entrypoints.console.pages.audit import show_audit
@@ -31,7 +31,7 @@ from understudy.entrypoints.console.pages.experiments import (
 )
 from understudy.entrypoints.console.pages.health import live_health, show_health
 from understudy.entrypoints.console.pages.login import show_login, sign_in, sign_out
-from understudy.entrypoints.console.pages.models import live_models, show_model, show_models
+from understudy.entrypoints.console.pages.models import live_models, show_model, show_models, stream_models
 from understudy.entrypoints.console.pages.policies import (
     ask_change,
     ask_restore,
@@ -41,9 +41,13 @@ from understudy.entrypoints.console.pages.policies import (
 )
 from understudy.entrypoints.console.pages.predictions import find, show_entity, show_prediction
 from understudy.entrypoints.console.pages.reports import show_drift, show_shadow, show_versions
-from understudy.entrypoints.console.pages.rollouts import live_rollout, live_story, show_rollout
+from understudy.entrypoints.console.pages.rollouts import live_rollout, live_story, show_rollout, stream_rollout
 from understudy.entrypoints.console.pages.starts import ask_start, carry_out_start, show_start
 from understudy.entrypoints.console.pages.verdicts import show_verdicts
+from understudy.entrypoints.console.pages.version_acts import ask_about_version, carry_out_about_version
+from understudy.entrypoints.console.streams.hearing import hearing
+from understudy.entrypoints.console.streams.watches import WATCHES, Watches
+from understudy.entrypoints.console.views.links import OF_VERSIONS
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
@@ -53,14 +57,17 @@ Opener = Callable[[Settings], AbstractAsyncContextManager[ConsoleParts]]
 Handler = Callable[[Console, Request], Awaitable[Response]]
 _NOT_ALLOWED = 405
 KEPT_FOR_EVER = "public, max-age=31536000, immutable"
+_ON_VERSION = (("GET", ask_about_version), ("POST", carry_out_about_version))
 ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", show_models),
     ("GET", "/live/models", live_models),
+    ("GET", "/live/models/stream", stream_models),
     ("GET", "/models/{model}", show_model),
     ("GET", "/models/{model}/rollouts/{rollout}", show_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}", live_rollout),
     ("GET", "/live/models/{model}/rollouts/{rollout}/charts", live_charts),
     ("GET", "/live/models/{model}/rollouts/{rollout}/story", live_story),
+    ("GET", "/live/models/{model}/rollouts/{rollout}/stream", stream_rollout),
     ("GET", "/models/{model}/rollouts/{rollout}/verdicts", show_verdicts),
     ("GET", "/models/{model}/policy", show_policy),
     ("GET", "/models/{model}/acts/set", ask_change),
@@ -79,6 +86,7 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/stop", carry_out_about_test),
     ("GET", "/models/{model}/acts/take", ask_about_test),
     ("POST", "/models/{model}/acts/take", carry_out_about_test),
+    *((method, f"/models/{{model}}/acts/{act}", handler) for act in OF_VERSIONS for method, handler in _ON_VERSION),
     ("GET", "/models/{model}/acts/{act}", ask),
     ("POST", "/models/{model}/acts/{act}", carry_out),
     ("GET", "/models/{model}/entities", show_entity),
@@ -104,9 +112,10 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, Any]]:
-        async with opener(settings) as parts, admitting(settings) as overload:
-            console.open(parts)
-            yield {OVERLOAD: overload}
+        watches = Watches(max_streams(settings))
+        async with opener(settings) as parts, admitting(settings) as overload, hearing(parts.listen, watches):
+            console.open(parts, watches)
+            yield {OVERLOAD: overload, WATCHES: watches}
 
     routes = [
         Route(path, partial(_handled, console, handler), methods=[method])

@@ -13,8 +13,8 @@ from understudy.entrypoints.proxy.server.pressure import Pressure
 from understudy.entrypoints.proxy.server.quota import Waiting
 from understudy.settings import Settings
 
-MAX_CONNECTIONS = 200
-"""Of browsers at a time, unless the settings say another number."""
+MAX_CONNECTIONS = 400
+"""Of browsers at a time, unless the settings say another number. Half may be streams, which give way to none."""
 MAX_REFUSED = 32
 HEAD_SECONDS = 2.0
 """Longest time of a request's head: browsers send it in one piece. The settings may say less."""
@@ -22,6 +22,16 @@ FORM_SECONDS = 4.0
 """Longest time from a head to the end of its form, which follows at once: time to send a lost packet again."""
 _LATE_RANK = 0
 """Gives way first, as a head does that is late."""
+
+
+def max_connections(settings: Settings) -> int:
+    """Return how many browsers' connections there may be."""
+    return settings.max_connections or MAX_CONNECTIONS
+
+
+def max_streams(settings: Settings) -> int:
+    """Return how many of them may be streams: the others are for pages and acts."""
+    return max_connections(settings) // 2
 
 
 class Uncounted:
@@ -50,7 +60,7 @@ def overload_manager(settings: Settings) -> OverloadManager:
 
     One address may have all of them: behind an ingress all browsers have its own.
     """
-    most = settings.max_connections or MAX_CONNECTIONS
+    most = max_connections(settings)
     limits = ConnectionLimits(most, min(most, settings.max_connections_per_address or most), MAX_REFUSED)
     pressure = Pressure(max_lag_seconds=0.0, max_memory_bytes=0, resident_bytes=lambda: 0)
     return OverloadManager(limits, pressure, Uncounted(), asyncio.get_running_loop().time, lambda: None)

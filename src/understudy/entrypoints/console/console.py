@@ -15,15 +15,17 @@ from starlette.responses import RedirectResponse, Response
 
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
+from understudy.entrypoints.console.access.identity import Named, identity_of
 from understudy.entrypoints.console.access.login_tries import LoginTries
 from understudy.entrypoints.console.access.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.access.visitors import Visitor, Visitors
+from understudy.entrypoints.console.access.visitors import Visitor, Visitors, visitor_of_proxy
 from understudy.entrypoints.console.as_json import PageResponse, shown_of, wants_json
 from understudy.entrypoints.console.connections import FORM_SECONDS
 from understudy.entrypoints.console.doing import Once
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
+from understudy.entrypoints.console.streams.watches import Watches
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM
@@ -40,6 +42,7 @@ from understudy.errors import (
     Unauthenticated,
     UnderstudyError,
 )
+from understudy.lifecycle.console_link import signing_secret
 from understudy.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -90,6 +93,8 @@ class Open(NamedTuple):
     """The stores of acts."""
     once: Once
     parts: ConsoleParts
+    watches: Watches
+    """Of the pages that are open."""
 
 
 class Console:
@@ -100,9 +105,11 @@ class Console:
     """
 
     def __init__(self, settings: Settings) -> None:
-        secret = settings.console_secret
-        signing = sha256(secret.get_secret_value().encode()).digest() if secret else token_bytes(SECRET_BYTES)
-        self.sessions = Sessions(signing, time.time)
+        secret, before = settings.console_secret, settings.console_secret_before
+        signing = signing_secret(secret.get_secret_value()) if secret else token_bytes(SECRET_BYTES)
+        self.sessions = Sessions(signing, time.time, signing_secret(before.get_secret_value()) if before else None)
+        self._identity = identity_of(settings)
+        self.takes_links = settings.is_console_local
         self.tries = LoginTries(time.monotonic)
         self.is_https, self._is_read_only = settings.console_is_https, settings.console_read_only
         self._form_seconds = min(settings.receive_seconds, FORM_SECONDS)
@@ -110,9 +117,9 @@ class Console:
         self._templates = Templates(self.files, settings.runbooks_url)
         self._open: Open | None = None
 
-    def open(self, parts: ConsoleParts) -> None:
+    def open(self, parts: ConsoleParts, watches: Watches) -> None:
         """Take what the process has opened."""
-        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts)
+        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts, watches)
 
     @property
     def opened(self) -> Open:
@@ -123,8 +130,17 @@ class Console:
 
     # -- who -----------------------------------------------------------------------------------------------------------
 
+    def _named(self, request: Request) -> Named | None:
+        """Return whom a proxy in front says that a request is of."""
+        if self._identity is None or request.client is None:
+            return None
+        return self._identity.of(request.client.host, request.headers)
+
     def session_of(self, request: Request) -> ConsoleSession | None:
-        """Return the session that a request's cookie names."""
+        """Return the session of whom a proxy in front names, or that a request's cookie names."""
+        named = self._named(request)
+        if named is not None:
+            return self.sessions.of_proxy(named.name)
         return self.sessions.read(request.cookies.get(SECURE_COOKIE if self.is_https else COOKIE))
 
     def require_session(self, request: Request) -> ConsoleSession:
@@ -145,7 +161,11 @@ class Console:
             Unauthenticated: The request has no session, or the key was revoked since.
             RegistryUnavailable: Postgres does not answer, and did not lately.
         """
-        visitor = await self.opened.visitors.of(self.require_session(request), acts=acts)
+        named, session = self._named(request), self.require_session(request)
+        if named is not None:
+            visitor = visitor_of_proxy(session, named.scopes)
+        else:
+            visitor = await self.opened.visitors.of(session, acts=acts)
         if visitor is None:
             raise Unauthenticated(_SIGN_IN, hint=_SIGN_IN_HINT)
         found: Visitor = visitor._replace(is_read_only=self._is_read_only)
@@ -158,7 +178,9 @@ class Console:
             return None
         found: Visitor | None = getattr(request.state, "visitor", None)
         session = None if found is not None else self.session_of(request)
-        return Visitor(session, frozenset(), self._is_read_only) if session is not None else found
+        if session is None:
+            return found
+        return Visitor(session, frozenset(), self._is_read_only, self._named(request) is not None)
 
     async def form_of(self, request: Request, session: ConsoleSession | None) -> Mapping[str, str]:
         """Return the fields of a form.
@@ -211,7 +233,8 @@ class Console:
         token = "" if visitor is None else self.sessions.form_token(visitor.session)
         html = self._templates.render(name, {"visitor": visitor, "token": token, **values})
         response = PageResponse(html, status, shown_of(name, values))
-        renewed = None if visitor is None else self.sessions.renewed(visitor.session)
+        has_cookie = visitor is not None and not visitor.is_of_proxy
+        renewed = self.sessions.renewed(visitor.session) if visitor is not None and has_cookie else None
         if renewed is not None:
             self.set_cookie(response, renewed)
         return response

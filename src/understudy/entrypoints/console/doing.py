@@ -29,6 +29,8 @@ class Done(NamedTuple):
     changed: bool
     href: str = ""
     """Of the page that shows it, where that is not the one that the act began at."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What it found, where that is kept nowhere."""
 
 
 class Once:

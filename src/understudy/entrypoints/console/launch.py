@@ -1,5 +1,6 @@
 """Starts the console: one uvicorn process."""
 
+import socket
 from functools import partial
 from typing import Any
 
@@ -8,6 +9,7 @@ import uvicorn
 
 from understudy.entrypoints.console.app import create_app, host_rules
 from understudy.entrypoints.console.connections import HEAD_SECONDS, BrowserAdmission
+from understudy.entrypoints.console.streams.watches import WATCHES, Watches
 from understudy.entrypoints.logs import log_as_json
 from understudy.settings import Settings
 
@@ -24,12 +26,30 @@ def serve(settings: Settings) -> int:
         _log.info("console.secret_is_random", next="set UNDERSTUDY_CONSOLE_SECRET: sessions then outlive a restart")
     if not settings.console_is_https and not settings.is_console_local:
         _log.warning("console.plain_http", next="put TLS in front of it, and leave UNDERSTUDY_CONSOLE_HTTPS out")
-    server = uvicorn.Server(server_config(settings))
+    server = ConsoleServer(settings)
     try:
         server.run()
     except KeyboardInterrupt:
         return 130
     return 0 if server.started else 1
+
+
+class ConsoleServer(uvicorn.Server):
+    """Serves the console; its streams end with the process, which would wait for them.
+
+    Args:
+        settings: The console's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(server_config(settings))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, and then shut down as uvicorn does."""
+        watches: Watches | None = self.lifespan.state.get(WATCHES)
+        if watches is not None:
+            watches.end()
+        await super().shutdown(sockets)
 
 
 def server_config(settings: Settings) -> uvicorn.Config:

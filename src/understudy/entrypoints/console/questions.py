@@ -148,6 +148,19 @@ class Questions:
         age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
         return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
 
+    async def anew(self, name: object, work: Callable[[], Awaitable[Any]], period_seconds: float) -> Answer:
+        """Return an answer of a question that was begun after this call: something has told that it is another one.
+
+        Raises:
+            RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded, InternalFault: As :meth:`shared`.
+        """
+        topic = self._topics.get(name)
+        if topic is not None and topic.task is not None:
+            await asyncio.wait((topic.task,))  # it may have read before the change; its own deadline bounds it
+        if topic is not None:
+            topic.tried_monotonic = float("-inf")
+        return await self.shared(name, work, period_seconds)
+
     def forget(self, name: object) -> None:
         """Have a topic read anew by the next one who asks: an act has changed it, also after a reading that goes on."""
         self._topics.pop(name, None)

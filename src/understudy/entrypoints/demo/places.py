@@ -1,5 +1,6 @@
 """Where everything of a running demo is: for programs with its passwords, for the screen without."""
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from understudy.adapters.embedded.loopback_ports import LOOPBACK
 from understudy.core.connection_urls import without_password
 from understudy.entrypoints.demo.processes import Child
 from understudy.entrypoints.demo.topology import UNTOUCHED, Standing
+from understudy.lifecycle.console_link import console_link, signing_secret
 
 
 @dataclass(slots=True)
@@ -33,6 +35,8 @@ class Demo:
     """What callers send after ``Authorization: Bearer``, when the proxy asks for it. The registry has its hash only."""
     console_key: str = ""
     """What an operator signs in with at the console. The registry has its hash only."""
+    console_secret: str = ""
+    """What the console signs its sessions with."""
     standing: Standing = UNTOUCHED
     """How the model of the scenario stands."""
     has_usual_port: bool = True
@@ -63,6 +67,12 @@ class Demo:
     def console_url(self) -> str:
         """Where the operator console is."""
         return f"http://{LOOPBACK}:{self.console_port}"
+
+    def console_link(self) -> str:
+        """Return a new link that signs a browser in at the console, once and within a minute."""
+        key_id, _, _ = self.console_key.partition(".")
+        link = console_link(signing_secret(self.console_secret), key_id, time.time())
+        return f"{self.console_url}/login?once={link}"
 
     @property
     def metrics_url(self) -> str:

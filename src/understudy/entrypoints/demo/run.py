@@ -201,11 +201,12 @@ class _Starter:
 
     async def _open_console(self, services: list[Child]) -> None:
         began = time.monotonic()
+        self.demo.console_secret = token_urlsafe()
         environment = {
             "UNDERSTUDY_CONSOLE_HOST": LOOPBACK,
             "UNDERSTUDY_CONSOLE_PORT": str(self.demo.console_port),
             "UNDERSTUDY_CONSOLE_HTTPS": "false",
-            "UNDERSTUDY_CONSOLE_SECRET": token_urlsafe(),
+            "UNDERSTUDY_CONSOLE_SECRET": self.demo.console_secret,
             "UNDERSTUDY_ENVIRONMENT": ENVIRONMENT,
         }
         console = await self._serve("console", environment, services)

@@ -58,6 +58,7 @@ def test_document(found: ListedTest, label: Label) -> dict[str, Any]:
         "started_at": moment_of(record.started_at),
         "ended_at": moment_of(record.ended_at),
         "declared_by": record.created_by,
+        "ended_by": record.ended_by,
         "plan": None if test is None else _plan_document(test.plan, label),
         "looks": None if test is None else document_of(test.looks),
         "problem": found.problem or None,

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from understudy.ports.registry.registry import Actor
+
 
 class NewExperiment(NamedTuple):
     """A test to be declared; ``plan`` is JSON and never changes."""
@@ -29,6 +31,8 @@ class ExperimentRecord(NamedTuple):
     result: Mapping[str, Any] | None
     created_by: str
     ended_at: float | None
+    ended_by: str | None = None
+    """Who ended it; ``None`` also where it ended before that was kept."""
 
 
 class ExperimentStore(Protocol):
@@ -45,5 +49,10 @@ class ExperimentStore(Protocol):
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         """Store a test; ``None`` when an open one of these versions and this metric is there already."""
 
-    async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
-        """Replace the result; ``False``, and nothing is written, when it is no longer the one of ``before``."""
+    async def record(
+        self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool, by: Actor | None = None
+    ) -> bool:
+        """Replace the result; ``False``, and nothing is written, when it is no longer the one of ``before``.
+
+        ``by`` ends the test, where that is a person and no decision.
+        """

@@ -99,7 +99,7 @@ def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
     assert decision.sentence == (
         f"ROLL BACK fraud v42 at 25 % (minute 12): error rate {100 * (errors.challenger or 0):.3g} % vs "
         f"{100 * (errors.champion or 0):.3g} % = {errors.change:.3g}x (at least {errors.change_low:.3g}x), "
-        f"evidence over a million of 222 needed, {errors.challenger_requests:,} challenger requests"
+        f"evidence over a million (222 is enough), {errors.challenger_requests:,} challenger requests"
     )
     assert (errors.change_low or 0) < 4 < (errors.change_high or 0)
 
@@ -157,7 +157,7 @@ def test_a_challenger_that_fails_from_its_first_calls_on_is_rolled_back_before_i
     errors = row_of(then, ERROR_RATE)
     assert (errors.challenger, errors.state) == (1.0, CheckState.FAIL)
     assert then.sentence.startswith("ROLL BACK fraud v42 at 2 % (minute 0): error rate 100 % vs 0.")
-    assert f"evidence over a million of 222 needed, {errors.challenger_requests} challenger requests" in then.reason
+    assert f"evidence over a million (222 is enough), {errors.challenger_requests} challenger requests" in then.reason
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_too_little_traffic_holds_with_what_could_have_been_seen_and_what_is_mis
 
     assert decision.verdict is Verdict.HOLD
     assert decision.sentence.startswith("HOLD: about ")
-    assert " more requests are missing: could so far have seen only ≥ " in decision.reason
+    assert " more requests are missing: so far only a rise of the error rate to " in decision.reason
     assert later.verdict is Verdict.ADVANCE
 
 
@@ -739,8 +739,8 @@ def test_calls_that_the_champion_failed_as_well_take_nothing_back_and_a_person_i
     assert decision.has_shared_errors
     assert row_of(decision, ERROR_RATE).state is CheckState.SHARED
     assert re.search(
-        r"evidence .* needed, but 1,056 of 1,1\d\d failed calls also failed on the champion that stood in, and the "
-        "others are not enough; no check takes the version back: an operator decides$",
+        r"evidence .* is enough\), but 1,056 of 1,1\d\d failed calls also failed on the champion that stood in, and "
+        "the others are not enough; no check takes the version back: an operator decides$",
         decision.reason,
     )
 

@@ -30,7 +30,7 @@ def test_a_drift_is_said_with_what_changed_how_far_and_how_well_it_is_shown():
 
     said = drift_words("country", COUNTRY, shares, reading, DriftState.DRIFT)
 
-    assert said == "country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 12,346 of 4,000 needed."
+    assert said == "country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 12,346 (4,000 is enough)."
 
 
 def test_nulls_are_said_in_points_and_a_rule_without_evidence_without_it():
@@ -46,4 +46,4 @@ def test_overwhelming_evidence_stays_short():
 
     said = drift_words("tenure", TENURE, Present(mean=40, shift=0.9), reading, DriftState.DRIFT)
 
-    assert said == "tenure: mean 31 → 40, W1 0.90 (limit 0.10), evidence 3e+300 of 8,000 needed."
+    assert said == "tenure: mean 31 → 40, W1 0.90 (limit 0.10), evidence 3e+300 (8,000 is enough)."

@@ -46,7 +46,7 @@ def test_a_template_has_no_inline_script_or_style_and_no_address_of_another_host
 
 def test_values_are_escaped_and_a_name_that_is_not_there_is_an_error():
     templates = Templates(read_static())
-    values = {"visitor": None, "token": "", "next": '"><script>', "problem": "<b>"}
+    values = {"visitor": None, "token": "", "once": "", "next": '"><script>', "problem": "<b>"}
 
     page = templates.render("login.html", values)
     with pytest.raises(UndefinedError):
@@ -57,7 +57,7 @@ def test_values_are_escaped_and_a_name_that_is_not_there_is_an_error():
 
 
 def test_characters_that_turn_or_hide_what_stands_beside_are_marked():
-    values = {"visitor": None, "token": "", "next": "/", "problem": "a\u202eb\x07c\u200bd\n"}
+    values = {"visitor": None, "token": "", "once": "", "next": "/", "problem": "a\u202eb\x07c\u200bd\n"}
 
     assert "a\ufffdb\ufffdc\ufffdd\n" in Templates(read_static()).render("login.html", values)
 
@@ -66,7 +66,7 @@ RUNBOOKS = HERE.parents[3] / "docs/runbooks"
 
 
 def test_each_page_leads_to_a_runbook_that_is_there_where_they_are_published():
-    values = {"visitor": None, "token": "", "next": "/", "problem": ""}
+    values = {"visitor": None, "token": "", "once": "", "next": "/", "problem": ""}
     published = Templates(read_static(), "https://docs.shop.example/runbooks/")
     named = {*RUNBOOK_OF_PAGES.values(), *RUNBOOK_OF_FINDINGS.values()}
 

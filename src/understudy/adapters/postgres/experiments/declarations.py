@@ -7,15 +7,19 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall
+from understudy.adapters.postgres.connections.signing import sign
 from understudy.ports.experiments.experiment_store import ExperimentRecord, NewExperiment
+from understudy.ports.registry.registry import Actor
 
 _MAX_JSON_BYTES = 65_536
 _COLUMNS = f"""
     id, model_name, metric, champion_version, challenger_version, extract(epoch FROM started_at)::float8 AS started_at,
     CASE WHEN octet_length(plan::text) > {_MAX_JSON_BYTES} THEN '"too long"' ELSE plan END AS plan,
     CASE WHEN octet_length(result::text) > {_MAX_JSON_BYTES} THEN '"too long"' ELSE result END AS result,
-    left(created_by, 255) AS created_by, extract(epoch FROM ended_at)::float8 AS ended_at
+    left(created_by, 255) AS created_by, extract(epoch FROM ended_at)::float8 AS ended_at,
+    left(to_jsonb(experiment) ->> 'ended_by', 255) AS ended_by
 """
+# By its name in a document: the schema of the release before has no such column.
 _LATEST = f"""
     SELECT {_COLUMNS} FROM experiment
     WHERE model_name = $1 AND metric = $2
@@ -72,13 +76,19 @@ class PostgresExperimentStore(SessionPerCall):
         )
         return _record(rows[0]) if rows else None
 
-    async def record(self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool) -> bool:
+    async def record(
+        self, before: ExperimentRecord, result: Mapping[str, Any], *, ends: bool, by: Actor | None = None
+    ) -> bool:
         old = None if before.result is None else orjson.dumps(before.result).decode()
-        return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends))
+        return bool(await self._fetch([], _RECORD, before.id, orjson.dumps(result).decode(), old, ends, by=by))
 
-    async def _fetch(self, first: Sequence[str], statement: str, *arguments: object) -> list[asyncpg.Record]:
+    async def _fetch(
+        self, first: Sequence[str], statement: str, *arguments: object, by: Actor | None = None
+    ) -> list[asyncpg.Record]:
         opened = self._session("declared tests", "understudy-experiments")
         async with opened as connection, connection.transaction():
+            if by is not None:
+                await sign(connection, by)
             for step in first:
                 await connection.execute(step)
             rows: list[asyncpg.Record] = await connection.fetch(statement, *arguments)

@@ -8,9 +8,9 @@ from shlex import quote
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
+from understudy.adapters.postgres.connections.signing import sign
 from understudy.adapters.postgres.loading.agent_store import JUDGE, storable
 from understudy.adapters.postgres.loading.placements import REASONS
-from understudy.adapters.postgres.registry.audit import sign
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.wanted import SILENT_SECONDS, ManagedVersion, Why
 from understudy.errors import NotRegistered, PolicyRefused

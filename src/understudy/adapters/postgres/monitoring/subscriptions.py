@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import SessionPerCall, named_by_callers
-from understudy.adapters.postgres.registry.audit import sign
+from understudy.adapters.postgres.connections.signing import sign
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.core.alerts.alerts import Severity
 from understudy.core.alerts.events import EventFormat

@@ -8,12 +8,8 @@ from typing import Any
 import asyncpg
 
 from understudy.adapters.postgres.connections.connection import named_by_callers
-from understudy.ports.registry.registry import Actor, AuditEntry, AuditFilter, AuditSubject
+from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject
 
-_SIGN = """
-    SELECT set_config('understudy.actor', $1, TRUE), set_config('understudy.via', $2, TRUE),
-           set_config('understudy.reason', $3, TRUE)
-"""
 _POLICIES = """
     SELECT id, model_name, generation, changed_at, actor, via, reason, action, before, after FROM policyaudit
     WHERE ($1::text IS NULL OR model_name = $1) AND ($3::text IS NULL OR actor = $3)
@@ -37,11 +33,6 @@ _OTHERS = """
      ORDER BY id DESC LIMIT $2)
     ORDER BY id DESC LIMIT $2
 """
-
-
-async def sign(connection: asyncpg.Connection, actor: Actor) -> None:
-    """Name the actor of this transaction to the audit's triggers."""
-    await connection.execute(_SIGN, actor.name, actor.via, actor.reason or "")
 
 
 async def newest_changes(

@@ -16,8 +16,9 @@ from understudy.adapters.postgres.connections.connection import (
     session,
 )
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
+from understudy.adapters.postgres.connections.signing import sign
 from understudy.adapters.postgres.registry import registry_rows as rows
-from understudy.adapters.postgres.registry.audit import newest_changes, sign
+from understudy.adapters.postgres.registry.audit import newest_changes
 from understudy.adapters.postgres.registry.refusal_words import CONSTRAINT_WORDS
 from understudy.adapters.postgres.registry.replacement import replace_version
 from understudy.core.routing.status_changes import StatusChange, with_status_change

@@ -19,6 +19,7 @@ from understudy.experiments.ab_report import AbReport, report_ab
 from understudy.experiments.declared_tests import DeclaredTest
 from understudy.experiments.declaring import AbQuestion, candidates, declare_test, find_test, named_b
 from understudy.experiments.listed_tests import ListedTest, end_test, list_tests
+from understudy.ports.registry.registry import Actor
 
 
 class ReportAsked(NamedTuple):
@@ -70,11 +71,11 @@ async def drawn_tests(session: Session, models: Collection[str] | None, at_most:
     return Drawn(document, [tests_text(shown, labels)])
 
 
-async def drawn_stop(session: Session, model: str, test_id: int) -> Drawn:
+async def drawn_stop(session: Session, model: str, test_id: int, by: Actor) -> Drawn:
     """End a test before it decides, and return what is said of that; raises as :func:`end_test`."""
     await session.registry.show_model(model)
-    ended = await end_test(session.experiments, model, test_id)
-    stopped = {"id": test_id, "model": model, "metric": ended.metric}
+    ended = await end_test(session.experiments, model, test_id, by)
+    stopped = {"id": test_id, "model": model, "metric": ended.metric, "ended_by": by.name}
     return Drawn({"stopped": stopped}, [stopped_words(test_id, ended.metric)])
 
 

@@ -21,7 +21,7 @@ from understudy.entrypoints.cli.ab.asking import (
 from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts
-from understudy.entrypoints.cli.shared.actor import this_login
+from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
 from understudy.entrypoints.cli.shared.options import AsJson, Limit, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
@@ -174,7 +174,7 @@ def stop(
     """End a declared test before it decides; it says nothing then, and another one of the same may be declared."""
 
     async def draw(session: Session) -> Drawn:
-        return await drawn_stop(session, model, test_id)
+        return await drawn_stop(session, model, test_id, actor_of_command(None))
 
     show_screen(draw, AtProxy(f"{model_path(model, 'experiments', str(test_id))}:stop", {}, "POST"), as_json=as_json)
 

@@ -22,7 +22,8 @@ def standing_words(found: ListedTest) -> str:
         at = f"{day_of(test.decision.at)}, at look {len(test.looks)} of {test.plan.looks}"
         return f"decided {at}: {test.decision.sentence}"
     if found.record.ended_at is not None:
-        return f"ended {day_of(found.record.ended_at)} without a decision"
+        by = f" by {found.record.ended_by}" if found.record.ended_by else ""
+        return f"ended {day_of(found.record.ended_at)}{by}, without a decision"
     return f"open: {len(test.looks)} of {test.plan.looks} looks taken, {test.plan.entities_per_arm:,} entities an arm"
 
 

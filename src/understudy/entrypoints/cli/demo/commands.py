@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import webbrowser
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -39,6 +40,7 @@ class _Wish(NamedTuple):
     """``None``: as long as the model's first policy is unchanged."""
     once: bool
     as_json: bool
+    open_console: bool
 
 
 @app.command()
@@ -57,6 +59,7 @@ def demo(
     ] = None,
     reset: Annotated[bool, typer.Option("--reset", help="Delete the data of earlier demos first.")] = False,
     once: Annotated[bool, typer.Option("--once", help="Print one prediction and leave.")] = False,
+    open_console: Annotated[bool, typer.Option("--open", help="Open the console in a browser, signed in.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start Postgres, a cache, model servers, the proxy, the monitor and some traffic; Ctrl-C stops them all.
@@ -80,7 +83,7 @@ def demo(
     )
     if show and not traffic:
         raise CommandRefused(ExitCode.USAGE, "a rollout without traffic shows nothing", "Leave --no-traffic out.")
-    wish = _Wish(rate if traffic else 0.0, show, once, as_json)
+    wish = _Wish(rate if traffic else 0.0, show, once, as_json, open_console)
     screen = DemoScreen(advice_console() if once or as_json else data_console(), is_quiet=as_json)
     try:
         stood = asyncio.run(_play(options, wish, screen))
@@ -120,6 +123,8 @@ async def _stand(options: DemoOptions, wish: _Wish, screen: DemoScreen) -> None:
             print_json(demo.document())
         else:
             screen.introduce(demo, answer, calls_per_second=wish.calls_per_second, steps=steps)
+        if wish.open_console:
+            await asyncio.to_thread(webbrowser.open, demo.console_link())
         traffic = None
         if wish.calls_per_second:
             traffic = Traffic(demo.proxy_port, wish.calls_per_second, credential=demo.credential)

@@ -220,6 +220,7 @@ def place_rows(demo: Demo) -> list[tuple[str, str]]:
         ("proxy", demo.proxy_url + ("" if demo.has_usual_port else f"  ({WANTED_PORT} is taken)")),
         ("gRPC", demo.grpc_target),
         ("console", f"{demo.console_url}   sign in with the key {demo.console_key}"),
+        ("", f"or, once and within a minute, by {demo.console_link()}"),
         ("docs", f"{demo.proxy_url}/docs"),
         ("metrics", demo.metrics_url),
         ("monitor", demo.monitor_metrics_url),

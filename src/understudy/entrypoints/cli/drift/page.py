@@ -1,8 +1,11 @@
 """A drift report as a page with charts."""
 
+from itertools import pairwise
+
 from understudy import __version__
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline, NumericBaseline
 from understudy.core.drift.distributions import shapes_of, shares_of
+from understudy.core.drift.hours import HOUR_SECONDS
 from understudy.core.drift.report import Drift, DriftState
 from understudy.core.drift.subject_window import PREDICTION
 from understudy.entrypoints.charts import report
@@ -16,6 +19,8 @@ from understudy.monitoring.drift_view import DriftView, SubjectView, VersionView
 _MAX_CATEGORIES = 12
 _MAX_LIMITS = 20
 """A distance is drawn up to so many limits; the reference rule has infinite ones."""
+_MISSING_HOURS = 1.5
+"""From how many hours between two points on one between them had nothing to compare."""
 _CENT = 100
 HEAD = ("baseline", "now", "distance", "limit", "state", "KS p", "chi² p")
 
@@ -91,6 +96,11 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> Chart:
         time_axis_marks(drift.history_seconds[0], view.until),
         level_at=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),
         moments=[] if since is None else [Mark(since, f"since {moment_words(since)}")],
+        breaks=[
+            (before + after) / 2
+            for before, after in pairwise(drift.history_seconds)
+            if after - before > _MISSING_HOURS * HOUR_SECONDS
+        ],
     )
 
 

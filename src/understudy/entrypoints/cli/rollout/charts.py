@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from understudy.core.canary.checks import CHECKS
 from understudy.core.canary.decision import Check, Evidence, Unit
+from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.scores.score_agreement import pairs_from_json
 from understudy.core.rollout.history import rows_of
 from understudy.core.rollout.state import Phase, RolloutState
@@ -13,7 +14,7 @@ from understudy.entrypoints.charts.distributions import Distribution, distributi
 from understudy.entrypoints.charts.frame import Chart, Mark, Point, Tone
 from understudy.entrypoints.charts.over_time import Line, Times, course_over_time, lines_over_time
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
-from understudy.entrypoints.cli.shared.texts.event_text import check_evidence_words, check_state_words
+from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.cli.shared.times import time_axis_marks
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.history import RolloutHistory
@@ -86,15 +87,16 @@ def _shares(history: RolloutHistory, state: RolloutState) -> list[Chart]:
     if len(seen) < _MIN_POINTS:
         return []
     first, last = seen[0][0], seen[-1][0]
+    silent = [at for at, other, own in history.calls if not own + other and first < at < last]
     starts = zip(state.step_starts, state.plan.steps, strict=False)
     planned = [(max(start, first), float(step.weight_percent)) for start, step in starts if start < last]
     sentence = (
         f"Challenger {state.challenger} got {seen[-1][1]:.1f} % of the calls that were compared last; "
-        f"by the plan {planned[-1][1]:g} %."
+        f"by the plan {planned[-1][1]:g} %.{' Where the line is broken there were no calls.' if silent else ''}"
     )
     lines = [
         Line("by the plan", Tone.CHAMPION, list(dict(planned).items()), is_stepped=True),
-        Line(f"observed, {state.challenger}", Tone.CHALLENGER, seen),
+        Line(f"observed, {state.challenger}", Tone.CHALLENGER, seen, breaks=silent),
     ]
     return [lines_over_time("share of the challenger", sentence, lines, time_axis_marks(first, last), unit="%")]
 
@@ -186,10 +188,11 @@ def _evidence(course: _Course) -> list[Chart]:
     low, high = _EVIDENCE_SPAN
     values = [point.value for point in points if isfinite(point.value)]
     span = (max(low, min([0.1, *values])), min(max([high, 10 * needed, *values]), _MOST_EVIDENCE))
+    found = evidence_words(last.evidence or 0.0, needed)
     mark = Mark(needed, f"fails from {needed:,.0f} on, if other entities say the same")
     chart = course_over_time(
         f"{course.check.title}: evidence that it is worse than its limit",
-        f"{course.check.title}: evidence {check_evidence_words(last)}, from which on it fails.",
+        f"{course.check.title}: evidence {found}, if other entities say the same.",
         points,
         course.times,
         span=span,

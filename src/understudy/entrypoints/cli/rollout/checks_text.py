@@ -11,7 +11,7 @@ from understudy.core.canary.messages import since_words, value_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.history import DecisionAt, rows_of
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.texts.event_text import check_evidence_words, check_state_words
+from understudy.entrypoints.cli.shared.texts.event_text import EVIDENCE_TITLE, check_evidence_words, check_state_words
 from understudy.rollout.status import RolloutStatus, is_beside_the_past
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -39,7 +39,7 @@ def checks_table(
         *(Column(side, right=True) for side in sides),
         Column("change (95 %)", right=True),
         Column("limit", right=True),
-        Column("evidence", drop=1, right=True),
+        Column(EVIDENCE_TITLE, drop=1, right=True),
         Column(f"last {len(decisions)}", drop=2),
         Column("verdict"),
     ]

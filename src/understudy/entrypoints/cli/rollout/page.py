@@ -74,7 +74,7 @@ def _note(status: RolloutStatus) -> str:
 
 
 def _checks(rows: Sequence[Evidence], sides: tuple[str, str]) -> str:
-    head = ["check", "verdict", *sides, "change (95 %)", "limit", "evidence"]
+    head = ["check", "verdict", *sides, "change (95 %)", "limit", "evidence / enough"]
     cells, tones = [], []
     for row in rows:
         name, *figures = check_cells(row)

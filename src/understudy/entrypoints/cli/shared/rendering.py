@@ -189,7 +189,7 @@ def table_width(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]])
 
 
 def _needed(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]], kept: Collection[int]) -> int:
-    widths = (max([cell_len(columns[i].title), *(_width_of(row[i]) for row in rows)]) for i in kept)
+    widths = (max([_width_of(columns[i].title), *(_width_of(row[i]) for row in rows)]) for i in kept)
     return sum(widths) + _GAP * (len(kept) - 1)
 
 

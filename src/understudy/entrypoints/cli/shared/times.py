@@ -102,7 +102,12 @@ def time_axis_marks(first: float, last: float) -> list[tuple[float, str]]:
     """Return moments at equal distances between two others, and their names: days, times of the day, or its seconds."""
     moments = [first + (last - first) * number / (_MARKS - 1) for number in range(_MARKS)]
     if last - first > 2 * 86_400:
-        return [(moment, day_of(moment)) for moment in moments]
+        days = [day_of(moment) for moment in moments]
+        # Of two marks within one day the later one has its time: a day's name twice would be no scale.
+        return [
+            (moment, day if number == 0 or days[number - 1] != day else time_of_day(moment))
+            for number, (moment, day) in enumerate(zip(moments, days, strict=True))
+        ]
     # A mark of a short chart lies between two minutes: the minute alone would name a place up to 59 s off.
     pattern = "%H:%M" if last - first >= _MINUTES_SECONDS else "%H:%M:%S"
     return [(moment, f"{datetime.fromtimestamp(moment, UTC):{pattern}}") for moment in moments]

@@ -35,6 +35,13 @@ class Visitor(NamedTuple):
     scopes: frozenset[str]
     is_read_only: bool = False
     """Whether the console carries out no acts, whatever the key may do."""
+    is_of_proxy: bool = False
+    """Whether a proxy in front names the visitor, and no key: who signs out does so there."""
+
+    @property
+    def signs_as(self) -> str:
+        """What the audit names, in words."""
+        return self.session.key_id if self.is_of_proxy else f"key {self.session.key_id}"
 
     def may_read(self, model_name: str) -> bool:
         """Whether the visitor may see a model: with ``read`` or ``operate``, for it or for all."""
@@ -91,6 +98,18 @@ class Visitors:
         matches = compare_digest(sha256(secret.encode()).digest(), stored)
         if key is None or not matches or not _may_enter(key.scopes):
             raise Unauthenticated(_NOT_GOOD, hint="Paste the key as <id>.<secret>; understudy key create makes one.")
+        return key
+
+    async def entering(self, key_id: str) -> ApiKey:
+        """Return a key that was shown to be its bearer's by other means than its secret.
+
+        Raises:
+            Unauthenticated: There is none, it was revoked, or it may neither read nor operate.
+            RegistryUnavailable: Postgres does not answer in time.
+        """
+        key = await self._keys.find(key_id)
+        if key is None or not _may_enter(key.scopes):
+            raise Unauthenticated(_NOT_GOOD, hint="Sign in with a key that is good.")
         return key
 
     async def of(self, session: ConsoleSession, *, acts: bool = False) -> Visitor | None:
@@ -173,6 +192,11 @@ class _Asking(NamedTuple):
 
     task: "asyncio.Task[UnderstudyError | None]"
     began_at: float
+
+
+def visitor_of_proxy(session: ConsoleSession, scopes: frozenset[str]) -> Visitor | None:
+    """Return one whom a proxy in front names; ``None`` where none of the groups may look."""
+    return Visitor(session, scopes, is_of_proxy=True) if _may_enter(scopes) else None
 
 
 def parts_of(credential: str) -> tuple[str, str]:

@@ -15,10 +15,10 @@ from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
+from understudy.entrypoints.console.views.act_form import ActForm
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,
-    ActForm,
     AskedTest,
     asked_test,
     declare_form,
@@ -149,7 +149,7 @@ async def carry_out_about_test(console: Console, request: Request) -> Response:
         take = partial(console.opened.parts.report, partial(_take, form.model, number))
         work = partial(console.opened.questions.report, take)
     else:
-        work = partial(console.opened.questions.change, partial(_stop, console.opened.acts, form.model, number))
+        work = partial(console.opened.questions.change, partial(_stop, console.opened.acts, form, number))
     response = await done_once(console, form, back, work)
     console.opened.questions.forget(("experiment", form.model, number))
     return response
@@ -254,8 +254,8 @@ async def _take(model: str, number: int, session: Session) -> Done:
     return Done(f"Done: look {len(test.looks)} of {test.plan.looks} is taken. {report.sentence}", changed=True)
 
 
-async def _stop(session: Session, model: str, number: int) -> Done:
-    record = await end_test(session.experiments, model, number)
+async def _stop(session: Session, form: Confirmed, number: int) -> Done:
+    record = await end_test(session.experiments, form.model, number, form.actor)
     return Done(f"Done: test {number} of {record.metric} is over, and decides nothing.", changed=True)
 
 
@@ -275,7 +275,7 @@ async def _form(
 
 def _asked(console: Console, request: Request, visitor: Visitor, page: ActForm) -> Response:
     nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
-    return console.page("experiment_act.html", visitor, model=page.model, view=page, nonce=nonce, action=action)
+    return console.page("act_form.html", visitor, model=page.model, view=page, nonce=nonce, action=action)
 
 
 def _number(text: str) -> int:

@@ -1,8 +1,11 @@
 """Sign-in with a key, and sign-out."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from understudy.core.routing.policy import ApiKey
 from understudy.entrypoints.console.access.visitors import parts_of
 from understudy.entrypoints.console.console import SEE_OTHER, UNAUTHORIZED, Console
 from understudy.errors import Unauthenticated
@@ -12,8 +15,13 @@ _MAX_ADDRESS = 2_000
 
 
 async def show_login(console: Console, request: Request) -> Response:
-    """Return the login page."""
-    return console.page("login.html", None, next=_inside(request.query_params.get("next", "")), problem="")
+    """Return the login page. A link that signs in once is used by its button: what only looks at it uses nothing up."""
+    once = request.query_params.get("once", "") if console.takes_links else ""
+    return _login_page(console, _inside(request.query_params.get("next", "")), once=once[:_MAX_ADDRESS])
+
+
+def _login_page(console: Console, following: str, status: int = 200, *, once: str = "", problem: str = "") -> Response:
+    return console.page("login.html", None, status, next=following, once=once, problem=problem)
 
 
 async def sign_in(console: Console, request: Request) -> Response:
@@ -28,10 +36,12 @@ async def sign_in(console: Console, request: Request) -> Response:
     address = request.client.host if request.client is not None else ""
     key_id, _ = parts_of(credential)
     console.tries.begin(address, key_id)
+    once = fields.get("once", "") if console.takes_links else ""
+    check = partial(_key_of_link, console, once) if once else partial(console.opened.visitors.check, credential)
     try:
-        key = await console.opened.questions.enter(lambda: console.opened.visitors.check(credential))
+        key = await console.opened.questions.enter(check)
     except Unauthenticated as problem:
-        return console.page("login.html", None, UNAUTHORIZED, next=following, problem=problem.detail)
+        return _login_page(console, following, UNAUTHORIZED, problem=problem.detail)
     except BaseException:  # Postgres is away, there was no place, or the visitor left: no key was found wrong
         console.tries.forgive(address, key_id)
         raise
@@ -39,6 +49,18 @@ async def sign_in(console: Console, request: Request) -> Response:
     response = RedirectResponse(following, SEE_OTHER)
     console.set_cookie(response, console.sessions.start(key.id))
     return response
+
+
+async def _key_of_link(console: Console, link: str) -> ApiKey:
+    """Return the key of a link that signs in once, and use the link up.
+
+    Raises:
+        Unauthenticated: It is over, was used, or is none of this console's; or its key may not enter.
+    """
+    key_id = console.sessions.key_of_link(link)
+    if key_id is None:
+        raise Unauthenticated("the link was used, or is older than a minute", hint="Sign in with the key itself.")
+    return await console.opened.visitors.entering(key_id)
 
 
 async def sign_out(console: Console, request: Request) -> Response:

@@ -10,7 +10,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, Live, require_read
+from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import STALE_FACTOR, Answer
+from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.model import model_page
@@ -19,6 +21,8 @@ from understudy.errors import NotRegistered
 
 MODELS_SECONDS, ROLLOUT_SECONDS = 5.0, 2.0
 """How old a page's answer may be, and how often its live part asks."""
+REST_SECONDS = 1.0
+"""Shortest time between two readings of all models, however often one of them changes."""
 _MAX_ID = 2**63 - 1
 NO_CONTENT = 204
 
@@ -33,6 +37,23 @@ async def live_models(console: Console, request: Request) -> Response:
     """Return the live part of the Models page, if it is another one."""
     visitor = await console.visitor_of(request)
     return if_new(request, await _models(console, visitor))
+
+
+async def stream_models(console: Console, request: Request) -> Response:
+    """Tell an open Models page when there is something new.
+
+    Raises:
+        UnknownRoute, Overloaded: As :func:`stream`.
+    """
+    visitor = await console.visitor_of(request)
+
+    async def read(*, is_told: bool) -> str:
+        questions = console.opened.questions
+        ask = questions.anew if is_told else questions.shared
+        answer = await ask("models", console.opened.reads.models, MODELS_SECONDS)
+        return _models_of(console, visitor, answer).digest
+
+    return await stream(console, request, Topic(("models", visitor.models), None, read, MODELS_SECONDS, REST_SECONDS))
 
 
 async def show_model(console: Console, request: Request) -> Response:
@@ -92,6 +113,10 @@ async def reader_of(console: Console, request: Request) -> tuple[Visitor, str]:
 
 async def _models(console: Console, visitor: Visitor) -> Live:
     answer = await console.opened.questions.shared("models", console.opened.reads.models, MODELS_SECONDS)
+    return _models_of(console, visitor, answer)
+
+
+def _models_of(console: Console, visitor: Visitor, answer: Answer) -> Live:
     view = models_page(answer.value, visitor.models)
     return console.live("_models.html", visitor, answer, view=view, **age_of(answer, MODELS_SECONDS))
 

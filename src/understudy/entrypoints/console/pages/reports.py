@@ -13,7 +13,7 @@ from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.charts.report import part_of_page
 from understudy.entrypoints.console.console import Console
-from understudy.entrypoints.console.pages.models import age_of, reader_of
+from understudy.entrypoints.console.pages.models import age_of, done_of, reader_of
 from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.drift import drift_charts, drift_page
@@ -38,7 +38,9 @@ async def show_versions(console: Console, request: Request) -> Response:
     """
     visitor, model = await reader_of(console, request)
     seen = await console.opened.questions.look(partial(_versions, console, model))
-    return console.page("versions.html", visitor, model=model, view=versions_page(seen), read_at=moment(seen.read_at))
+    done, may_operate = done_of(console, request, visitor), visitor.may_operate(model)
+    values = {"view": versions_page(seen), "read_at": moment(seen.read_at), "done": done, "may_operate": may_operate}
+    return console.page("versions.html", visitor, model=model, **values)
 
 
 async def show_drift(console: Console, request: Request) -> Response:

@@ -1,6 +1,7 @@
 """The page of a rollout, and its parts that are fetched again while it is open: how it stands, and what happened."""
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,11 +19,16 @@ from understudy.entrypoints.console.pages.models import (
     reader_of,
     rollout_id_of,
 )
+from understudy.entrypoints.console.pages.streaming import stream
+from understudy.entrypoints.console.questions import Answer
+from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.rollout import rollout_page
 
 STORY_SECONDS = 5.0
 """How often the part with what happened is asked for."""
+REST_SECONDS = 0.25
+"""Shortest time between two readings, however often something changes."""
 _STANDING, _STORY = "_rollout.html", "_story.html"
 
 
@@ -59,9 +65,38 @@ async def live_story(console: Console, request: Request) -> Response:
     return if_new(request, live, "story")
 
 
+async def stream_rollout(console: Console, request: Request) -> Response:
+    """Tell an open page of a rollout when there is something new.
+
+    Raises:
+        NotRegistered: The model has no such rollout.
+        UnknownRoute, Overloaded: As :func:`stream`.
+    """
+    visitor, name = await reader_of(console, request)
+    number = rollout_id_of(request)
+
+    async def read(*, is_told: bool) -> str:
+        answer = await _answer(console, name, number, is_told=is_told)
+        shown = _rendered(console, answer, visitor, (_STANDING, _STORY), may_operate=False)
+        return " ".join(one.digest for one in shown)
+
+    topic = Topic(("rollout", name, number), name, read, ROLLOUT_SECONDS, REST_SECONDS)
+    return await stream(console, request, topic)
+
+
 async def _parts(console: Console, visitor: Visitor, name: str, number: int, *templates: str) -> list[Live]:
+    answer = await _answer(console, name, number)
+    return _rendered(console, answer, visitor, templates, may_operate=visitor.may_operate(name))
+
+
+async def _answer(console: Console, name: str, number: int, *, is_told: bool = False) -> Answer:
     work = partial(console.opened.reads.rollout, name, number)
-    answer = await console.opened.questions.shared(("rollout", name, number), work, ROLLOUT_SECONDS)
+    ask = console.opened.questions.anew if is_told else console.opened.questions.shared
+    return await ask(("rollout", name, number), work, ROLLOUT_SECONDS)
+
+
+def _rendered(
+    console: Console, answer: Answer, visitor: Visitor, templates: Sequence[str], *, may_operate: bool
+) -> list[Live]:
     values: dict[str, Any] = {"view": rollout_page(answer.value), **age_of(answer, ROLLOUT_SECONDS)}
-    may_operate = visitor.may_operate(name)
     return [console.live(one, visitor, answer, may_operate=may_operate, **values) for one in templates]

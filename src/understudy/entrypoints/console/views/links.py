@@ -5,7 +5,15 @@ from urllib.parse import quote
 ROLL_BACK = "rollback"
 DECLARE, STOP, TAKE = OF_EXPERIMENTS = ("declare", "stop", "take")
 """Acts on declared tests: one begins, one ends, an interim analysis that is due is taken."""
-_BEGINNINGS = {"set": "policy", "restore": "audit", "start": "start", **dict.fromkeys(OF_EXPERIMENTS, "experiments")}
+RETIRE, BRING_BACK, REPLAY = OF_VERSIONS = ("retire", "bring-back", "replay")
+"""Acts on versions: one is retired, a retired one is staging again, one is asked what it makes of logged calls."""
+_BEGINNINGS = {
+    "set": "policy",
+    "restore": "audit",
+    "start": "start",
+    **dict.fromkeys(OF_EXPERIMENTS, "experiments"),
+    **dict.fromkeys(OF_VERSIONS, "versions"),
+}
 
 _DOTS = (".", "..")
 
@@ -24,6 +32,16 @@ def act_path(model_name: str, act: str, rollout_id: int | None) -> str:
     """Return the address of the page that asks before an act, and that carries it out."""
     behind = "" if rollout_id is None else f"?rollout={rollout_id}"
     return f"{model_path(model_name)}/acts/{act}{behind}"
+
+
+def versions_path(model_name: str) -> str:
+    """Return the address of the page of a model's versions."""
+    return f"{model_path(model_name)}/versions"
+
+
+def version_act_path(model_name: str, act: str, version: str) -> str:
+    """Return the address of the page that asks before an act on a version."""
+    return f"{model_path(model_name)}/acts/{act}?version={quote(version, safe='')}"
 
 
 def policy_path(model_name: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
@@ -72,9 +73,10 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> str:
         return "A check that fails; none has figures yet."
     named = []
     for row in judged[:_NAMED]:
-        name, _, _, change, limit, evidence = check_cells(row)
+        name, _, _, change, limit, _ = check_cells(row)
+        evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
         now = "no figures yet" if row.change is None else f"now {change}"
-        named.append(f"{name} beyond {limit} ({now}; evidence {evidence} needed)")
+        named.append(f"{name} beyond {limit} ({now}; evidence {evidence})")
     more = f"; or one of {len(judged) - _NAMED} other checks" if len(judged) > _NAMED else ""
     whom = "" if state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK else " An operator is alerted."
     return f"Any one of: {'; '.join(named)}{more}.{whom}"

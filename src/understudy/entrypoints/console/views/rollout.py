@@ -29,6 +29,8 @@ from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.verdict_event import ACTOR
 
 MAX_EVENTS, MAX_CHANGES = 40, 15
+NOT_KNOWN = ("…", "not known now", Tone.CALM)
+"""What stands in the place of a pass that nobody vouches for at this moment."""
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
 _STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
 _STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
@@ -162,7 +164,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(line.plain.strip() for line in (*judge_lines(status), *left_out_lines(status))),
         tuple(_steps(status)),
         side_titles(status),
-        tuple(_check(row) for row in rows),
+        tuple(_check(row, is_known=_is_known(status)) for row in rows),
         bool(rows) and status.decision is None,
         tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
@@ -206,12 +208,24 @@ def _warnings(status: RolloutStatus) -> list[str]:
     if view.record.state.phase.is_final:
         return []
     found = []
-    seconds = status.monitor_seconds
-    if view.policy is not None and (seconds is None or seconds > SILENT_SECONDS):
+    if _is_unwatched(status):
         found.append("No monitor looks at this rollout: no step is taken, and nothing is taken back by itself.")
     if not view.proxies:
         found.append("No live proxy reports to this database.")
     return found
+
+
+def _is_unwatched(status: RolloutStatus) -> bool:
+    """Whether no monitor looks at a rollout that it should look at."""
+    view, seconds = status.view, status.monitor_seconds
+    is_silent = seconds is None or seconds > SILENT_SECONDS
+    return is_silent and view.policy is not None and not view.record.state.phase.is_final
+
+
+def _is_known(status: RolloutStatus) -> bool:
+    """Whether what checks say holds now: they were judged at this look, and a monitor acts on it; or it is over."""
+    is_of_now = status.decision is not None and not _is_unwatched(status)
+    return is_of_now or status.view.record.state.phase.is_final
 
 
 def _share(share: Share) -> ShareRow:
@@ -254,11 +268,13 @@ def _with_commas(text: str) -> str:
     return ", ".join(part.strip() for part in text.split("   ") if part.strip())
 
 
-def _check(row: Evidence) -> CheckRow:
+def _check(row: Evidence, *, is_known: bool) -> CheckRow:
     name, champion, challenger, change, limit, evidence = check_cells(row)
     mark, _, word = " ".join(check_state_words(row).plain.split()).partition(" ")
-    shown = evidence if row.evidence_needed is None else f"{evidence} needed"
-    return CheckRow(name, mark, word, tone_of_check(row), champion, challenger, change, limit, shown)
+    tone = tone_of_check(row)
+    if tone is Tone.GOOD and not is_known:
+        mark, word, tone = NOT_KNOWN
+    return CheckRow(name, mark, word, tone, champion, challenger, change, limit, evidence)
 
 
 def _event(event: RolloutEventRecord) -> EventRow:

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from understudy.core.loading.state import LoadingState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.console.views.links import BRING_BACK, REPLAY, RETIRE, version_act_path
 from understudy.entrypoints.console.views.tone import NOTHING, Tone
 from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoadingRecord
-from understudy.ports.registry.registry import AuditEntry, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import RETIRED, AuditEntry, PolicyRecord, VersionRecord
 
 MAX_VERSIONS = 50
 """Newest versions that are shown; those with a share are among them wherever they stand."""
@@ -62,6 +63,8 @@ class VersionRow(NamedTuple):
     registered: str
     facts: tuple[tuple[str, str], ...]
     command: str
+    acts: tuple[tuple[str, str], ...]
+    """What one who may act can do to it, and where that is asked."""
 
 
 class VersionsPage(NamedTuple):
@@ -147,7 +150,16 @@ def _row(
             ("time-out", f"{record.timeout_ms} ms"),
         ),
         f"understudy version show {quote(seen.model)} {quote(record.version)}",
+        tuple(_acts(record, has_role=bool(role))),
     )
+
+
+def _acts(record: VersionRecord, *, has_role: bool) -> list[tuple[str, str]]:
+    model, version = record.model_name, record.version
+    acts = [("Replay logged calls on it", version_act_path(model, REPLAY, version))] if record.endpoints else []
+    if record.status == RETIRED:
+        return [*acts, ("Bring it back", version_act_path(model, BRING_BACK, version))]
+    return acts if has_role else [*acts, ("Retire it", version_act_path(model, RETIRE, version))]
 
 
 def _loaded(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:

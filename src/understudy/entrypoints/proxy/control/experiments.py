@@ -186,7 +186,7 @@ async def stop_test(call: ControlCall, test_id: str, columns: int | None) -> Rep
     async def draw(parts: Session) -> "Drawn":
         from understudy.entrypoints.cli.ab.asking import drawn_stop  # noqa: PLC0415 - rich, for few calls
 
-        return await drawn_stop(parts, call.model_name, number)
+        return await drawn_stop(parts, call.model_name, number, call.actor(None))
 
     return await _shown(call, draw, columns, Bulkhead.WRITE, QueryInvalid)
 

@@ -54,7 +54,7 @@ def fine(subject: str = "prediction") -> Drift:
 
 def moved() -> Drift:
     shown = a_reading(Measure.PSI, 0.27, 0.2)
-    words = "country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 80,000 of 4,000 needed."
+    words = "country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 80,000 (4,000 is enough)."
     history = tuple(0.3 if at >= SINCE else 0.01 for at in HOURS)
     drift = Drift("country", DriftState.DRIFT, words, 90_000, SINCE, shown, (shown,), "4 % BR", "19 % BR", "+BR")
     return replace(drift, history=history, history_seconds=HOURS, tests=TextbookTests(900.0, 0.0))
@@ -120,7 +120,7 @@ tenure                                                          … too early:
                                                                 120 of 200 rows
 age                                                             … no values
   country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 80,000
-  of 4,000 needed.
+  (4,000 is enough).
   Too early: 200 rows are needed, of entities in 16 of 64 groups.
   No values in these hours: age.
 
@@ -132,7 +132,7 @@ country       4 % BR  19 % BR  PSI 0.27   0.20  ▁▁▁▁▁▁▁▁▁▁�
   prediction: no baseline to compare with; `understudy drift baseline set` makes
   one.
   country: BR 4 % → 19 %, US 61 % → 48 %, PSI 0.27 (limit 0.20), evidence 80,000
-  of 4,000 needed.
+  (4,000 is enough).
   The monitor last summed up v8 until 20 Nov 10:00.
 
 → understudy drift report churn --html drift.html

@@ -157,14 +157,15 @@ HOLD, then 7 becomes champion: 917 of 2,000 challenger requests at 50 %
   champion 6       █████████████████████████████████████░░░  91.8 %  1,061/s  set 50 %
   challenger 7     ███░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░   8.2 %  95.3/s  set 50 %
 
-check            champion  challenger        change (95 %)   limit             evidence  last 30          verdict
-──────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-error rate         0.21 %      0.34 %     1.61x (0.98–2.4)      1x            20 of 200  ▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  … too early
-slow answers       0.01 %      8.97 %         897x (122–∞)      1x            90 of 400  ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆  … worse, not
-                                                                                                            proven yet
-typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x             0 of 400  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
-mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  >1,000,000 of 1,000  ███████████████  ✖ fail
-sample ratio        8,655       1,413               0.998x       -          1 of 10,000  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
+                                                                            evidence /
+check            champion  challenger        change (95 %)   limit              enough  last 30          verdict
+─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+error rate         0.21 %      0.34 %     1.61x (0.98–2.4)      1x            20 / 200  ▅▅▅▅▅▅▅▅▅▅▅▅▅▅▅  … too early
+slow answers       0.01 %      8.97 %         897x (122–∞)      1x            90 / 400  ▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆  … worse, not
+                                                                                                           proven yet
+typical latency   31.2 ms       35 ms    1.12x (1.08–1.17)    1.2x             0 / 400  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
+mean score          0.321       0.334  −0.42 (−0.50…−0.31)  0.2 sd  >1,000,000 / 1,000  ███████████████  ✖ fail
+sample ratio        8,655       1,413               0.998x       -          1 / 10,000  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁  ✔ pass
 
    10 %  ✔ 5 m   1,226 requests   passed 12:05 UTC
    50 %  ● 2 m of 10 m   917 of 2,000 requests

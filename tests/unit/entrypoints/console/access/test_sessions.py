@@ -1,6 +1,12 @@
 import pytest
 
-from understudy.entrypoints.console.access.sessions import ABSOLUTE_SECONDS, IDLE_SECONDS, RENEWAL_SECONDS, Sessions
+from understudy.entrypoints.console.access.sessions import (
+    ABSOLUTE_SECONDS,
+    IDLE_SECONDS,
+    LINK_SECONDS,
+    RENEWAL_SECONDS,
+    Sessions,
+)
 
 SECRET = b"s" * 32
 
@@ -83,3 +89,42 @@ def test_a_form_is_of_its_own_session_alone(sessions):
     assert not sessions.is_form_of(session, "")
     assert not sessions.is_form_of(session, "é")
     assert token not in sessions.cookie(session)
+
+
+def test_while_a_secret_is_replaced_sessions_and_forms_of_both_are_good(sessions, clock):
+    replaced = Sessions(b"n" * 32, clock, SECRET)
+    over = Sessions(b"n" * 32, clock)
+    session = sessions.start("k1")
+    cookie, token = sessions.cookie(session), sessions.form_token(session)
+
+    assert replaced.read(cookie) == session
+    assert replaced.is_form_of(session, token)
+    assert over.read(replaced.cookie(session)) == session  # what is signed anew outlives the earlier secret
+    assert (over.read(cookie), over.is_form_of(session, token)) == (None, False)
+
+
+def test_a_link_signs_in_once_and_within_a_minute(sessions, clock):
+    link, late = sessions.link("k1"), sessions.link("k1")
+    clock.now += LINK_SECONDS - 1
+
+    assert [sessions.key_of_link(link), sessions.key_of_link(link)] == ["k1", None]
+    clock.now += 1
+    assert sessions.key_of_link(late) is None
+
+
+def test_a_link_is_neither_a_cookie_nor_the_other_way_and_one_that_was_changed_is_none(sessions, clock):
+    link, cookie = sessions.link("k1"), sessions.cookie(sessions.start("k1"))
+    other = Sessions(b"t" * 32, clock).link("k1")
+
+    assert sessions.read(link) is None
+    assert [sessions.key_of_link(one) for one in (cookie, other, link[:-2], "x" + link, "", "é", "a." * 2_000)] == [
+        None
+    ] * 7
+    assert sessions.key_of_link(link) == "k1"
+
+
+def test_a_link_from_the_future_signs_nobody_in(sessions, clock):
+    link = sessions.link("k1")
+    clock.now -= 1
+
+    assert sessions.key_of_link(link) is None

@@ -85,8 +85,8 @@ def test_it_shows_configured_and_observed_shares_steps_and_checks():
         ("100 %", "to come", Tone.CALM),
     ]
     assert [(row.name, row.word, row.tone, row.evidence) for row in page.checks] == [
-        ("error rate", "too early", Tone.CALM, "20 of 200 needed"),
-        ("slow answers", "pass", Tone.GOOD, "1 of 200 needed"),
+        ("error rate", "too early", Tone.CALM, "20 / 200"),
+        ("slow answers", "pass", Tone.GOOD, "1 / 200"),
     ]
     assert (page.place, page.steps[0].text) == ("step 1 of 3, 10 %", "7 m of 5 m, 917 of 1,000 requests")
     assert [(row.actor, row.verdict) for row in page.events] == [("monitor", "ADVANCE"), ("dana", "")]
@@ -136,6 +136,29 @@ def test_a_silent_monitor_and_absent_proxies_are_warned_of_and_are_not_calm(chan
 
     assert page.warnings[0].startswith(warning)
     assert page.tone is Tone.WAIT
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"monitor_seconds": None},
+        {"monitor_seconds": 400.0},
+        {"decision": None, "stored": Verdict.HOLD},
+    ],
+    ids=["no monitor", "a silent monitor", "windows gone"],
+)
+def test_a_pass_that_nobody_vouches_for_now_is_none(changes):
+    found = dict(changes)
+    stored = found.pop("stored", None)
+    status = a_status(**found)
+    if stored is not None:  # what the last verdict stored stands there still
+        kept = status.events[0]._replace(verdict=stored, evidence=[SLOW.to_json()])
+        status = status._replace(events=(kept,))
+
+    page = rollout_page(RolloutSeen(status, None, (), {}, (1,)))
+
+    assert [(row.word, row.tone) for row in page.checks if row.name == "slow answers"] == [("not known now", Tone.CALM)]
+    assert not any(row.tone is Tone.GOOD or "pass" in row.word for row in page.checks)
 
 
 WAITING = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, reason="paused by dana: lunch")
@@ -266,8 +289,8 @@ def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
 
 def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
     assert a_page().back_words == (
-        "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 of 200 needed); "
-        "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 of 200 needed)."
+        "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 (200 is enough)); "
+        "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 (200 is enough))."
     )
     ratio = ERRORS._replace(check=SAMPLE_RATIO)
     assert "sample ratio" not in a_page(decision=decided(Verdict.HOLD, ERRORS, ratio)).back_words

@@ -77,7 +77,7 @@ def are_the_same(page: RolloutPage, documents: list[dict[str, float]]) -> None:
         row = evidence_from_json(figures)
         cells = (shown.name, shown.champion, shown.challenger, shown.change, shown.limit)
         assert cells == check_cells(row)[:-1]
-        assert shown.evidence == f"{check_cells(row)[-1]} needed"
+        assert shown.evidence == check_cells(row)[-1]
         if row.check.unit in SCALES:
             number = re.match(r"[\d.e+-]+", shown.champion)
             assert number is not None

@@ -94,7 +94,7 @@ def plan_words(prepared: Prepared) -> PlanWords:
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
     gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
     return PlanWords(
-        f"{model}  {prepared.champion.version} → {prepared.challenger.version}   risk {prepared.grade.risk}",
+        f"{model}  {prepared.champion.version} → {prepared.challenger.version}",
         f"The risk is {prepared.grade.risk}: {prepared.grade.reason}.",
         warnings,
         (*expected, *frozen, *gates),

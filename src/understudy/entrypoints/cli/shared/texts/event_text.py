@@ -32,6 +32,8 @@ _STATES = {
     CheckState.SHARED: Text("! champion\n  failed too", "yellow"),
 }
 _MAX_EVIDENCE = 1_000_000
+EVIDENCE_TITLE = "evidence /\nenough"
+"""How much there is, and from how much on a check fails."""
 
 
 def event_text(event: RolloutEventRecord, began_at: float | None, *, is_news: bool) -> Text:
@@ -52,7 +54,7 @@ def event_text(event: RolloutEventRecord, began_at: float | None, *, is_news: bo
 def evidence_table(evidence: Sequence[Mapping[str, Any]]) -> Table:
     """Return the checks of a verdict, as its event stores them."""
     rows = [evidence_from_json(row) for row in evidence]
-    columns = [Column("check: challenger vs champion"), Column("evidence", right=True), Column("verdict")]
+    columns = [Column("check: challenger vs champion"), Column(EVIDENCE_TITLE, right=True), Column("verdict")]
     cells = [(comparison_of(row), check_evidence_words(row), check_state_words(row)) for row in rows]
     return a_table(columns, cells, WIDTH - INDENT)
 
@@ -64,6 +66,6 @@ def check_state_words(row: Evidence) -> Text:
 
 
 def check_evidence_words(row: Evidence) -> str:
-    """Return how much evidence against chance a check has, of how much it needs."""
+    """Return how much evidence against chance a check has, and how much proves it, below :data:`EVIDENCE_TITLE`."""
     found, needed = row.evidence or 0.0, row.evidence_needed or 0.0
-    return f"{found:,.0f} of {needed:,.0f}" if found < _MAX_EVIDENCE else f">{_MAX_EVIDENCE:,} of {needed:,.0f}"
+    return f"{found:,.0f} / {needed:,.0f}" if found < _MAX_EVIDENCE else f">{_MAX_EVIDENCE:,} / {needed:,.0f}"

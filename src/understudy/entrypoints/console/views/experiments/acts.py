@@ -9,6 +9,7 @@ from understudy.entrypoints.cli.ab.tests_text import standing_words
 from understudy.entrypoints.cli.ab.text import declare_command, sizes_words
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.cli.shared.times import seconds_of
+from understudy.entrypoints.console.views.act_form import ActForm
 from understudy.entrypoints.console.views.links import experiment_path, experiments_path
 from understudy.entrypoints.console.views.policy import Field
 from understudy.errors import PolicyRefused
@@ -48,23 +49,6 @@ class DeclareForm(NamedTuple):
     per_call: bool
     lower: bool
     problem: str
-
-
-class ActForm(NamedTuple):
-    """What is asked before an act on a test."""
-
-    model: str
-    title: str
-    sentence: str
-    facts: tuple[tuple[str, str], ...]
-    fields: tuple[tuple[str, str], ...]
-    """Sent with the form."""
-    button: str
-    is_ending: bool
-    remark: str
-    """What the act leaves behind."""
-    back: str
-    command: str
 
 
 def asked_test(values: Mapping[str, str]) -> AskedTest:
@@ -141,7 +125,7 @@ def stop_page(found: ListedTest) -> ActForm:
         (("test", str(record.id)),),
         "End it",
         is_ending=True,
-        remark="Its figures stay; who ended it is not kept.",
+        remark="Its figures stay, with your key as who ended it.",
         back=experiment_path(record.model_name, record.id),
         command=f"understudy ab stop {quote(record.model_name)} {record.id}",
     )

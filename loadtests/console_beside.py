@@ -1,0 +1,176 @@
+"""What a proxy on core 0 notices of a console at full tilt on core 1. ``make bench-console-beside``.
+
+Rounds take turns: with a console that rests, and with one at which 20 reports are asked for at once, again and again.
+Callers come 200 times a second without waiting for each other. Postgres, the model server, the console and the callers
+share core 1. Reported: the median of the proxy's processor time a request, and of its p99, of pairs of rounds.
+
+Exit status 0: measured and within both bounds; 1: beyond one, or an answer was not as it should be; 2: cannot run here.
+"""
+
+import argparse
+import asyncio
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple, Self
+
+import asyncpg
+import httpx2
+import orjson
+from e2e.stack import Stack, a_stack
+from worlds.console import Visit
+from worlds.report import reported_world
+
+from loadtests.console import answering, started
+from loadtests.machine import LOAD_CORE, SERVER_CORE, a_folder, cpu_seconds, on_core, what_is_missing
+from loadtests.open_loop import HttpCaller, call_on_time, due_times
+from loadtests.scene import start_stub
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.embedded.postgres import EmbeddedPostgres
+from understudy.adapters.migrations import upgrade
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.lifecycle.registry import create_key
+from understudy.ports.registry.registry import Actor
+
+PER_SECOND, REPORTS = 200, 20
+MAX_CPU_RATIO, MAX_P99_RATIO = 1.05, 1.2
+PAGES = ("/models/churn/drift", "/models/churn/shadow", "/models/churn/experiments")
+_MODEL = "beside"
+
+
+class Round(NamedTuple):
+    """One round: of the proxy, and what the console answered meanwhile."""
+
+    cpu_us: float
+    p99_ms: float
+    failed: int
+    statuses: Counter[int]
+
+
+class Tilt:
+    """Asks a console for reports, 20 at a time, in a thread of its own, while the context is open."""
+
+    def __init__(self, origin: str, key: str) -> None:
+        self._origin, self._key = origin, key
+        self._over = threading.Event()
+        self.statuses: Counter[int] = Counter()
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    async def _run(self) -> None:
+        limits = httpx2.Limits(max_connections=REPORTS)
+        async with httpx2.AsyncClient(base_url=self._origin, timeout=60, limits=limits) as client:
+            await Visit(client, self._origin).sign_in(self._key)
+            await asyncio.gather(*(self._ask(client, place) for place in range(REPORTS)))
+
+    async def _ask(self, client: httpx2.AsyncClient, place: int) -> None:
+        number = place
+        while not self._over.is_set():
+            # A time of its own for each: a report that is kept costs nothing.
+            page = PAGES[number % len(PAGES)]
+            self.statuses[(await client.get(page, params={"n": str(number)})).status_code] += 1
+            number += REPORTS
+
+
+async def prepared(url: str, port: int) -> str:
+    """Fill the registry and the log, and return the key of who asks for reports."""
+    await upgrade(url)
+    database = await asyncpg.connect(url)
+    try:
+        await reported_world(database)
+        schema = orjson.dumps({"features": [{"name": "age", "dtype": "float32"}]}).decode()
+        columns = "(model_name, version, artifact_path, framework, protocol, input_schema)"
+        version = await database.fetchval(
+            f"INSERT INTO ModelVersion {columns} VALUES ($1, '1', 'none', 'none', 'tfserving', $2) RETURNING id",
+            _MODEL,
+            schema,
+        )
+        target = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)"
+        await database.execute(target, version, f"127.0.0.1:{port}")
+        await database.execute(
+            "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", _MODEL, version
+        )
+    finally:
+        await database.close()
+    return (await create_key(PostgresRegistry(url), ("read",), None, Actor("bench", "bench"))).credential
+
+
+@contextmanager
+def scene(folder: Path) -> Iterator[tuple[Stack, str, str]]:
+    """Start Postgres, a stub model server, the proxy on its core, and the console on the other."""
+    with ExitStack() as opened:
+        postgres = opened.enter_context(EmbeddedPostgres(folder / "pg"))
+        opened.callback(postgres.remove)
+        stack = opened.enter_context(a_stack(folder, postgres.url))
+        key = asyncio.run(prepared(postgres.url, start_stub(stack, "model", [])))
+        with on_core(SERVER_CORE):
+            stack.start_proxy()
+        port = free_port()
+        console = started(postgres.url, port)
+        opened.callback(lambda: (console.terminate(), console.wait(20)))
+        origin = f"http://127.0.0.1:{port}"
+        asyncio.run(answering(origin))
+        yield stack, origin, key
+
+
+def a_round(stack: Stack, seconds: float, number: int, tilt: Tilt | None) -> Round:
+    """Call the proxy for some seconds."""
+    pid = stack.processes["proxy"].pid
+    body = orjson.dumps({"entity_id": "customer-42", "inputs": {"age": 41.0}})
+    caller = HttpCaller(stack.proxy_port, f"/v1/models/{_MODEL}/predict", lambda _: body)
+    before = cpu_seconds([pid])
+    heard = call_on_time(caller, due_times(PER_SECOND, seconds, seed=number))
+    used = cpu_seconds([pid]) - before
+    statuses = Counter() if tilt is None else Counter(tilt.statuses)
+    return Round(1e6 * used / max(1, len(heard.seconds)), heard.latency.p99_ms, heard.failed, statuses)
+
+
+def measure(stack: Stack, origin: str, key: str, given: argparse.Namespace) -> int:
+    """Take turns, print the figures, and return the exit status."""
+    a_round(stack, 1.0, 0, None)
+    rests, tilts = [], []
+    for number in range(1, given.rounds + 1):
+        rests.append(a_round(stack, given.seconds, number, None))
+        with Tilt(origin, key) as tilt:
+            tilts.append(a_round(stack, given.seconds, number, tilt))
+        one, other = rests[-1], tilts[-1]
+        print(
+            f"round {number}: {one.cpu_us:.0f} and {other.cpu_us:.0f} µs a request, p99 {one.p99_ms:.2f} and"
+            f" {other.p99_ms:.2f} ms; reports {dict(other.statuses)}",
+            flush=True,
+        )
+    cpu = median(other.cpu_us / one.cpu_us for one, other in zip(rests, tilts, strict=True))
+    p99 = median(other.p99_ms / one.p99_ms for one, other in zip(rests, tilts, strict=True))
+    failed = sum(one.failed for one in (*rests, *tilts))
+    print(f"processor time a request: {cpu:.3f} times (at most {MAX_CPU_RATIO:g})")
+    print(f"p99: {p99:.2f} times (at most {MAX_P99_RATIO:g}); {failed} calls without a good answer")
+    return 0 if cpu <= MAX_CPU_RATIO and p99 <= MAX_P99_RATIO and not failed else 1
+
+
+def main() -> int:
+    """Run the benchmark and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of rounds (9)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each round (10)")
+    given = parser.parse_args()
+    problems = what_is_missing(())
+    if problems:
+        print("the benchmark needs", *problems, sep="\n  ", file=sys.stderr)
+        return 2
+    with on_core(LOAD_CORE), a_folder("us-beside-") as folder, scene(folder) as (stack, origin, key):
+        return measure(stack, origin, key, given)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Hears of changes of policies from Postgres, over one connection, and has what is watched read anew."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import structlog
+
+from understudy.entrypoints.console.connections import Uncounted
+from understudy.entrypoints.console.streams.watches import Watches
+from understudy.errors import RegistryError
+from understudy.ports.registry.policy import PolicyChange
+from understudy.serving.background import end_tasks, run_forever
+
+_log = structlog.get_logger(__name__)
+Listen = Callable[[Callable[[PolicyChange], None]], Awaitable[None]]
+RETRY_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def hearing(listen: Listen, watches: Watches) -> AsyncIterator[None]:
+    """Hear while the context is open. Without a connection pages are read at their periods, as they are anyway."""
+
+    async def hear() -> None:
+        try:
+            await listen(lambda change: watches.moved(change.model_name))
+        except RegistryError as problem:
+            _log.warning("console.hears_nothing", why=problem.detail)
+
+    task = asyncio.create_task(run_forever("console_listen", hear, Uncounted(), RETRY_SECONDS))
+    try:
+        yield
+    finally:
+        await end_tasks([task])
