@@ -1,2 +1,1 @@
-INSERT INTO JudgeQuestion (rollout_id, judge, pair, challenger_first, entity_bucket, cost_micros)
-SELECT min(id), 'quality', 'f00d', TRUE, 7, 2000 FROM Rollout;
+UPDATE Experiment SET ended_at = now() WHERE ended_at IS NULL;

@@ -1,4 +1,4 @@
-"""``LakeErasureLedger`` in Postgres: the functions of migration 0042, which write with their owner's rights."""
+"""``LakeErasureLedger`` in Postgres: the functions of migration 0040, which write with their owner's rights."""
 
 from collections.abc import Sequence
 

@@ -3,8 +3,8 @@
 from understudy.adapters.migrations.losses import Loss
 from understudy.adapters.migrations.script import run_script
 
-revision = "0041"
-down_revision = "0036"
+revision = "0039"
+down_revision = "0038"
 
 # What the way down takes with it.
 LOSES = (Loss("Experiment", "who ended declared tests", "ended_by IS NOT NULL"),)
@@ -18,9 +18,9 @@ NOTES = ("who ends a declared test is kept, and shown in lists and on its page",
 
 def upgrade() -> None:
     """Add the column, and the trigger that signs it."""
-    run_script("0041_ended_by.sql")
+    run_script("0039_ended_by.sql")
 
 
 def downgrade() -> None:
     """Drop them."""
-    run_script("0041_down.sql")
+    run_script("0039_down.sql")

@@ -3,8 +3,8 @@
 from understudy.adapters.migrations.losses import Loss
 from understudy.adapters.migrations.script import run_script
 
-revision = "0039"
-down_revision = "0036"
+revision = "0038"
+down_revision = "0037"
 
 # What the way down takes with it.
 LOSES = (Loss("JudgeQuestion", "what judges of rollouts were asked and said"),)
@@ -18,9 +18,9 @@ NOTES = ("plans may name a judge, who compares both versions' answers (UNDERSTUD
 
 def upgrade() -> None:
     """Create the table."""
-    run_script("0039_judge.sql")
+    run_script("0038_judge.sql")
 
 
 def downgrade() -> None:
     """Drop it."""
-    run_script("0039_down.sql")
+    run_script("0038_down.sql")

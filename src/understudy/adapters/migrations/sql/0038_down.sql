@@ -1,21 +1,4 @@
--- What a rollout's judge was asked. A row is stored with its cost before the question is asked, so that a budget holds
--- whichever monitor asks; there is no input and no answer in it, only a digest of them and the id of the call.
-CREATE TABLE JudgeQuestion (
-    id               BIGSERIAL        PRIMARY KEY,
-    rollout_id       BIGINT           NOT NULL REFERENCES Rollout (id) ON DELETE CASCADE,
-    judge            TEXT             NOT NULL CHECK (length(judge) BETWEEN 1 AND 63),
-    pair             TEXT             NOT NULL CHECK (length(pair) <= 64),
-    challenger_first BOOLEAN          NOT NULL,
-    entity_bucket    SMALLINT         NOT NULL CHECK (entity_bucket BETWEEN 0 AND 63),
-    prediction_id    UUID,
-    cost_micros      BIGINT           NOT NULL CHECK (cost_micros BETWEEN 0 AND 1000000000000),
-    asked_at         TIMESTAMPTZ      NOT NULL DEFAULT clock_timestamp(),
-    outcome          TEXT             CHECK (length(outcome) BETWEEN 1 AND 40),
-    answered_at      TIMESTAMPTZ,
-    difference       DOUBLE PRECISION CHECK (difference BETWEEN -1 AND 1),
-    UNIQUE (rollout_id, pair, challenger_first)
-);
-CREATE INDEX judgequestion_asked ON JudgeQuestion (judge, asked_at);
+DROP TABLE JudgeQuestion;
 
 CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privileges TEXT, object TEXT) LANGUAGE sql IMMUTABLE AS $$
     VALUES
@@ -55,11 +38,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_monitor', 'INSERT (version_id, instances, example_calls, champion_id, prediction_ids, predicted_at, deadline), '
         'SELECT', 'WarmUpRequest'),
     ('understudy_monitor', 'SELECT', 'WarmUpAnswer'),
-    -- A question is stored with its cost before a judge is asked; afterwards only what came of it is written.
-    ('understudy_monitor', 'SELECT, INSERT, UPDATE (outcome, answered_at, difference)', 'JudgeQuestion'),
-    ('understudy_monitor', 'USAGE', 'SEQUENCE judgequestion_id_seq'),
     -- Which versions model servers are to have loaded: it decides, and reads what agents made of it.
-    ('understudy_monitor', 'SELECT', 'ModelServer, VersionLoading, LoadedVersion, PolicyFile'),
+    ('understudy_monitor', 'SELECT', 'ModelServer, VersionLoading, LoadedVersion, VersionValidation, PolicyFile'),
     ('understudy_monitor', 'SELECT, INSERT, UPDATE, DELETE', 'Placement'),
     ('understudy_monitor', 'INSERT, UPDATE', 'PredictionMetric, DriftHour, AlertOutbox, MonitorLease'),
     -- Notifications are written by triggers; the monitor delivers them, and says what came of it.
@@ -78,6 +58,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_agent', 'UPDATE (pinned_digest)', 'VersionLoading'),
     ('understudy_agent', 'SELECT, INSERT, UPDATE', 'ModelServer, AgentLease'),
     ('understudy_agent', 'SELECT, INSERT, UPDATE, DELETE', 'LoadedVersion'),
+    ('understudy_agent', 'SELECT, INSERT, UPDATE', 'VersionValidation'),
     ('understudy_agent', 'EXECUTE', 'FUNCTION understudy_add_agent_endpoint(BIGINT, TEXT), '
         'understudy_remove_agent_endpoint(BIGINT, TEXT), understudy_left_endpoints(TEXT)'),
     -- People with a SQL prompt or the command line: versions, policies, rollouts, tests. Neither audit nor log nor keys.
@@ -96,9 +77,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_engineer', 'INSERT (version_id, instances, example_calls, champion_id, prediction_ids, predicted_at, deadline), '
         'SELECT', 'WarmUpRequest'),
     ('understudy_engineer', 'SELECT', 'WarmUpAnswer'),
-    ('understudy_engineer', 'SELECT', 'JudgeQuestion'),
     ('understudy_engineer', 'SELECT', 'ModelServer, Placement, LoadedVersion, AgentLease'),
-    ('understudy_engineer', 'SELECT, INSERT, UPDATE', 'VersionLoading'),
+    ('understudy_engineer', 'SELECT, INSERT, UPDATE', 'VersionLoading, VersionValidation'),
     -- What file a policy was applied from; who and when is the trigger's.
     ('understudy_engineer', 'SELECT, INSERT (model_name, path, document), UPDATE (path, document)', 'PolicyFile'),
     ('understudy_engineer', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
@@ -161,8 +141,7 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
         'log_rows, kept_rows, archived_rows, '
         'files, outcomes, dead_letters)', 'EntityErasure'),
     ('understudy_reader', 'SELECT', 'WarmUpRequest, WarmUpAnswer'),
-    ('understudy_reader', 'SELECT', 'JudgeQuestion'),
-    ('understudy_reader', 'SELECT', 'ModelServer, VersionLoading, Placement, LoadedVersion, AgentLease, PolicyFile'),
+    ('understudy_reader', 'SELECT', 'ModelServer, VersionLoading, Placement, LoadedVersion, VersionValidation, AgentLease, PolicyFile'),
     ('understudy_reader', 'SELECT', 'Subscription, SubscriptionAudit, Notification'),
     ('understudy_reader', 'SELECT', 'LakeFile, iceberg_tables, iceberg_namespace_properties'),
     ('understudy_reader', 'SELECT (id, scopes, note, tenant, calls_per_second, bytes_per_second, created_at, created_by, '

@@ -1,3 +1,0 @@
-DROP TRIGGER experiment_sign_end ON Experiment;
-DROP FUNCTION understudy_sign_end();
-ALTER TABLE Experiment DROP COLUMN ended_by;

@@ -1,1 +1,0 @@
-UPDATE Experiment SET ended_at = now() WHERE ended_at IS NULL;
