@@ -1,6 +1,5 @@
 """An open page in a browser: told by its stream, asking by itself without one, and out with its key."""
 
-import pytest
 from console.browser_world import Heard, signed_in
 from playwright.async_api import Page, expect
 from worlds.console import running_console
@@ -53,19 +52,6 @@ async def test_a_page_without_a_stream_asks_by_itself_and_shows_the_rollback_too
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=SEEN_MS)
 
         assert polls(heard, path) > 0
-
-
-@pytest.mark.timed
-async def test_a_page_whose_stream_lives_asks_for_what_is_new_alone(browser, rollout, database_url):
-    path = f"{CHURN}/rollouts/{rollout.id}"
-    async with running_console(database_url) as console, signed_in(browser, console) as page:
-        await page.goto(console.origin + path)
-        await streams(page)
-        heard = Heard(page, console.origin)
-        await page.wait_for_timeout(10_000)  # five periods
-
-        # A rollout of the past stands still: nothing new is told, and nothing is asked.
-        assert polls(heard, path) <= 2
 
 
 async def test_a_hidden_page_closes_its_stream_and_one_that_is_seen_again_opens_it(browser, rollout, database_url):
