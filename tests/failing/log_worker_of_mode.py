@@ -49,7 +49,7 @@ if __name__ == "__main__":
         work(
             Settings(
                 database_url=dsn, log=mode, lake_url=place, state_dir=Path(folder) / "state", lake_interval_seconds=0.2,
-                log_interval_seconds=0.02, drain_seconds=20, spool_segment_bytes=20_000,
+                log_interval_seconds=0.02, drain_seconds=120, spool_segment_bytes=20_000,
             ),
             int(first),
         )
