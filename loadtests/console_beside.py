@@ -118,7 +118,8 @@ def scene(folder: Path) -> Iterator[tuple[Stack, str, str]]:
             stack.start_proxy()
         port = free_port()
         console = started(postgres.url, port)
-        opened.callback(lambda: (console.terminate(), console.wait(20)))
+        opened.callback(console.wait, 20)
+        opened.callback(console.terminate)
         origin = f"http://127.0.0.1:{port}"
         asyncio.run(answering(origin))
         yield stack, origin, key

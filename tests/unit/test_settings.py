@@ -37,6 +37,8 @@ def test_every_url_that_may_hold_a_password_is_a_secret():
         "_routing_key",
         "cache_key",
         "console_secret",
+        "console_secret_before",
+        "console_proxy_secret",
         "credential",
         "_otlp_headers",
         "_traces_headers",

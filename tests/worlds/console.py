@@ -52,6 +52,12 @@ class Visit:
         return page.partition('name="token" value="')[2].partition('"')[0]
 
 
+async def a_key(database_url: str, *scopes: str) -> str:
+    """Return the credential of a new key."""
+    made = await create_key(PostgresRegistry(database_url), scopes, None, Actor("test", "test"))
+    return made.credential
+
+
 class RunningConsole:
     """Where a console is, and who may sign in."""
 
@@ -64,8 +70,7 @@ class RunningConsole:
 
     async def key(self, *scopes: str) -> str:
         """Return the credential of a new key."""
-        made = await create_key(PostgresRegistry(self._url), scopes, None, Actor("test", "test"))
-        return made.credential
+        return await a_key(self._url, *scopes)
 
     @asynccontextmanager
     async def visit(self, *scopes: str) -> AsyncIterator[Visit]:

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 from contract.servers import TcpRelay
 from pydantic import SecretStr
-from worlds.console import RunningConsole, closed_port, is_sound, running_console, texts_of
+from worlds.console import RunningConsole, a_key, closed_port, is_sound, running_console, texts_of
 from worlds.rollout import PLAN, TWINS, WORSE, PastRollout, two_versions
 
 from understudy.bootstrap import console as parts
@@ -565,7 +565,7 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(da
     async with TcpRelay(where.port or 0) as relay:
         through = where._replace(netloc=f"{where.username}@{relay.endpoint}").geturl()
         async with running_console(through) as console, console.visit() as visit, console.visit() as late:
-            credential = await RunningConsole(database_url, console.port).key("operate")
+            credential = await a_key(database_url, "operate")
             await visit.sign_in(credential)
             seen = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
             relay.lead_to(closed_port())

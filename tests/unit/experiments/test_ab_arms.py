@@ -14,6 +14,7 @@ from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.experiments.declaring import Found
 from understudy.ports.experiments.experiment_log import Allocation
 from understudy.ports.experiments.experiment_store import ExperimentRecord, NewExperiment
+from understudy.ports.registry.registry import Actor
 
 A, B, C, D = 1, 2, 8, 9
 
@@ -80,7 +81,7 @@ class StoredTests:
     async def declare(self, new: NewExperiment) -> ExperimentRecord | None:
         raise NotImplementedError
 
-    async def record(self, before: ExperimentRecord, result: Any, *, ends: bool) -> bool:
+    async def record(self, before: ExperimentRecord, result: Any, *, ends: bool, by: Actor | None = None) -> bool:
         raise NotImplementedError
 
 

@@ -20,7 +20,7 @@ from understudy.rollout.checks.judge_check import IDLE_SECONDS, JudgeCheck
 
 BEGAN = 600_000.0
 QUALITY = {"name": "quality", "calls_per_minute": 20, "cost_per_call": 0.01, "money_per_day": 0.5}
-EPOCH = cast("Epoch", 3)
+EPOCH: Epoch = 3
 
 
 class Rollouts:
@@ -81,8 +81,9 @@ class Rollouts:
     ) -> float | None:
         if self.problem is not None:
             raise self.problem
-        changed = {"outcome": outcome, "difference": difference, "answered_at": self.now}
-        self.questions[question_id] = self.questions[question_id]._replace(**changed)
+        self.questions[question_id] = self.questions[question_id]._replace(
+            outcome=outcome, difference=difference, answered_at=self.now
+        )
         return self.now
 
     async def set_judge_idle(

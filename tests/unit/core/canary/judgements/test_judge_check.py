@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import orjson
@@ -26,7 +27,7 @@ LATER = COUNT * WINDOW_SECONDS + POLICY.watermark_seconds
 STRATA = stratify(Traffic(World("small", requests_per_minute=2_000, error_rate=0.02), 1).windows(0, COUNT, 25.0), 1)
 
 
-def said(wins: float, count: int = 900, **changes: object) -> Judgements:
+def said(wins: float, count: int = 900, **changes: Any) -> Judgements:
     """Return judgements in which the challenger wins a share of the pairs, spread over the rollout's time."""
     random = np.random.default_rng(2)
     times = tuple(np.linspace(1.0, LATER - 1, count).tolist())

@@ -34,7 +34,7 @@ def sent(*more: tuple[str, str], secret: str | None = SECRET, name: str | None =
 def test_a_person_has_the_scopes_of_all_her_groups(identity):
     found = identity.of(PROXY, sent(("x-forwarded-groups", "other, churn-team"), ("x-forwarded-groups", "ml-oncall")))
 
-    assert found == ("proxy:kim@shop.example", {"operate", "operate:churn", "read:churn"})
+    assert found == ("proxy:kim@shop.example", frozenset({"operate", "operate:churn", "read:churn"}))
 
 
 def test_the_group_of_everyone_needs_no_header(identity):
