@@ -17,6 +17,7 @@ NOT_FOLLOWED = {
     "follow-a-model-registry.md": "needs an MLflow server; tests/system/test_version_sources.py does what it says",
     "keep-the-log-in-a-lake.md": "needs a bucket; tests/integration/prediction_log/test_lake.py does what it says",
     "run-with-compose.md": "needs a container engine",
+    "ask-a-judge.md": "needs a chat endpoint; tests/integration/rollout/test_chat_judge.py runs its program",
     "upgrade.md": "needs two releases; tests/migrations and make test-previous try what it says",
     "watch.md": "needs Prometheus, Alertmanager and Grafana",
 }

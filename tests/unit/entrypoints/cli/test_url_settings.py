@@ -111,6 +111,7 @@ subscription remove ops
 doctor
 """
 """A call of every command that reads settings."""
+SOURCE = "kind: mlflow\nmodel: visits\nurl: https://mlflow.internal\nalias: challenger\ngroup: onnx\n"
 VERSION = """
 {"artifact_path": "file:///a", "framework": "onnx", "input_schema": {"features": [{"name": "age", "dtype": "float"}]}}
 """
@@ -162,6 +163,7 @@ def test_500_passwords_in_every_setting_and_command_come_out_of_none(tmp_path, m
     monkeypatch.chdir(tmp_path)
     (tmp_path / "outcomes.jsonl").touch()
     (tmp_path / "version.json").write_text(VERSION)
+    (tmp_path / "sources.yaml").write_text(SOURCE)
     (tmp_path / "policy.yaml").write_text("model: visits\nguard: alert\n")
     calls = list(product(COMMANDS.strip().splitlines(), TEMPLATES.items()))
     chance, understudy = random.Random(16), CommandLine(None)

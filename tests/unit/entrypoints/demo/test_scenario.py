@@ -160,7 +160,7 @@ def test_a_rollback_is_told_with_its_evidence_in_80_columns():
     assert "Rollout 1: version 3 against champion 1" in said
     assert "  0:30 ✖  version 3 rolled back at 10 %: ROLL BACK visits v3 at 10 %" in said
     assert "typical latency 42 ms vs 3 ms (at least" in said
-    assert "31,939 of 400  ✖ fail" in said
+    assert "31,939 / 400  ✖ fail" in said
     assert "  0:40    1 of 1 live proxies" in said, "only the first event of a phase is marked"
     assert "rollout show visits 1" in said
     assert "…" not in said
@@ -174,7 +174,7 @@ def test_evidence_beyond_counting_is_not_counted():
 
     said = "\n".join(on_screen(Moment(BAD, a_view(1, "3"), (rolled_back,))))
 
-    assert ">1,000,000 of 400" in said
+    assert ">1,000,000 / 400" in said
 
 
 def test_on_a_terminal_the_step_under_way_is_in_the_line_that_is_renewed():

@@ -119,7 +119,8 @@ CREATE OR REPLACE FUNCTION understudy_rights() RETURNS TABLE (role TEXT, privile
     ('understudy_proxy', 'INSERT (key, spool_id, segment, byte_offset, layout), SELECT, UPDATE (named_at, stored_at, row_count, '
         'byte_count)', 'LakeFile'),
     -- Rows that come after their entity was erased lose its name before they are in a file.
-    ('understudy_proxy', 'EXECUTE', 'FUNCTION understudy_erased_until(), understudy_late_names(TEXT, TEXT[], TIMESTAMPTZ[], TEXT[])'),
+    ('understudy_proxy', 'EXECUTE', 'FUNCTION understudy_erased_until(), '
+        'understudy_late_names(TEXT, TEXT[], TIMESTAMP WITH TIME ZONE[], TEXT[])'),
     -- What it is asked to warm up, and its own answer, once; of the log only inputs that an open request names.
     ('understudy_proxy', 'SELECT', 'WarmUpRequest'),
     ('understudy_proxy', 'INSERT (request_id, instance, answered, seconds, problem, scores), SELECT (request_id, instance)',

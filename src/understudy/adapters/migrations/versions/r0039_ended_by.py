@@ -10,7 +10,7 @@ down_revision = "0038"
 LOSES = (Loss("Experiment", "who ended declared tests", "ended_by IS NOT NULL"),)
 
 # What it takes from the release before: nothing. What that ends is signed with its login.
-NARROWS = ()
+NARROWS = ("trigger experiment_sign_end on experiment may refuse what was done before",)
 
 # What operators notice of it.
 NOTES = ("who ends a declared test is kept, and shown in lists and on its page",)

@@ -105,7 +105,7 @@ def replay_done(found: ReplayFinding) -> Done:
     return Done(f"Replayed: {found.report.sentence} {NOTHING_WRITTEN}", found.report.is_whole, facts=facts)
 
 
-def _status_page(changed: VersionChange, title: str, sentence: str, remark: str, command: str) -> ActForm:
+def _status_page(changed: VersionChange, title: str, sentence: str, remark: str, verb: str) -> ActForm:
     record = changed.before
     named = f"{quote(record.model_name)} {quote(record.version)}"
     is_needless = record.status == changed.after.status
@@ -116,9 +116,9 @@ def _status_page(changed: VersionChange, title: str, sentence: str, remark: str,
         (("status", f"{record.status} now, {changed.after.status} then"),),
         (("version", record.version),),
         title,
-        is_ending=command == "retire",
+        is_ending=verb == "retire",
         remark=remark,
         back=versions_path(record.model_name),
-        command=f"understudy version {command} {named} --reason '…'",
+        command=f"understudy version {quote(verb)} {named} --reason '…'",
         needs_reason=True,
     )
