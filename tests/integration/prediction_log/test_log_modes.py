@@ -1,8 +1,10 @@
 """Where rows go by ``UNDERSTUDY_LOG``, put together as a proxy does it, and what the next process may do."""
 
 import time
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from traffic.spooled_rows import a_prediction_id, a_row
@@ -16,13 +18,14 @@ from understudy.settings import Settings
 pytestmark = pytest.mark.deep
 
 
-async def log_some(lake, mode, numbers, *, drain_seconds=60.0):
+async def log_some(lake: Lake, mode: str, numbers: range, *, drain_seconds: float = 60.0) -> None:
     """Log some rows, every tenth with sampled inputs, and end in order."""
     settings = Settings(
         database_url=lake.url, log=mode, lake_url=lake.place, state_dir=lake.folder / "state",
         drain_seconds=drain_seconds, spool_segment_bytes=8_192,
     )  # fmt: skip
-    telemetry, feed = PrometheusTelemetry(), SimpleNamespace(snapshot=None)
+    telemetry = PrometheusTelemetry()
+    feed: Any = SimpleNamespace(snapshot=None)
     async with AsyncExitStack() as stack:
         spool = open_spool(settings, telemetry, stack)
         open_shipper(settings, spool, feed, telemetry, stack)
@@ -30,7 +33,7 @@ async def log_some(lake, mode, numbers, *, drain_seconds=60.0):
         spool.append_all([row._replace(inputs=b'{"a":1}') if n % 10 == 0 else row for n, row in enumerate(rows)])
 
 
-def ids(numbers):
+def ids(numbers: Iterable[int]) -> set[str]:
     return set(map(a_prediction_id, numbers))
 
 

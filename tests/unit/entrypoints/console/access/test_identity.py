@@ -3,7 +3,7 @@
 import pytest
 from starlette.datastructures import Headers
 
-from understudy.entrypoints.console.access.identity import Identity, identity_of
+from understudy.entrypoints.console.access.identity import Identity, Named, identity_of
 from understudy.settings import Settings
 
 SECRET = "a secret that the proxy and the console share"
@@ -34,14 +34,14 @@ def sent(*more: tuple[str, str], secret: str | None = SECRET, name: str | None =
 def test_a_person_has_the_scopes_of_all_her_groups(identity):
     found = identity.of(PROXY, sent(("x-forwarded-groups", "other, churn-team"), ("x-forwarded-groups", "ml-oncall")))
 
-    assert found == ("proxy:kim@shop.example", frozenset({"operate", "operate:churn", "read:churn"}))
+    assert found == Named("proxy:kim@shop.example", frozenset({"operate", "operate:churn", "read:churn"}))
 
 
 def test_the_group_of_everyone_needs_no_header(identity):
     everyone = identity_of(Settings(**{**GIVEN, "console_roles": "everyone=read"}))
 
     assert everyone is not None
-    assert everyone.of(PROXY, sent()) == ("proxy:kim@shop.example", {"read"})
+    assert everyone.of(PROXY, sent()) == Named("proxy:kim@shop.example", frozenset({"read"}))
     assert identity.of(PROXY, sent()) == ("proxy:kim@shop.example", frozenset())
 
 
