@@ -45,6 +45,12 @@ async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollou
     return past
 
 
+A_MONITOR_LEADS = """
+    INSERT INTO MonitorLease (name, holder, epoch) VALUES ('monitor', 'm-1', 1)
+    ON CONFLICT (name) DO UPDATE SET renewed_at = now()
+"""
+
+
 async def audited(database: asyncpg.Connection) -> list[Any]:
     rows = await database.fetch("SELECT actor, via, reason FROM PolicyAudit ORDER BY id DESC")
     return [tuple(row) for row in rows]
@@ -560,7 +566,10 @@ async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_agai
     assert '<span class="badge bad">rolled back</span>' in models.text
 
 
-async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(database_url, rollout, monkeypatch):
+async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(
+    database, database_url, rollout, monkeypatch
+):
+    await database.execute(A_MONITOR_LEADS)
     where = urlsplit(database_url)
     async with TcpRelay(where.port or 0) as relay:
         through = where._replace(netloc=f"{where.username}@{relay.endpoint}").geturl()

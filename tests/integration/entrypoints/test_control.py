@@ -633,7 +633,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 17
+    assert len(MOVES) == 19
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}, "mover": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403
@@ -833,7 +833,7 @@ async def test_reports_are_those_of_the_command_line(proxy, database: asyncpg.Co
     assert ab["report"]["quantiles"] is None
     drift = (await proxy.get(f"/v1/models/{MODEL}/reports/drift", headers=EYE)).json()
     drift_printed = await printed(database_url, "drift", "report", MODEL)
-    next_step = drift_printed["report"].pop("next")
+    next_step = drift_printed["report"]["next"]
 
     assert drift["report"] == drift_printed["report"]
     assert {version["verdict"] for version in drift["report"]["versions"]} == {"no_baseline"}
@@ -954,6 +954,10 @@ DESCRIBED = {
     "output_schema": {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1},
 }
 ASKED_AB = {"metric": "converted"}
+THE_CHAMPION_BY_AGENTS = """
+    INSERT INTO VersionLoading (model_version_id, group_name)
+    SELECT id, 'onnx' FROM ModelVersion WHERE model_name = 'visits' AND version = '1'
+"""
 
 
 def registry_calls() -> list[Asked]:
@@ -978,6 +982,10 @@ def registry_calls() -> list[Asked]:
         Asked("restoreVersion", "POST", f"{version}:restore"),
         Asked("addEndpoint", "PUT", f"{version}/endpoints/127.0.0.1:2"),
         Asked("removeEndpoint", "DELETE", f"{version}/endpoints/127.0.0.1:2"),
+        Asked("listServers", "GET", "/v1/registry/servers"),
+        Asked("getLoading", "GET", f"{version}/loading"),
+        Asked("loadVersion", "POST", f"{version}:load?group=onnx"),
+        Asked("unloadVersion", "POST", f"{version}:unload"),
         Asked("listAllRollouts", "GET", "/v1/rollouts"),
         Asked("checkOutcomes", "POST", "/v1/outcomes:check", {"models": ["visits"]}),
         Asked("listKeys", "GET", "/v1/keys"),
@@ -991,6 +999,11 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
     register, sizes = by_name["registerVersion"], by_name["planTest"]
     await ask(register._replace(path=f"{register.path}?dry_run=true", body={"version": "10", **DESCRIBED}))
     await ask(register)
+    load, unload = by_name["loadVersion"], by_name["unloadVersion"]
+    await ask(register._replace(body={"version": "11", "group_name": "onnx", **DESCRIBED}))
+    await ask(load._replace(path=f"{REGISTERED}/versions/11:load"))
+    await ask(unload._replace(path=f"{REGISTERED}/versions/11:unload"))
+    await ask(unload._replace(path=f"{REGISTERED}/versions/1:unload"))
     await ask(by_name["createKey"]._replace(body={"scopes": ["read:"]}))
     await ask(by_name["revokeKey"]._replace(path="/v1/keys/none:revoke"))
     await ask(by_name["retireVersion"]._replace(path=f"{REGISTERED}/versions/1:retire"))
@@ -1015,7 +1028,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
 ):
     await a_finished_test(World(database))
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    await sql(database_url, UNSERVED)
+    await sql(database_url, f"{UNSERVED}; {THE_CHAMPION_BY_AGENTS}")
     await sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('spare', repeat('a', 64), '{read}')")
     gated = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
     place = (await served.post(f"{VISITS}/rollouts", json={**START, "plan": gated})).headers["location"]
