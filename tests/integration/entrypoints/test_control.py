@@ -1028,7 +1028,8 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
 ):
     await a_finished_test(World(database))
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    await sql(database_url, f"{UNSERVED}; {THE_CHAMPION_BY_AGENTS}")
+    for statement in (UNSERVED, THE_CHAMPION_BY_AGENTS):
+        await sql(database_url, statement)
     await sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('spare', repeat('a', 64), '{read}')")
     gated = {"steps": [5, 50, 100], "gates": {"before_start": {"approval": "another"}}}
     place = (await served.post(f"{VISITS}/rollouts", json={**START, "plan": gated})).headers["location"]
