@@ -24,6 +24,7 @@ import asyncpg
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import structlog
 from integration.prediction_log.log_worker import Silent
 from traffic.spooled_rows import a_prediction_id, a_row, new_windows, no_threshold
 from worlds.lake import A_VERSION, Lake
@@ -281,6 +282,8 @@ def main() -> None:
     parser.add_argument("--dsn")
     parser.add_argument("what", nargs="*")
     given = parser.parse_args()
+    # Standard output is for the promises and the figures alone.
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     match given.what:
         case ["work", name, first, rows]:
             asyncio.run(work(given.folder, given.dsn, name, int(first), int(rows)))

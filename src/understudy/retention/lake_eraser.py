@@ -128,7 +128,7 @@ class LakeEraser:
         deadline = time.monotonic() + self._patience_seconds
         while True:
             unfinished = await self._ledger.unfinished(since)
-            waiting = [one for one in unfinished if one.is_stored or one.named_seconds < IN_FLIGHT_SECONDS]
+            waiting = [one for one in unfinished if one.is_stored or _is_in_flight(one)]
             is_merging = await self._ledger.is_merging()
             if (not waiting and not is_merging) or time.monotonic() >= deadline:
                 break
@@ -202,3 +202,7 @@ class LakeEraser:
         return [
             "a branch or tag of the table keeps a snapshot with replaced files: drop it, then run the command again"
         ]
+
+
+def _is_in_flight(file: UnfinishedFile) -> bool:
+    return not file.is_left and file.named_seconds < IN_FLIGHT_SECONDS

@@ -14,6 +14,8 @@ class UnfinishedFile(NamedTuple):
     is_stored: bool
     named_seconds: float
     """How long ago."""
+    is_left: bool
+    """Whether its spool has gone past it, so that it will never be stored."""
 
 
 class LakeErasureLedger(Protocol):

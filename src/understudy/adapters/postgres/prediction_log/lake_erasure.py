@@ -8,9 +8,14 @@ from understudy.ports.prediction_log.lake_erasure import UnfinishedFile
 from understudy.ports.prediction_log.lake_rewrites import LakeRewrite
 
 _MOMENT = "SELECT extract(epoch FROM clock_timestamp())::float8 AS moment"
+# A spool that has stored a file from the same place on, or from a later one, stores this one no more.
 _UNFINISHED = """
-    SELECT key, stored_at IS NOT NULL, extract(epoch FROM now() - named_at)::float8 FROM lakefile
-    WHERE committed_at IS NULL AND named_at < to_timestamp($1) ORDER BY key
+    SELECT key, stored_at IS NOT NULL AS is_stored, extract(epoch FROM now() - named_at)::float8 AS named_seconds,
+           stored_at IS NULL AND EXISTS (
+               SELECT FROM lakefile AS later
+               WHERE later.spool_id = named.spool_id AND later.stored_at IS NOT NULL
+                 AND (later.segment, later.byte_offset) >= (named.segment, named.byte_offset)) AS is_left
+    FROM lakefile AS named WHERE committed_at IS NULL AND named_at < to_timestamp($1) ORDER BY key
 """
 _IS_MERGING = "SELECT 1 FROM lakerewrite WHERE kind <> 'erase' AND ended_at IS NULL LIMIT 1"
 _OPEN = """
