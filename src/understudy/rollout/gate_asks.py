@@ -18,6 +18,7 @@ from understudy.core.rollout.plan import GatePlace
 from understudy.core.rollout.state import GateAnswer, RolloutState
 from understudy.ports.rollout.gates import Gates
 from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.rollout.checks.each_by_itself import break_off
 
 _log = structlog.get_logger(__name__)
 
@@ -98,10 +99,7 @@ class GateAsks:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all answers: the next leader asks with the same keys."""
-        tasks = self._tasks()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await break_off(self._tasks())
         self._questions.clear()
 
     def _tasks(self) -> list[asyncio.Task[None]]:

@@ -10,10 +10,8 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 
-import httpx2
-
-from understudy.adapters.http.judged_endpoint import JudgedEndpoint
 from understudy.adapters.http.name_resolver import Resolve, addresses_of
+from understudy.adapters.http.named_endpoints import NamedEndpoints
 from understudy.core.alerts.alerts import Delivery
 from understudy.core.upstream.receivers import signing_key
 
@@ -46,15 +44,12 @@ class HttpGates:
     ) -> None:
         self._secret = signing_key(secret) if addresses else b""
         self._now = now
-        context = httpx2.create_ssl_context() if addresses else None
-        self._gates = {
-            name: JudgedEndpoint(url, timeout_seconds, context, resolve) for name, url in addresses.items() if context
-        }
+        self._gates = NamedEndpoints(addresses, timeout_seconds=timeout_seconds, resolve=resolve)
 
     @property
     def names(self) -> frozenset[str]:
         """The gates that this process knows."""
-        return frozenset(self._gates)
+        return self._gates.names
 
     async def ask(self, name: str, key: str, body: bytes) -> Delivery:
         """Ask once, within the deadline; every problem is an answer without a status."""
@@ -75,5 +70,4 @@ class HttpGates:
 
     async def close(self) -> None:
         """Close the connections."""
-        for gate in self._gates.values():
-            await gate.close()
+        await self._gates.close()

@@ -3,17 +3,14 @@
 from collections.abc import Mapping
 from http import HTTPStatus
 
-import httpx2
-
-from understudy.adapters.http.answers import without_secrets
-from understudy.adapters.http.judged_endpoint import Fetched, FetchProblem, JudgedEndpoint
+from understudy.adapters.http.judged_endpoint import Fetched, FetchProblem
 from understudy.adapters.http.name_resolver import Resolve, addresses_of
+from understudy.adapters.http.named_endpoints import NamedEndpoints
 from understudy.core.canary.judge_question import read_judgement
 from understudy.core.canary.judgement_records import JudgeOutcome
 from understudy.ports.rollout.judges import JudgeAnswer
 
 MAX_ANSWER_BYTES = 65_536
-_DETAIL_CHARACTERS = 300
 _FETCH_PROBLEMS = {
     FetchProblem.LATE: JudgeOutcome.SLOW,
     FetchProblem.HUGE: JudgeOutcome.HUGE,
@@ -43,37 +40,25 @@ class HttpJudges:
         timeout_seconds: float,
         resolve: Resolve = addresses_of,
     ) -> None:
-        self._tokens = tokens
-        context = httpx2.create_ssl_context() if addresses else None
-        self._judges = {
-            name: JudgedEndpoint(url, timeout_seconds, context, resolve) for name, url in addresses.items() if context
-        }
+        self._judges = NamedEndpoints(addresses, tokens, timeout_seconds=timeout_seconds, resolve=resolve)
 
     @property
     def names(self) -> frozenset[str]:
         """The judges that this process knows."""
-        return frozenset(self._judges)
+        return self._judges.names
 
     async def ask(self, judge: str, question_id: str, body: bytes) -> JudgeAnswer:
         """Ask once, within the deadline; every problem is an answer without a difference."""
-        endpoint = self._judges.get(judge)
-        if endpoint is None:
+        headers = {"content-type": "application/json", "idempotency-key": question_id}
+        fetched = await self._judges.fetch(judge, body, headers, MAX_ANSWER_BYTES)
+        if fetched is None:
             return JudgeAnswer(JudgeOutcome.UNKNOWN_JUDGE, detail=f"there is no judge {judge}")
-        token = self._tokens.get(judge)
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json",
-            "idempotency-key": question_id,
-            **({} if token is None else {"authorization": f"Bearer {token}"}),
-        }
-        answer = _answer_of(await endpoint.fetch(body, headers, MAX_ANSWER_BYTES), question_id)
-        secrets = sorted((*endpoint.secrets, *filter(None, [token])), key=len, reverse=True)
-        return answer._replace(detail=without_secrets(answer.detail, secrets)[:_DETAIL_CHARACTERS])
+        answer = _answer_of(fetched, question_id)
+        return answer._replace(detail=self._judges.detail(judge, answer.detail))
 
     async def close(self) -> None:
         """Close the connections."""
-        for endpoint in self._judges.values():
-            await endpoint.close()
+        await self._judges.close()
 
 
 def _answer_of(fetched: Fetched, question_id: str) -> JudgeAnswer:

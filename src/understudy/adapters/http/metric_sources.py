@@ -11,12 +11,11 @@ from math import isfinite
 from typing import Any
 from urllib.parse import urlencode
 
-import httpx2
 import orjson
 
-from understudy.adapters.http.answers import without_secrets
-from understudy.adapters.http.judged_endpoint import Fetched, FetchProblem, JudgedEndpoint
+from understudy.adapters.http.judged_endpoint import Fetched, FetchProblem
 from understudy.adapters.http.name_resolver import Resolve, addresses_of
+from understudy.adapters.http.named_endpoints import NamedEndpoints
 from understudy.core.canary.metric_samples import SAMPLE_SECONDS, ReadProblem
 from understudy.ports.rollout.metric_sources import MetricAnswer
 
@@ -26,7 +25,6 @@ MAX_VALUE = 1e60
 """A value beyond it is no number: its powers overflow a float."""
 MIN_VALUE = 1e-60
 """A value nearer to 0 is 0: what is divided by it, and its powers, would leave the floats."""
-_DETAIL_CHARACTERS = 300
 _PATH = "/api/v1/query_range"
 _WHOLE = {"partial_response": "false", "deny_partial_response": "1"}
 """Thanos' and VictoriaMetrics' words for an error where some of their stores do not answer; others ignore them. Of a
@@ -64,45 +62,29 @@ class HttpMetricSources:
         timeout_seconds: float,
         resolve: Resolve = addresses_of,
     ) -> None:
-        self._tokens = tokens
         self._timeout_seconds = timeout_seconds
-        context = httpx2.create_ssl_context() if addresses else None
-        self._sources = {
-            name: JudgedEndpoint(url.rstrip("/") + _PATH, timeout_seconds, context, resolve)
-            for name, url in addresses.items()
-            if context
-        }
+        queries = {name: url.rstrip("/") + _PATH for name, url in addresses.items()}
+        self._sources = NamedEndpoints(queries, tokens, timeout_seconds=timeout_seconds, resolve=resolve)
 
     @property
     def names(self) -> frozenset[str]:
         """The sources that this process knows."""
-        return frozenset(self._sources)
+        return self._sources.names
 
     async def read(self, source: str, query: str, start: int, end: int) -> MetricAnswer:
         """Ask once, within the deadline; every problem is an answer without values."""
-        endpoint = self._sources.get(source)
-        if endpoint is None:
-            return MetricAnswer(problem=ReadProblem.UNKNOWN_SOURCE, detail=f"there is no metric source {source}")
-        token = self._tokens.get(source)
         form = {"query": query, "start": start, "end": end, "step": SAMPLE_SECONDS, "timeout": self._timeout_seconds}
         form |= _WHOLE
-        fetched = await endpoint.fetch(
-            urlencode(form).encode(),
-            {
-                "content-type": "application/x-www-form-urlencoded",
-                "accept": "application/json",
-                **({} if token is None else {"authorization": f"Bearer {token}"}),
-            },
-            MAX_ANSWER_BYTES,
-        )
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        fetched = await self._sources.fetch(source, urlencode(form).encode(), headers, MAX_ANSWER_BYTES)
+        if fetched is None:
+            return MetricAnswer(problem=ReadProblem.UNKNOWN_SOURCE, detail=f"there is no metric source {source}")
         answer = _answer_of(fetched, range(start, end + 1, SAMPLE_SECONDS))
-        secrets = sorted((*endpoint.secrets, *filter(None, [token])), key=len, reverse=True)
-        return answer._replace(detail=without_secrets(answer.detail, secrets)[:_DETAIL_CHARACTERS])
+        return answer._replace(detail=self._sources.detail(source, answer.detail))
 
     async def close(self) -> None:
         """Close the connections."""
-        for endpoint in self._sources.values():
-            await endpoint.close()
+        await self._sources.close()
 
 
 def _answer_of(fetched: Fetched, asked: range) -> MetricAnswer:

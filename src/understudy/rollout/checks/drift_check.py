@@ -20,6 +20,7 @@ from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.metric_store import DriftFacts, MetricStore
 from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.rollout.analysis import policy_of
+from understudy.rollout.checks.each_by_itself import EachByItself
 
 SUBJECTS_AT_ONCE = 10
 """Of a rollout in a tick; the next one goes on."""
@@ -70,18 +71,15 @@ class DriftCheck:
         open_ids = set(await self._store.open_ids())
         before = set(self._watched.values())
         self._forget_others(open_ids)
-        failure: Exception | None = None
+        each = EachByItself()
         now = 0.0
         for rollout_id in sorted(open_ids):
-            try:
+            with each.one():
                 view = await self._store.view(rollout_id)
                 now = view.read_at
                 self._watched[rollout_id] = view.record.state.model_name, view.record.state.challenger
                 await self._look(view, epoch)
-            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
-                failure = problem
-        if failure is not None:
-            raise failure
+        each.end()
         await self._end_gone(before, now, epoch)
 
     async def _look(self, view: RolloutView, epoch: Epoch) -> None:

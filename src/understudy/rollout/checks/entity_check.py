@@ -11,6 +11,7 @@ from understudy.core.rollout.state import Kind
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.prediction_log.prediction_history import EntityHistory, TrialAsked
 from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
+from understudy.rollout.checks.each_by_itself import EachByItself
 from understudy.rollout.verdicts.entity_verdict import told_of
 
 SHIPPED_SECONDS = 30.0
@@ -77,18 +78,15 @@ class EntityCheck:
         known = [rollout_id for rollout_id in self._turns if rollout_id in open_ids]
         self._turns = [*(rollout_id for rollout_id in open_ids if rollout_id not in known), *known]
         until = asyncio.get_running_loop().time() + READ_SECONDS
-        failure: Exception | None = None
+        each = EachByItself()
         for place, rollout_id in enumerate(list(self._turns)):
             if place and asyncio.get_running_loop().time() >= until:
                 break
             self._turns.remove(rollout_id)
             self._turns.append(rollout_id)
-            try:
+            with each.one():
                 await self._count(await self._store.view(rollout_id), until)
-            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
-                failure = problem
-        if failure is not None:
-            raise failure
+        each.end()
 
     async def _count(self, view: RolloutView, until: float) -> None:
         state = view.record.state

@@ -33,6 +33,7 @@ from understudy.ports.rollout.rollout_store import NewQuestion, RecordSeen, Roll
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_in
 from understudy.rollout.checks.answer_pairs import AnswerPair, AnswerPairs, Drawn
+from understudy.rollout.checks.each_by_itself import EachByItself, break_off
 
 _log = structlog.get_logger(__name__)
 
@@ -137,20 +138,15 @@ class JudgeCheck:
             await self._tick(epoch)
 
     async def _tick(self, epoch: Epoch) -> None:
-        failure: Exception | None = None
+        each = EachByItself()
         open_ids = await self._store.open_ids()
         self._forget_others(open_ids)
         for rollout_id in open_ids:
             if rollout_id in self._without:
                 continue
-            try:
+            with each.one():
                 await self._look(rollout_id, epoch)
-            except LeadershipLost:
-                raise
-            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
-                failure = problem
-        if failure is not None:
-            raise failure
+        each.end()
 
     async def settle(self) -> None:
         """Wait for every round that is under way."""
@@ -158,10 +154,7 @@ class JudgeCheck:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all: the next leader reads what is stored, and goes on."""
-        tasks = self._tasks()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await break_off(self._tasks())
         self._forget_others(())
 
     def _tasks(self) -> Sequence[asyncio.Task[None]]:

@@ -27,12 +27,12 @@ from understudy.core.canary.metric_samples import (
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.rollout.state import RolloutState
 from understudy.core.routing.policy import Role
-from understudy.errors import LeadershipLost
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.metric_sources import MetricAnswer, MetricSources
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_in
+from understudy.rollout.checks.each_by_itself import EachByItself, break_off
 
 _log = structlog.get_logger(__name__)
 
@@ -96,20 +96,15 @@ class MetricCheck:
             await self._tick(epoch)
 
     async def _tick(self, epoch: Epoch) -> None:
-        failure: Exception | None = None
+        each = EachByItself()
         open_ids = await self._store.open_ids()
         self._forget_others(open_ids)
         for rollout_id in open_ids:
             if rollout_id in self._without:
                 continue
-            try:
+            with each.one():
                 await self._look(rollout_id, epoch)
-            except LeadershipLost:
-                raise
-            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
-                failure = problem
-        if failure is not None:
-            raise failure
+        each.end()
 
     async def settle(self) -> None:
         """Wait for every question that is under way."""
@@ -117,10 +112,7 @@ class MetricCheck:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all: the next leader reads what is stored, and asks for the rest."""
-        tasks = list(self._tasks())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await break_off(self._tasks())
         self._known.clear()
 
     def _tasks(self) -> Iterable[asyncio.Task[None]]:

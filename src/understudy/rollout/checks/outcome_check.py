@@ -10,6 +10,7 @@ from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_of
+from understudy.rollout.checks.each_by_itself import EachByItself
 
 Measure = Callable[[RolloutView, OutcomeLimit], Awaitable[Difference | None]]
 """Returns challenger less champion of an outcome that the rollout's plan names."""
@@ -47,19 +48,16 @@ class OutcomeCheck:
         Raises:
             Exception: The last failure, once all were asked for; a rollout that failed keeps the measurement before.
         """
-        failure: Exception | None = None
+        each = EachByItself()
         turns = self._in_turn(await self._store.open_ids())
         # The first one has the whole tick. When that is not enough, the others come before it in the next.
         self._turns = [*turns[1:], *turns[:1]]
         for rollout_id in turns:
-            try:
+            with each.one():
                 await self._look(rollout_id)
-            except Exception as problem:  # noqa: BLE001 - a row that cannot be read keeps no other from its own
-                failure = problem
             self._turns.remove(rollout_id)
             self._turns.append(rollout_id)
-        if failure is not None:
-            raise failure
+        each.end()
 
     def _in_turn(self, open_ids: Sequence[int]) -> list[int]:
         """Return the open rollouts, the one that waited longest first, and forget all others."""
