@@ -79,9 +79,9 @@ def version_of(answer: Answer) -> str:
 
 
 def sum_of_metric(port: int, label: str) -> float:
-    """Return the sum of the samples that have a label, of all metrics."""
+    """Return the sum of the samples that have a label, of all metrics; when a counter was made is none."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as page:
-        lines = [line for line in page.read().decode().splitlines() if label in line]
+        lines = [line for line in page.read().decode().splitlines() if label in line and "_created{" not in line]
     return sum(float(line.rpartition(" ")[2]) for line in lines)
 
 

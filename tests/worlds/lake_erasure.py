@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any
 
 from pyarrow import parquet
@@ -49,19 +49,19 @@ async def an_eraser(
     folder = lake.folder / "erasing"
     folder.mkdir(exist_ok=True)
     url = url or lake.url
-    table = IcebergTable(url, lake.location, endpoint=lake.endpoint, timeout_seconds=10)
-    async with open_erasures(url, timeout_seconds=10) as ledger:
-        in_lake = LakeEraser(
-            ledger,
-            dying(PostgresLakeErasureLedger(ledger)),
-            dying(IcebergRewrites(table)),
-            dying(lake.store),
-            folder=folder,
-            on_progress=lambda *_: None,
-            patience_seconds=patience_seconds,
-        )
-        yield EntityEraser(ledger, None, {}, in_lake, folder=folder, on_progress=lambda *_: None)
-    table.close()
+    # One that dies at a call leaves its ledger as it is, and no connection of this process.
+    with closing(IcebergTable(url, lake.location, endpoint=lake.endpoint, timeout_seconds=10)) as table:
+        async with open_erasures(url, timeout_seconds=10) as ledger:
+            in_lake = LakeEraser(
+                ledger,
+                dying(PostgresLakeErasureLedger(ledger)),
+                dying(IcebergRewrites(table)),
+                dying(lake.store),
+                folder=folder,
+                on_progress=lambda *_: None,
+                patience_seconds=patience_seconds,
+            )
+            yield EntityEraser(ledger, None, {}, in_lake, folder=folder, on_progress=lambda *_: None)
 
 
 async def forget(lake: Lake, model: str | None = None, calls: Calls | None = None, **named: Any) -> Result:
