@@ -1,7 +1,7 @@
 """``understudy version register``: a version as its engineer describes it, checked before it is stored."""
 
 from shlex import quote
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 from rich.text import Text
@@ -117,26 +117,28 @@ def register(
         "artifact_path": artifact, "framework": framework, "endpoints": endpoint, "protocol": protocol,
         "base_model": base_model, "family": family, "backend": backend_of(backend),
     }  # fmt: skip
-    _require_for_agents(group, artifact, source, from_server=from_server)
-    _require_group(group, require_validation=require_validation)
+    _require_agents(group, artifact, source, from_server=from_server, require_validation=require_validation)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
+    new = _new_version(
+        described, model_name=model, version=version, group_name=group, requires_validation=require_validation
+    )
+    registration = _Registration(new, described, ask=ask, pin=pin, replace=replace)
+    registration.carry_out(yes=yes, dry_run=dry_run, as_json=as_json)
+
+
+def _new_version(described: Description, **named: Any) -> NewVersion:
     endpoints = tuple(described.fields.pop("endpoints", ()))
-    new = NewVersion(
-        model_name=model,
-        version=version,
-        group_name=group,
-        requires_validation=require_validation,
-        endpoints=endpoints,
-        **described.fields,
-    )
-    _Registration(new, described, ask=ask, pin=pin, replace=replace).carry_out(
-        yes=yes, dry_run=dry_run, as_json=as_json
-    )
+    return NewVersion(**named, endpoints=endpoints, **described.fields)
 
 
-def _require_for_agents(group: str | None, artifact: str | None, source: str | None, *, from_server: bool) -> None:
-    """Refuse to have agents load what only this machine has, or what another server has under another name."""
+def _require_agents(
+    group: str | None, artifact: str | None, source: str | None, *, from_server: bool, require_validation: bool
+) -> None:
+    """Refuse to have agents load what only this machine, or another server, has; and to ask for what no agent finds."""
     if group is None:
+        if require_validation:
+            what = "--require-validation asks for what agents find, and no agent loads the version"
+            raise CommandRefused(ExitCode.USAGE, what, "Name the group of servers with --group, or leave it out.")
         return
     if from_server:
         what = "--from-server registers the server that it asks, and agents load a version onto servers of their group"
@@ -144,13 +146,6 @@ def _require_for_agents(group: str | None, artifact: str | None, source: str | N
     if artifact is None and source is None:
         what = "agents load the version, and a file of this machine is not theirs"
         raise CommandRefused(ExitCode.USAGE, what, "Say where they find it: --artifact URI.")
-
-
-def _require_group(group: str | None, *, require_validation: bool) -> None:
-    """Refuse to ask for verdicts that no agent gives."""
-    if require_validation and group is None:
-        what = "--require-validation asks for what agents find, and no agent loads the version"
-        raise CommandRefused(ExitCode.USAGE, what, "Name the group of servers with --group, or leave it out.")
 
 
 class _Registration(NamedTuple):
