@@ -1,7 +1,7 @@
 """A worker that only logs: appends rows, prints the id of each whose append returned, and ships.
 
-Arguments: state folder, DSN, number of the first row, seconds between rows. Every 50th row is poison. Runs on until
-killed.
+Arguments: state folder, DSN, number of the first row, seconds between rows, and a file to put there once rows were
+shipped. Every 50th row is poison. Runs on until killed.
 """
 
 import asyncio
@@ -32,11 +32,23 @@ class Silent:
     def forget(self, *_: Any) -> None: ...
 
 
-async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
+class Announcing(Silent):
+    """Puts a file there at the first rows that are in the log: who kills workers can wait for it."""
+
+    def __init__(self, shipped: Path) -> None:
+        self._shipped = shipped
+
+    def count(self, name: str, *labels: Any, by: float = 1) -> None:
+        if name == "prediction_log_rows_total" and "written" in labels:
+            self._shipped.touch()
+
+
+async def work(state: Path, dsn: str, first: int, pause_seconds: float, shipped: Path) -> None:
     spool = Spool(state, limit_bytes=1 << 26, segment_bytes=20_000, sync_seconds=0.1)
     store = PostgresPredictionStore(dsn, timeout_seconds=1.0)
+    telemetry = Announcing(shipped)
     shipper = LogShipper(
-        spool, store, new_windows, no_threshold, Silent(), batch_rows=50, interval_seconds=0.02, orphan_seconds=0.2
+        spool, store, new_windows, no_threshold, telemetry, batch_rows=50, interval_seconds=0.02, orphan_seconds=0.2
     )
     shipping = asyncio.create_task(shipper.run())
     number = first
@@ -53,4 +65,4 @@ async def work(state: Path, dsn: str, first: int, pause_seconds: float) -> None:
 if __name__ == "__main__":
     # Standard output is for the promises alone.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
+    asyncio.run(work(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), Path(sys.argv[5])))

@@ -40,24 +40,25 @@ class Workers:
         self._dsn = dsn
         self._started = 0
         self._running: list[subprocess.Popen[bytes]] = []
-        self._promises: dict[int, Path] = {}
+        self._files: dict[int, tuple[Path, Path]] = {}
 
     def start(self) -> None:
         self._started += 1
         first = self._started * ROWS_OF_ONE_WORKER
         script = [sys.executable, str(TESTS / "integration" / "prediction_log" / "log_worker.py")]
-        arguments = [str(self._folder / "spool"), self._dsn, str(first), "0.001"]
+        promises, shipped = (self._folder / f"{name}-{self._started}" for name in ("promised", "shipped"))
+        arguments = [str(self._folder / "spool"), self._dsn, str(first), "0.001", str(shipped)]
         environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-        path = self._folder / f"promised-{self._started}"
-        with path.open("wb") as promised:
+        with promises.open("wb") as promised:
             self._running.append(subprocess.Popen([*script, *arguments], stdout=promised, env=environment))
-        self._promises[self._running[-1].pid] = path
+        self._files[self._running[-1].pid] = promises, shipped
 
     def kill_one(self) -> None:
-        """Kill the oldest worker, in the middle of its work: one that has not begun would prove nothing."""
+        """Kill the oldest worker, in the middle of its work: one that has not shipped yet would prove nothing."""
         victim = self._running.pop(0)
+        promises, shipped = self._files[victim.pid]
         deadline = time.monotonic() + 120
-        while self._promises[victim.pid].stat().st_size < BEGUN_BYTES and time.monotonic() < deadline:
+        while time.monotonic() < deadline and (promises.stat().st_size < BEGUN_BYTES or not shipped.exists()):
             assert victim.poll() is None, "a worker ended by itself"
             time.sleep(0.02)
         victim.kill()
