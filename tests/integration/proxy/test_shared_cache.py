@@ -19,6 +19,7 @@ from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 
 ENOUGH_SECONDS = 30
+REJECTED = 'cache_rejected_total{reason="invalid_mac"}'
 
 
 def predict(port: int) -> dict[str, Any]:
@@ -31,6 +32,25 @@ def metric(port: int, line: str) -> float:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as page:
         lines = page.read().decode().splitlines()
     return next(float(one.rpartition(" ")[2]) for one in lines if one.startswith(line))
+
+
+def predict_until(port: int, *, is_hit: bool) -> dict[str, Any]:
+    """Ask until an answer is, or is not, from the cache: what Redis does not say in time is computed."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while (answer := predict(port))["is_hit"] != is_hit:
+        assert time.monotonic() < deadline, answer
+    return answer
+
+
+def predict_with(client: redis.Redis, name: bytes, value: bytes, port: int, metrics_port: int) -> dict[str, Any]:
+    """Ask with this value in Redis until the proxy has read it and refused it, and return that answer."""
+    deadline = time.monotonic() + ENOUGH_SECONDS
+    while True:
+        client.set(name, value)
+        answer = predict(port)
+        if answer["is_hit"] or metric(metrics_port, REJECTED):
+            return answer
+        assert time.monotonic() < deadline, answer
 
 
 async def the_name(client: redis.Redis, port: int, but_not: bytes = b"") -> bytes:
@@ -56,22 +76,23 @@ async def test_a_score_that_was_changed_in_redis_within_its_range_is_not_served(
         client = redis.Redis.from_url(valkey.url)
         computed = await asyncio.to_thread(predict, port)
         name = await the_name(client, port)
-        from_redis = await asyncio.to_thread(predict, port)
+        from_redis = await asyncio.to_thread(predict_until, port, is_hit=True)
         sealed = bytes(await asyncio.to_thread(client.get, name))  # type: ignore[arg-type]  # nothing is decoded
         digit = sealed.index(b'"score":0.') + 10
-        client.set(name, sealed[:digit] + (b"1" if sealed[digit : digit + 1] != b"1" else b"2") + sealed[digit + 1 :])
+        forged = sealed[:digit] + (b"1" if sealed[digit : digit + 1] != b"1" else b"2") + sealed[digit + 1 :]
 
-        after_forgery = await asyncio.to_thread(predict, port)
-        rejected = metric(metrics_port, 'cache_rejected_total{reason="invalid_mac"}')
+        after_forgery = await asyncio.to_thread(predict_with, client, name, forged, port, metrics_port)
+        rejected = metric(metrics_port, REJECTED)
         client.set(name, sealed)
         await database.execute("UPDATE CacheSecret SET secret = decode(repeat('00', 32), 'hex')")
         renamed = await the_name(client, port, name)
         client.close()
         is_off = metric(metrics_port, "shared_cache_off")
 
-    assert [answer["is_hit"] for answer in (from_redis, after_forgery)] == [True, False]
+    assert not after_forgery["is_hit"]
     assert after_forgery["prediction"] == from_redis["prediction"] == computed["prediction"]
-    assert (rejected, is_off) == (1, 0)
+    assert rejected >= 1
+    assert is_off == 0
     assert renamed.startswith(name.rpartition(b":")[0])
     assert bytes(32).hex() not in (tmp_path / "proxy.log").read_text()
 
