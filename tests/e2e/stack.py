@@ -31,16 +31,24 @@ class Process:
     """A child process with its output in a file; stopped by its own pid.
 
     ``ulimit`` has options of the shell's command of that name, such as ``-n 1024``.
+    ``python`` may be another release's.
     """
 
     def __init__(
-        self, name: str, arguments: list[str], folder: Path, env: dict[str, str] | None = None, ulimit: str = ""
+        self,
+        name: str,
+        arguments: list[str],
+        folder: Path,
+        env: dict[str, str] | None = None,
+        ulimit: str = "",
+        *,
+        python: str = sys.executable,
     ) -> None:
         self.log = folder / f"{name}.log"
         limited = ["/bin/sh", "-c", f'ulimit {ulimit} && exec "$0" "$@"'] if ulimit else []
         with self.log.open("ab") as log:
             self.child = subprocess.Popen(
-                [*limited, sys.executable, *arguments], stdout=log, stderr=log, env={**os.environ, **(env or {})}
+                [*limited, python, *arguments], stdout=log, stderr=log, env={**os.environ, **(env or {})}
             )
 
     @property
@@ -110,12 +118,13 @@ class Stack:
         module: str = "understudy.entrypoints.cli",
         environment: Mapping[str, str] | None = None,
         ulimit: str = "",
+        python: str = sys.executable,
         **options: Any,
     ) -> int:
         """Start a proxy and return its port.
 
         ``options`` are settings, ``module`` is what reads ``serve proxy``, ``environment`` is what else it finds there,
-        ``ulimit`` has options of the shell's command.
+        ``ulimit`` and ``python`` are as of ``Process``.
         """
         self.proxy_port = int(options.pop("port", 0)) or free_port()
         env = {
@@ -129,7 +138,7 @@ class Stack:
         }
         if self.redis_url is not None:
             env["REDIS_URL"] = self.redis_url
-        self.processes[name] = Process(name, ["-m", module, "serve", "proxy"], self.folder, env, ulimit)
+        self.processes[name] = Process(name, ["-m", module, "serve", "proxy"], self.folder, env, ulimit, python=python)
         if wait_ready:
             self.wait_ready(name)
         return self.proxy_port

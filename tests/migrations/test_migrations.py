@@ -39,6 +39,7 @@ async def objects_of(url: str) -> list[tuple[str, str]]:
         connection.terminate()
 
 
+@pytest.mark.old_schema
 async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(database, database_url):
     ids = [
         await database.fetchval(
@@ -67,6 +68,7 @@ async def test_a_policy_with_further_arms_works_after_the_way_down_and_up_again(
     assert await database.fetchval("SELECT arms FROM ServingPolicy") == "[]"
 
 
+@pytest.mark.old_schema
 async def test_rows_that_were_there_outlive_the_way_down_and_up_of_the_bounds_and_are_guarded_again(
     database, database_url
 ):

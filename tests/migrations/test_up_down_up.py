@@ -88,6 +88,7 @@ async def test_to_the_ground_and_up_again_nothing_is_left_and_then_all_is_as_it_
     assert differences(steps[migrations.head()], await catalogue_of(database)) == []
 
 
+@pytest.mark.old_schema
 async def test_a_month_that_was_taken_out_and_not_dropped_yet_keeps_its_rows_and_goes_only_with_everything(
     database, database_url, steps: Mapping[str, Catalogue]
 ):
@@ -159,6 +160,7 @@ async def test_a_way_down_that_would_delete_says_what_and_how_much_and_leaves_ev
     assert await migrations.current_revision(database_url) == migrations.head()
 
 
+@pytest.mark.old_schema
 async def test_without_such_rows_nobody_has_to_be_asked(database_url):
     await migrations.downgrade(database_url, "0001")
 

@@ -30,6 +30,7 @@ _NOT_PLACED = "adds an endpoint of a version that nothing has placed on the serv
 ABOUT_THE_SCHEMA = {
     "test_the_way_down_takes_the_rights_and_leaves_the_roles": "goes down from the older head",
     "test_an_installation_with_model_servers_on_its_own_machine_keeps_them": "goes down from the older head",
+    "test_a_schema_below_keeps_versions_over_http_and_takes_no_new_ones": "goes down from the older head",
     "test_going_back_takes_the_inputs_away_and_leaves_the_log": "goes down from the older head",
     "test_the_release_before_leaves_a_champion_that_was_set_by_hand": "goes down from the older head",
     "test_every_table_and_view_has_a_decision_for_every_role": "lists every table of the older schema",

@@ -114,6 +114,7 @@ async def test_an_update_is_judged_as_an_insert_is(database, version):
         await database.execute("UPDATE ModelEndpoint SET target = '169.254.169.254:80'")
 
 
+@pytest.mark.old_schema
 async def test_an_installation_with_model_servers_on_its_own_machine_keeps_them(database, database_url, version):
     await migrations.downgrade(database_url, "0007", lose_data=True)
     await database.execute(INSERT, version, "127.0.0.1:9000")

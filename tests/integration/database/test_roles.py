@@ -446,6 +446,7 @@ async def test_a_server_where_the_migrating_login_may_not_make_roles_is_migrated
     assert await migrations.roles_without_rights(url) == []
 
 
+@pytest.mark.old_schema
 async def test_the_way_down_takes_the_rights_and_leaves_the_roles(database, database_url):
     await migrations.downgrade(database_url, "0007", lose_data=True)
     without = await migrations.roles_without_rights(database_url)

@@ -238,6 +238,7 @@ async def test_rollbacks_of_one_transaction_do_not_sign_each_others_changes(data
     assert [row["reason"] for row in reasons] == ["a storm", "rollback to the champion before: a storm"]
 
 
+@pytest.mark.old_schema
 async def test_the_release_before_leaves_a_champion_that_was_set_by_hand(database, database_url, versions):
     await set_policy(database, "champion_version = $1", versions["2"])
 

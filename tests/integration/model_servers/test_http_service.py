@@ -118,6 +118,7 @@ async def test_a_mapping_that_does_not_fit_the_service_is_named_and_the_services
     assert caught.value.said in ("body.explain: Field required", "Not Found", "")
 
 
+@pytest.mark.old_schema
 async def test_a_schema_below_keeps_versions_over_http_and_takes_no_new_ones(
     database: asyncpg.Connection, database_url: str
 ):

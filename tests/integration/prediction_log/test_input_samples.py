@@ -110,6 +110,7 @@ def framed(line: bytes) -> bytes:
     return pack("<II", len(line), crc32(line, len(line))) + line
 
 
+@pytest.mark.old_schema
 async def test_going_back_takes_the_inputs_away_and_leaves_the_log(world, database_url):
     await world.ship(["a", "b"], world.at)
 

@@ -176,6 +176,7 @@ async def test_by_sql_under_the_role_of_engineers_the_starter_is_refused_as_well
     assert events[-1].actor == colleague
 
 
+@pytest.mark.old_schema
 @pytest.mark.parametrize("minutes", [0, 1])
 async def test_the_release_before_reads_a_rollout_whose_gates_went_with_the_migration_and_it_waits_paused(
     database: asyncpg.Connection, database_url: str, minutes
