@@ -113,8 +113,9 @@ class Http2Connection(asyncio.Protocol):
     def drop(self, call: UnaryCall) -> None:
         """Forget a call whose caller waits no longer, and tell the server."""
         self._outbox.pending.pop(call, None)
-        if call.number in self._outbox.streams:
-            self._inbox.reset(call.number, ErrorCode.CANCEL)
+        stream = self._outbox.streams.get(call.number)
+        if stream is not None:
+            self._inbox.reset(stream, ErrorCode.CANCEL)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
