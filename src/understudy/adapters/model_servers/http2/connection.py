@@ -126,9 +126,9 @@ class Http2Connection(asyncio.Protocol):
         self._retire("the channel is being closed")
         self._on_end()
 
-    def end(self, why: str, outcome: Exception | None = None) -> None:
-        """End the connection and what is under way on it."""
-        self._over(why, ErrorCode.NO_ERROR, outcome)
+    def end(self, why: str, failure: Callable[[], Exception] | None = None) -> None:
+        """End the connection and what is under way on it; with ``failure`` also what it would move elsewhere."""
+        self._over(why, ErrorCode.NO_ERROR, failure)
 
     # -- asyncio's protocol --------------------------------------------------------------------------------------------
 
@@ -280,7 +280,9 @@ class Http2Connection(asyncio.Protocol):
         if self.why_retired is not None and not self.in_flight:
             self._over("the connection has ended")
 
-    def _over(self, why: str, code: ErrorCode = ErrorCode.NO_ERROR, outcome: Exception | None = None) -> None:
+    def _over(
+        self, why: str, code: ErrorCode = ErrorCode.NO_ERROR, failure: Callable[[], Exception] | None = None
+    ) -> None:
         """End the connection, if it has not, with every call that it has in hand."""
         if self.is_over:
             return
@@ -292,10 +294,10 @@ class Http2Connection(asyncio.Protocol):
             self.hello.exception()  # retrieved, whether or not it is still waited for
         self.why_retired = self.why_retired or why
         self._owner.retired(self)  # told again: it need not keep it any longer
-        if outcome is None:
+        if failure is None:
             self._move_pending()
         for call in self._outbox.clear():
-            call.settle(failures.lost(why) if outcome is None else outcome)
+            call.settle(failures.lost(why) if failure is None else failure())
 
     def _close(self, code: ErrorCode) -> None:
         transport = self._transport
