@@ -229,12 +229,12 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a goaway of a wrong size")
         self._budget.spend()
         last = int.from_bytes(payload[:4]) & 0x7FFF_FFFF
-        said = (int.from_bytes(payload[4:_GOAWAY_BYTES]), payload[_GOAWAY_BYTES:])
-        self.has_pinged_too_often = said == _TOO_MANY_PINGS
+        code = int.from_bytes(payload[4:_GOAWAY_BYTES])
+        self.has_pinged_too_often = (code, payload[_GOAWAY_BYTES:]) == _TOO_MANY_PINGS
         self._retire("the server takes no more calls on the connection")
         self._move_pending()
         for stream in [stream for number, stream in self._outbox.streams.items() if number > last]:
-            self._inbox.give_back(stream, failures.lost("the model server ends the connection"))
+            self._inbox.give_back(stream, failures.lost(f"the model server ends the connection (code {code})"))
         self._on_end()
 
     # -- what they lead to ---------------------------------------------------------------------------------------------

@@ -13,6 +13,10 @@ ALPN = "h2"
 STAGGER_SECONDS = 0.25
 """Between the first attempts at two addresses (RFC 8305): one that is silent holds the next up so long."""
 MAX_CONNECT_SECONDS = 20.0
+"""Of an attempt at all addresses, until one has greeted."""
+ADDRESS_SECONDS = 5.0
+"""Until an address has taken the connection, and TLS stands. Behind it the kernel's own attempts come ever more rarely:
+one that is back after ten seconds would be found after another five."""
 MAX_LOST_AGAIN = 3
 """How often a connection that ended before it was of use is made again at once. A server drains connections by their
 age: a busy process may read its GOAWAY together with its greeting, and the calls that wait have not been sent."""
@@ -80,9 +84,10 @@ class Dialler:
     async def _dial(self, address: str, owner: Owner) -> Http2Connection:
         # The certificate must be for what the endpoint says, not for the address that it has today.
         name = self._target.host if self._context is not None else None
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Http2Connection(owner), address, self._target.port, ssl=self._context, server_hostname=name
-        )
+        async with asyncio.timeout(ADDRESS_SECONDS):
+            transport, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Http2Connection(owner), address, self._target.port, ssl=self._context, server_hostname=name
+            )
         try:
             await self._greet(transport, connection)
         except BaseException:
