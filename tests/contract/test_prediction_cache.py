@@ -345,3 +345,17 @@ async def test_one_turn_of_the_loop_is_one_command(empty_valkey_url):
         after = (await server.info("commandstats"))["cmdstat_mget"]["calls"]
         assert after - before == 1
         await cache.close()
+
+
+@pytest.mark.parametrize("turns", range(3))
+async def test_who_waits_for_a_cache_that_is_closed_has_a_miss(turns: int):
+    cache = a_redis_cache("redis://127.0.0.1:1", timeout_seconds=ENOUGH_SECONDS)
+    reading = asyncio.ensure_future(cache.get("key"))
+    for _ in range(1 + turns):
+        await asyncio.sleep(0)
+
+    await cache.close()
+
+    async with asyncio.timeout(ENOUGH_SECONDS):
+        assert await reading is None
+        assert await cache.get("key") is None

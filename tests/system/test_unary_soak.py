@@ -1,6 +1,7 @@
 """Our client of model servers over gRPC, for minutes: mixed sizes, late and cancelled calls, servers that end.
 
-``make soak-unary MINUTES=30``; without a number of minutes it is a look of twenty seconds.
+``make soak-unary MINUTES=30``; without a number of minutes it is a look of twenty seconds. ``SOAK_CLIENT=grpcio`` has
+gRPC's library make the same calls, to hold its figures beside ours.
 """
 
 import asyncio
@@ -28,9 +29,9 @@ from loopback.tagging_server import HANGS, METHOD, answer_of
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.model_servers.addresses import Tls, Wire
-from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
+from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES, Channel, OpenChannel, open_grpcio
 from understudy.adapters.model_servers.http2.call import UnaryCall
-from understudy.adapters.model_servers.http2.channel import Http2Channel, open_http2
+from understudy.adapters.model_servers.http2.channel import open_http2
 from understudy.adapters.model_servers.http2.connection import Http2Connection
 from understudy.adapters.model_servers.http2.stream import Stream
 from understudy.core.upstream.endpoint_rules import parse_target
@@ -48,10 +49,15 @@ SERVERS = ((1_000, 3.0), (48, 1.0), (1_000, 3_600.0), (100, 2.0))
 """The most streams at once, and the age in seconds at which a connection gets GOAWAY. With fewer streams, or older
 connections, gRPC's server comes to refuse nearly all calls after some were cancelled, by whichever client."""
 REFUSED = "14 Received RST_STREAM with error code 7"
-"""Twice, by a server of few streams after some calls were cancelled."""
-LOST = ("14 the connection was", "14 failed to connect to all addresses; last error: the server takes no", REFUSED)
-"""Since a connection that drained was closed while something was written to it, or was so old when its settings were
-read that it was drained with them. How many depends on how busy the machine is."""
+"""Twice, by a server of few streams after some calls were cancelled: by either client."""
+MAX_REFUSED = 0.05
+"""Of all calls; seen were 0.0 to 1.1 % by either client."""
+LOST = "14"
+"""A connection ended in the midst of a call, or was not made, while the server was there."""
+MAX_LOST = 0.01
+"""Of all calls: gRPC's library loses some, too."""
+CLIENTS: dict[str, OpenChannel] = {"asyncio": open_http2, "grpcio": open_grpcio}
+CLIENT = os.environ.get("SOAK_CLIENT", "asyncio")
 ENDED = ("14", "1")
 """Of calls whose server ended: the connection was lost, or the server gave them up at the end of its grace."""
 MIB = 1_048_576
@@ -164,7 +170,7 @@ class Servers:
 class Soak:
     """Makes calls, and holds each outcome against what it was to be."""
 
-    def __init__(self, channel: Http2Channel, servers: Servers, drawing: Drawing) -> None:
+    def __init__(self, channel: Channel, servers: Servers, drawing: Drawing) -> None:
         self._method = channel.method(METHOD)
         self._servers = servers
         self._drawing = drawing
@@ -185,11 +191,11 @@ class Soak:
         began = time.monotonic()
         found = await self._outcome_of(planned)
         kind = "answered" if found == planned.expected else found.partition(" ")[0]
-        if found.startswith(LOST) and not self._servers.is_without(began):
-            kind = "lost"
+        if kind == LOST and not self._servers.is_without(began):
+            kind = "refused" if found.startswith(REFUSED) else "lost"
         self.outcomes[kind] += 1
         may_be = (
-            kind in ("answered", "lost")
+            kind in ("answered", "lost", "refused")
             or (kind == "cancelled" and planned.cancel_after is not None)
             or (kind == "4" and planned.timeout < LONG_SECONDS)
             or (kind in ENDED and self._servers.is_without(began))
@@ -238,7 +244,7 @@ async def soak(port: int, tls: Tls | None, certificate: list[str]) -> tuple[Soak
     serving = asyncio.create_task(servers.run())
     target = parse_target(f"127.0.0.1:{port}")
     assert target.literal is not None
-    channel = open_http2(f"127.0.0.1:{port}", target, [target.literal], Wire(tls=tls))
+    channel = CLIENTS[CLIENT](f"127.0.0.1:{port}", target, [target.literal], Wire(tls=tls))
     soaking = Soak(channel, servers, Drawing(Random("soak")))
     seen = []
     try:
@@ -286,7 +292,11 @@ def test_no_call_gets_anothers_answer_and_nothing_is_left_of_calls_that_ended(tm
         lines.append(f"descriptors {sorted({one.descriptors for one in seen})}, {len(seen)} spells")
         lines.append(f"tasks {sorted({one.tasks for one in seen})}, kept {seen[-1].kept}")
     assert soaking.wrong[:3] == []
-    assert soaking.outcomes["lost"] < soaking.outcomes["answered"]
+    calls = sum(soaking.outcomes.values())
+    assert soaking.outcomes["lost"] <= MAX_LOST * calls
+    assert soaking.outcomes["refused"] <= MAX_REFUSED * calls
+    if CLIENT != "asyncio":
+        return  # it has threads of its own, and other ways to keep things
     assert late <= early * MEMORY_GROWTH + MEMORY_SLACK
     assert max(one.descriptors for one in seen) <= min(one.descriptors for one in seen) + 3
     assert max(one.tasks for one in seen) <= 3  # the load, the servers, and a connection that is being made

@@ -56,6 +56,10 @@ def bomb(peer: Peer) -> bytes:
     return frame(HEADERS, END_HEADERS, 1, b"\x88" + stored + b"\xbe" * 12_000)
 
 
+def informational(block: bytes) -> bytes:
+    return frame(HEADERS, END_HEADERS, 1, block + b"\x08\x03103")
+
+
 WRONG: dict[str, Attack] = {
     "a frame over the limit": lambda _: frame(DATA, 0, 1, bytes(16_385)),
     "a push": lambda peer: frame(PUSH_PROMISE, END_HEADERS, 1, number(2) + peer.block(())),
@@ -68,6 +72,7 @@ WRONG: dict[str, Attack] = {
     "more of an answer than its window": lambda peer: peer.head(1) + frame(DATA, PADDED, 1, b"\xff" + bytes(255)) * 257,
     "fields that cannot be read": lambda _: frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff"),
     "an HPACK bomb": bomb,
+    "three sizes of the table in a block": lambda _: frame(HEADERS, END_HEADERS, 1, b"\x20\x3f\xe1\x1f\x20\x88"),
     "an index that the table has not": lambda _: frame(HEADERS, END_HEADERS, 1, b"\xbe"),
     "a header that does not end": lambda _: (
         frame(HEADERS, 0, 1, b"a" * 16_000) + frame(CONTINUATION, 0, 1, b"a" * 16_000) * 600
@@ -109,6 +114,7 @@ FLOODS: dict[str, Attack] = {
         frame(HEADERS, END_HEADERS, 1, peer.block(((":status", "103"),)))
         + frame(HEADERS, END_HEADERS, 1, b"\xbe") * MANY
     ),
+    "informational answers of many fields": lambda _: informational(b"\0\1a\0" * 1_900) * 1_000,
     "resets": lambda _: frame(RST_STREAM, 0, 1, number(8)) * MANY,
     "goaways": lambda _: frame(GOAWAY, payload=number(1) + number(0)) * MANY,
 }
@@ -157,6 +163,14 @@ async def test_a_server_that_breaks_a_rule_loses_the_connection_and_its_call_is_
         grpc.StatusCode.UNAVAILABLE,
         "the model server broke the rules of HTTP/2",
     )
+
+
+@pytest.mark.parametrize(("size", "count"), [(64, MANY), (16_384, 200)])
+async def test_a_call_that_has_ended_is_sent_no_more_than_its_window(size: int, count: int):
+    code, _, took = await ended_by(lambda _: frame(DATA, 0, 1, b"x") + frame(DATA, 0, 1, bytes(size)) * count)
+
+    assert code is grpc.StatusCode.INTERNAL
+    assert took < CPU_SECONDS
 
 
 async def test_data_after_an_answer_ends_the_connection_and_not_the_call_that_was_answered():

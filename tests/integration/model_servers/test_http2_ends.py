@@ -24,6 +24,7 @@ from worlds.http2 import connected
 
 from understudy.adapters.model_servers.http2.channel import Http2Channel
 from understudy.adapters.model_servers.http2.connection import Http2Connection
+from understudy.adapters.model_servers.http2.dialling import MAX_LOST_AGAIN
 from understudy.errors import BackendUnavailable
 
 METHOD = "/test.Echo/Echo"
@@ -53,17 +54,28 @@ async def echo(peer: Peer) -> None:
         peer.answer(*(await peer.call()))
 
 
-async def test_a_server_that_leaves_as_it_greets_is_no_connection_and_a_call_learns_it_at_once():
-    async def leaves(peer: Peer) -> None:
-        peer.send(HELLO + GRACEFUL)
-        await peer.find(GOAWAY)
+async def leaves_as_it_greets(peer: Peer) -> None:
+    peer.send(HELLO + GRACEFUL)
+    await peer.find(GOAWAY)
 
-    async with connected(leaves, echo) as (channel, server):
+
+async def test_calls_wait_for_another_connection_when_the_server_drained_theirs_before_it_was_of_use():
+    async with connected(leaves_as_it_greets, leaves_as_it_greets, echo) as (channel, server):
+        assert await asyncio.gather(ask(channel, b"one"), ask(channel, b"two")) == [b"one", b"two"]
+        assert server.connections == 3
+
+
+async def test_a_server_that_leaves_whenever_it_greets_is_no_connection_and_a_call_learns_it_soon():
+    scripts = [leaves_as_it_greets] * (1 + MAX_LOST_AGAIN)
+    async with connected(*scripts, echo) as (channel, server):
         patient = asyncio.ensure_future(ask(channel, b"patient", waits=True))
 
-        assert (await code_of(channel))[0] == "UNAVAILABLE"
+        assert await code_of(channel) == (
+            "UNAVAILABLE",
+            "failed to connect to all addresses; last error: the server takes no more calls on the connection",
+        )
         assert await patient == b"patient"
-        assert server.connections == 2
+        assert server.connections == len(scripts) + 1
 
 
 async def test_a_connection_that_drained_is_not_kept():

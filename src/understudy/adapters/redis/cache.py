@@ -10,7 +10,7 @@ Without a secret for it nothing is read or written.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 from redis.exceptions import RedisError
 
@@ -21,6 +21,8 @@ from understudy.core.upstream.circuit_breaker import CLOSED
 CONNECTIONS = 8
 MAX_PENDING = 4_096
 """Most keys and most values that wait for the next turn (backpressure); further reads miss, writes are dropped."""
+Waiting: TypeAlias = dict[str, list[asyncio.Future[bytes | None]]]
+"""Who waits, by key."""
 
 
 class RedisCache:
@@ -59,12 +61,13 @@ class RedisCache:
         self._unix = unix
         self._secret: bytes | None = None
         self._mac: CacheMac | None = None
-        self._waiting: dict[str, list[asyncio.Future[bytes | None]]] = {}
+        self._waiting: Waiting = {}
         """Those who wait for a key: one who goes away must not end the read of the others."""
         self._to_write: dict[str, tuple[bytes, int]] = {}
         self._flush_is_due = False
         self._breaker = CLOSED
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Waiting] = {}
+        """Reads and writes under way, and who waits for each."""
 
     def use_secret(self, secret: bytes | None) -> None:
         """Authenticate values by this secret from now on; ``None`` turns the cache off, as it is at first."""
@@ -90,10 +93,14 @@ class RedisCache:
             self._schedule()
 
     async def close(self) -> None:
-        """Close the pool; values that wait to be written are dropped."""
-        for task in self._tasks:
+        """Close the pool: values that wait to be written are dropped, and who waits for one, or will, has a miss."""
+        self._mac = None
+        tasks = dict(self._tasks)
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for waiting in tasks.values():  # of a read that was cancelled before its first step
+            _settle(waiting, {})
         await self._redis.aclose(close_connection_pool=True)
 
     def _schedule(self) -> None:
@@ -110,16 +117,16 @@ class RedisCache:
             _settle(waiting, {})
             return
         if waiting:
-            self._start(self._read(waiting, mac))
+            self._start(self._read(waiting, mac), waiting)
         if writes:
-            self._start(self._write(writes, mac))
+            self._start(self._write(writes, mac), {})
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None], waiting: Waiting) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = waiting
+        task.add_done_callback(self._tasks.pop)
 
-    async def _read(self, waiting: dict[str, list[asyncio.Future[bytes | None]]], mac: CacheMac) -> None:
+    async def _read(self, waiting: Waiting, mac: CacheMac) -> None:
         found: dict[str, bytes] = {}
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
@@ -169,7 +176,7 @@ class RedisCache:
         self._breaker = self._breaker.after_failure(self._now())
 
 
-def _settle(waiting: dict[str, list[asyncio.Future[bytes | None]]], found: dict[str, bytes]) -> None:
+def _settle(waiting: Waiting, found: dict[str, bytes]) -> None:
     for key, answers in waiting.items():
         for answer in answers:
             if not answer.done():

@@ -1,5 +1,6 @@
 """The header blocks of an answer: read by ``hpack``, and those that a server repeats taken from memory."""
 
+from re import compile as compiled
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
@@ -12,6 +13,8 @@ MAX_HEAD_BYTES = 65_536
 MAX_KEPT = 64
 MAX_KEPT_BYTES = 512
 MAX_STATUS_DIGITS = 3
+_THREE_TABLE_SIZES = compiled(rb"([\x20-\x3e]|\x3f[\x80-\xff]*[\x00-\x7f]){3}")
+"""A block may begin with two (RFC 7541, section 4.2); 64 KiB of nothing else would take a tenth of a second."""
 
 
 class AnswerHead(NamedTuple):
@@ -52,6 +55,8 @@ class HeadReader:
         return head
 
     def _decode(self, block: bytes) -> AnswerHead:
+        if _THREE_TABLE_SIZES.match(block):
+            raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, "more sizes of the table than a block may have")
         try:
             fields = dict(self._decoder.decode(block, raw=True))
         except (HPACKError, IndexError, TypeError, ValueError) as defect:

@@ -4,6 +4,8 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from understudy.adapters.model_servers.addresses import Metadata, Wire
 from understudy.adapters.model_servers.http2 import failures
 from understudy.adapters.model_servers.http2.call import UnaryCall
@@ -14,6 +16,8 @@ from understudy.adapters.model_servers.http2.request_head import metadata_block,
 from understudy.adapters.model_servers.status import closed
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.errors import BackendUnavailable
+
+_log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 0.8
@@ -87,7 +91,7 @@ class Http2Channel:
         finally:  # of the grace, too, which the end of the version may cut short
             self._is_draining = False
             for connection in connections:
-                connection.end("the channel is closed", closed())
+                connection.end("the channel is closed", closed)
 
     def place(self, call: UnaryCall) -> None:
         """Send a call on the connection, or have it wait for one."""
@@ -134,6 +138,9 @@ class Http2Channel:
                 connection = await self._dialler.dial(self)
             except OSError as error:
                 self._fail(why_not_connected(error))
+            except Exception:  # noqa: BLE001 - or else calls would wait for an attempt that is not made any more
+                _log.exception("model_server.not_dialled", endpoint=self._endpoint)
+                self._fail("the connection cannot be made: see the proxy's log")
             else:
                 self._dialling = None  # from here on, a call that finds no connection has another one made
                 self._use(connection)

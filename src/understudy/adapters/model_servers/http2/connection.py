@@ -77,7 +77,8 @@ class Http2Connection(asyncio.Protocol):
         """Done once the server has told its settings; raises ``ConnectionError``."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done once there is nothing more to come."""
-        self.is_retired = False
+        self.why_retired: str | None = None
+        """Why it gets no further calls; ``None``: it may get some."""
         self.is_over = False
         self.has_pinged_too_often = False
         """By what the server says as it goes away."""
@@ -112,8 +113,9 @@ class Http2Connection(asyncio.Protocol):
     def drop(self, call: UnaryCall) -> None:
         """Forget a call whose caller waits no longer, and tell the server."""
         self._outbox.pending.pop(call, None)
-        if call.number in self._outbox.streams:
-            self._inbox.reset(call.number, ErrorCode.CANCEL)
+        stream = self._outbox.streams.get(call.number)
+        if stream is not None:
+            self._inbox.reset(stream, ErrorCode.CANCEL)
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
@@ -121,12 +123,12 @@ class Http2Connection(asyncio.Protocol):
 
     def leave(self) -> None:
         """Take no more calls, and end once those in hand have ended."""
-        self._retire()
+        self._retire("the channel is being closed")
         self._on_end()
 
-    def end(self, why: str, outcome: Exception | None = None) -> None:
-        """End the connection and what is under way on it."""
-        self._over(why, ErrorCode.NO_ERROR, outcome)
+    def end(self, why: str, failure: Callable[[], Exception] | None = None) -> None:
+        """End the connection and what is under way on it; with ``failure`` also what it would move elsewhere."""
+        self._over(why, ErrorCode.NO_ERROR, failure)
 
     # -- asyncio's protocol --------------------------------------------------------------------------------------------
 
@@ -227,12 +229,12 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a goaway of a wrong size")
         self._budget.spend()
         last = int.from_bytes(payload[:4]) & 0x7FFF_FFFF
-        said = (int.from_bytes(payload[4:_GOAWAY_BYTES]), payload[_GOAWAY_BYTES:])
-        self.has_pinged_too_often = said == _TOO_MANY_PINGS
-        self._retire()
+        code = int.from_bytes(payload[4:_GOAWAY_BYTES])
+        self.has_pinged_too_often = (code, payload[_GOAWAY_BYTES:]) == _TOO_MANY_PINGS
+        self._retire("the server takes no more calls on the connection")
         self._move_pending()
         for stream in [stream for number, stream in self._outbox.streams.items() if number > last]:
-            self._inbox.give_back(stream, failures.lost("the model server ends the connection"))
+            self._inbox.give_back(stream, failures.lost(f"the model server ends the connection (code {code})"))
         self._on_end()
 
     # -- what they lead to ---------------------------------------------------------------------------------------------
@@ -263,22 +265,24 @@ class Http2Connection(asyncio.Protocol):
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "it reads no replies")
         self._transport.write(data)
 
-    def _retire(self) -> None:
-        if not self.is_retired:
-            self.is_retired = True
+    def _retire(self, why: str) -> None:
+        if self.why_retired is None:
+            self.why_retired = why
             self._owner.retired(self)
 
     def _on_used_up(self) -> None:
-        self._retire()
+        self._retire("the connection has no more streams")
         self._move_pending()
 
     def _on_end(self) -> None:
         if self._outbox.is_used_up and self._outbox.pending:  # a call that had waited has got the last number
             self._on_used_up()
-        if self.is_retired and not self.in_flight:
+        if self.why_retired is not None and not self.in_flight:
             self._over("the connection has ended")
 
-    def _over(self, why: str, code: ErrorCode = ErrorCode.NO_ERROR, outcome: Exception | None = None) -> None:
+    def _over(
+        self, why: str, code: ErrorCode = ErrorCode.NO_ERROR, failure: Callable[[], Exception] | None = None
+    ) -> None:
         """End the connection, if it has not, with every call that it has in hand."""
         if self.is_over:
             return
@@ -288,12 +292,12 @@ class Http2Connection(asyncio.Protocol):
         if not self.hello.done():
             self.hello.set_exception(ConnectionError(why))
             self.hello.exception()  # retrieved, whether or not it is still waited for
-        self.is_retired = True
+        self.why_retired = self.why_retired or why
         self._owner.retired(self)  # told again: it need not keep it any longer
-        if outcome is None:
+        if failure is None:
             self._move_pending()
         for call in self._outbox.clear():
-            call.settle(failures.lost(why) if outcome is None else outcome)
+            call.settle(failures.lost(why) if failure is None else failure())
 
     def _close(self, code: ErrorCode) -> None:
         transport = self._transport

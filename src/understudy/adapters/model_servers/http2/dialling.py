@@ -13,6 +13,17 @@ ALPN = "h2"
 STAGGER_SECONDS = 0.25
 """Between the first attempts at two addresses (RFC 8305): one that is silent holds the next up so long."""
 MAX_CONNECT_SECONDS = 20.0
+"""Of an attempt at all addresses, until one has greeted."""
+ADDRESS_SECONDS = 5.0
+"""Until an address has taken the connection, and TLS stands. Behind it the kernel's own attempts come ever more rarely:
+one that is back after ten seconds would be found after another five."""
+MAX_LOST_AGAIN = 3
+"""How often a connection that ended before it was of use is made again at once. A server drains connections by their
+age: a busy process may read its GOAWAY together with its greeting, and the calls that wait have not been sent."""
+
+
+class EndedEarly(ConnectionError):
+    """The server has greeted, and takes no calls on the connection any more."""
 
 
 class Dialler:
@@ -52,7 +63,7 @@ class Dialler:
     ) -> tuple[Http2Connection, str]:
         """Return the first connection and its address; in ``attempts`` is left what goes on, or has lost."""
         problem: OSError = ConnectionError("no address")
-        untried = self._addresses[::-1]
+        untried, made_again = self._addresses[::-1], 0
         while untried or attempts:
             if untried:
                 address = untried.pop()
@@ -65,14 +76,18 @@ class Dialler:
                     return _usable(attempt), address
                 except OSError as error:
                     problem = error
+                if isinstance(problem, EndedEarly) and made_again < MAX_LOST_AGAIN:
+                    made_again += 1
+                    untried.append(address)
         raise problem
 
     async def _dial(self, address: str, owner: Owner) -> Http2Connection:
         # The certificate must be for what the endpoint says, not for the address that it has today.
         name = self._target.host if self._context is not None else None
-        transport, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Http2Connection(owner), address, self._target.port, ssl=self._context, server_hostname=name
-        )
+        async with asyncio.timeout(ADDRESS_SECONDS):
+            transport, connection = await asyncio.get_running_loop().create_connection(
+                lambda: Http2Connection(owner), address, self._target.port, ssl=self._context, server_hostname=name
+            )
         try:
             await self._greet(transport, connection)
         except BaseException:
@@ -101,8 +116,8 @@ def why_not_connected(error: OSError) -> str:
 def _usable(attempt: asyncio.Task[Http2Connection]) -> Http2Connection:
     """Return the connection that an attempt has made; raises ``OSError``."""
     connection = attempt.result()
-    if connection.is_retired:  # meanwhile: the server's settings may come together with its GOAWAY
-        raise ConnectionError("the server takes no calls on the connection")
+    if connection.why_retired is not None:  # meanwhile: the server's settings may come together with its GOAWAY
+        raise EndedEarly(connection.why_retired)
     return connection
 
 

@@ -24,16 +24,16 @@ class FrameBudget:
         if self._left < MAX_SAVED:
             self._left += PER_ANSWER
 
-    def spend(self) -> None:
-        """Count such a frame.
+    def spend(self, frames: int = 1) -> None:
+        """Count such a frame, or one that costs as much as several.
 
         Raises:
             ConnectionFault: There were too many of them.
         """
-        self._left -= 1
+        self._left -= frames
         if self._left < 1:
             now = self._now()
-            self._left = min(float(BURST), (now - self._counted_at) * PER_SECOND)
+            self._left = min(float(BURST), self._left + (now - self._counted_at) * PER_SECOND)
             self._counted_at = now
         if self._left < 1:
             raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring no answer")

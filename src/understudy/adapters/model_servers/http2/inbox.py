@@ -1,6 +1,5 @@
 """What is received on a connection's streams: answers, their header blocks, resets."""
 
-from collections import deque
 from collections.abc import Callable
 
 from understudy.adapters.model_servers.http2 import failures
@@ -19,13 +18,15 @@ from understudy.adapters.model_servers.http2.frames import (
     window_frame,
 )
 from understudy.adapters.model_servers.http2.outbox import Outbox
-from understudy.adapters.model_servers.http2.stream import Stream
+from understudy.adapters.model_servers.http2.stream import MORE_THAN_ITS_WINDOW, Stream
 
 RECEIVE_WINDOW = 1_048_576
 """Bytes that a server may send ahead on a connection, of all answers together."""
 MAX_RESETS = 1_024
 """Streams that have ended before their answer and whose frames may still come; of older ones, any frame is let pass."""
 SMALL_BYTES = 64
+HEAD_PART_BYTES = 256
+"""Of a header block that nobody waits for: so much of it costs as much as a frame, or more."""
 _PRIORITY_BYTES = 5
 
 
@@ -44,7 +45,8 @@ class Inbox:
         """Stream, flags and bytes of a header block that has not come to its end."""
         self._unreturned = 0
         """Bytes received that the server has not been allowed anew."""
-        self._resets: deque[int] = deque(maxlen=MAX_RESETS)
+        self._resets: dict[int, int] = {}
+        """Such streams, the oldest first, and how many bytes may still come for each."""
         self._forgotten = 0
         """The last stream of which it is not known any more how it ended."""
 
@@ -62,6 +64,7 @@ class Inbox:
         if len(payload) < SMALL_BYTES and not flags & END_STREAM:
             self._budget.spend()
         if stream is None:
+            self._count_late(number, size)
             return
         failure = stream.take_data(payload, size)
         if failure is None and flags & END_STREAM:
@@ -108,7 +111,7 @@ class Inbox:
         if code == ErrorCode.REFUSED_STREAM:
             self.give_back(stream, failures.reset(code))
             return
-        self._forget(number)
+        self._forget(stream)
         stream.call.settle(failures.reset(code))
 
     def require_opened(self, number: int) -> None:
@@ -125,22 +128,22 @@ class Inbox:
 
         A server that has begun an answer has taken the call, whatever it says.
         """
-        self._forget(stream.number)
+        self._forget(stream)
         if not stream.is_begun and stream.call.try_move():
             self._move(stream.call)
         else:
             stream.call.settle(failure)
 
-    def reset(self, number: int, code: ErrorCode) -> None:
+    def reset(self, stream: Stream, code: ErrorCode) -> None:
         """End a stream."""
-        self._outbox.write(reset_frame(number, code))
-        self._forget(number)
+        self._outbox.write(reset_frame(stream.number, code))
+        self._forget(stream)
 
     def _take_block(self, flags: int, number: int, block: bytes) -> None:
         head = self._heads.read(block)  # of any stream, for the table's sake
         stream = self._stream(number)
         if stream is None:
-            self._budget.spend()
+            self._spend_on(block)
         elif flags & END_STREAM:
             self._finish(stream, stream.end(head))
         else:
@@ -148,7 +151,7 @@ class Inbox:
             if failure is not None:
                 self._refuse(stream, failure)
             elif not stream.is_begun:
-                self._budget.spend()  # an informational answer
+                self._spend_on(block)  # an informational answer
 
     def _stream(self, number: int) -> Stream | None:
         """Return an open stream; ``None``: it was ended by us, and what still comes for it is let pass.
@@ -167,7 +170,7 @@ class Inbox:
         """The server has ended a stream."""
         stream.call.settle(outcome)
         if stream.unsent:  # it does not want the rest
-            self.reset(stream.number, ErrorCode.NO_ERROR)
+            self.reset(stream, ErrorCode.NO_ERROR)
         else:
             self._budget.earn()
             self._outbox.forget(stream.number)
@@ -175,16 +178,31 @@ class Inbox:
 
     def _refuse(self, stream: Stream, failure: Exception) -> None:
         stream.call.settle(failure)
-        self.reset(stream.number, ErrorCode.CANCEL)
+        self.reset(stream, ErrorCode.CANCEL)
 
-    def _forget(self, number: int) -> None:
+    def _forget(self, stream: Stream) -> None:
         """Count a stream as ended, of which frames may still come."""
         self._budget.earn()  # a late answer's frames are no attack
         if len(self._resets) == MAX_RESETS:
-            self._forgotten = max(self._forgotten, self._resets[0])
-        self._resets.append(number)
-        self._outbox.forget(number)
+            oldest = next(iter(self._resets))
+            del self._resets[oldest]
+            self._forgotten = max(self._forgotten, oldest)
+        self._resets[stream.number] = stream.may_send
+        self._outbox.forget(stream.number)
         self._on_end()
+
+    def _spend_on(self, block: bytes) -> None:
+        self._budget.spend(1 + len(block) // HEAD_PART_BYTES)
+
+    def _count_late(self, number: int, size: int) -> None:
+        """Count a part of an answer that nobody waits for: its stream's window holds, as long as it is known."""
+        left = self._resets.get(number)
+        if left is None:
+            self._budget.spend()
+            return
+        self._resets[number] = left - size
+        if left < size:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, MORE_THAN_ITS_WINDOW)
 
     def _count_received(self, size: int) -> None:
         self._unreturned += size

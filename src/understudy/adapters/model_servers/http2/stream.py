@@ -11,13 +11,14 @@ MAX_PADDING_BYTES = 256
 """Of one frame."""
 ROOM_BYTES = 16_384
 """What a server may send beyond its answer, as padding, before it is allowed more."""
+MORE_THAN_ITS_WINDOW = "more of an answer than its window allows"
 _INFORMATIONAL = range(100, 200)
 
 
 class Stream:
     """One stream. What it returns ends the call: a failure, or at the stream's end its outcome."""
 
-    __slots__ = ("_answer", "_http_status", "_length", "_may_send", "call", "number", "unsent", "window")
+    __slots__ = ("_answer", "_http_status", "_length", "call", "may_send", "number", "unsent", "window")
 
     def __init__(self, number: int, call: UnaryCall, window: int) -> None:
         self.number = number
@@ -26,7 +27,7 @@ class Stream:
         """Bytes that the server still takes on this stream."""
         self.unsent = memoryview(b"")
         """What is left of the request."""
-        self._may_send = DEFAULT_WINDOW
+        self.may_send = DEFAULT_WINDOW
         """Bytes that the server may still send on this stream."""
         self._http_status: int | None = None
         self._answer: bytes | bytearray = b""
@@ -44,9 +45,9 @@ class Stream:
         Raises:
             ConnectionFault: It is more than the server was allowed to send.
         """
-        self._may_send -= frame_bytes
-        if self._may_send < 0:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, "more of an answer than its window allows")
+        self.may_send -= frame_bytes
+        if self.may_send < 0:
+            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, MORE_THAN_ITS_WINDOW)
         if self._http_status is None:
             return failures.malformed("the answer has a message before its header")
         self._add(payload)
@@ -65,10 +66,10 @@ class Stream:
         if self._length is None:
             return 0
         missing = self._length + PREFIX_BYTES - len(self._answer)
-        if not missing or self._may_send >= missing + MAX_PADDING_BYTES:
+        if not missing or self.may_send >= missing + MAX_PADDING_BYTES:
             return 0
-        more = missing + ROOM_BYTES - self._may_send
-        self._may_send += more
+        more = missing + ROOM_BYTES - self.may_send
+        self.may_send += more
         return more
 
     def take_head(self, head: AnswerHead) -> Exception | None:

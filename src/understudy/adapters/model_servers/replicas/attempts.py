@@ -162,6 +162,8 @@ class Attempts:
             self._record_late(replica, rpc.method, timeout_seconds)
             raise DeadlineExceeded("upstream", rpc.budget_seconds) from None
         except BackendUnavailable as problem:
+            if replica.is_closed:
+                raise
             self._health.record(replica, CallResult.UNABLE)
             raise NotTaken(CallResult.UNABLE, "UNAVAILABLE", _NO_ADDRESS) from problem
         if hedged is not None and hedged.answer is not None:

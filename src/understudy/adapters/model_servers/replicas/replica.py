@@ -10,6 +10,7 @@ from understudy.adapters.model_servers.addresses import Wire, find_addresses
 from understudy.adapters.model_servers.channels import Channel, OpenChannel, Send
 from understudy.adapters.model_servers.grpc_channels import open_grpc
 from understudy.adapters.model_servers.replicas.call_tasks import retrieve_exception
+from understudy.adapters.model_servers.status import closed
 from understudy.core.upstream.endpoint_rules import Address, Target
 from understudy.core.upstream.hedging import RecentTimes
 from understudy.core.upstream.replicas import ReplicaState
@@ -70,7 +71,8 @@ class Replica(ReplicaState):
         self._addresses: frozenset[Address] = frozenset()
         self._resolved_at = 0.0
         self._resolving: asyncio.Task[None] | None = None
-        self._draining: set[asyncio.Task[None]] = set()
+        self._draining: dict[Channel, asyncio.Task[None]] = {}
+        """Channels to addresses that the endpoint had before, and what closes them."""
         self._failure: BackendUnavailable | None = None
         """Why the last name resolution failed."""
         self.channel: Channel | None = None
@@ -93,8 +95,10 @@ class Replica(ReplicaState):
         anew, and log it.
 
         Raises:
-            BackendUnavailable: It cannot be resolved, or may not be connected to.
+            BackendUnavailable: It cannot be resolved, may not be connected to, or is closed.
         """
+        if self.is_closed:
+            raise closed()
         if self._failure is not None and not self._may_resolve_again():
             raise self._failure
         if self._resolving is None:
@@ -133,8 +137,10 @@ class Replica(ReplicaState):
         """End the name resolution and the channel."""
         if self._resolving is not None:
             self._resolving.cancel()
-        for task in self._draining:
+        for task in self._draining.values():
             task.cancel()
+        for before in tuple(self._draining):  # one that was cancelled before its first step has not closed anything
+            await before.close()
         if self.channel is not None:
             await self.channel.close()
 
@@ -165,6 +171,5 @@ class Replica(ReplicaState):
         self._addresses = frozenset(addresses)
         self._calls.clear()
         if before is not None:
-            draining = asyncio.ensure_future(before.close(DRAIN_SECONDS))
-            self._draining.add(draining)
-            draining.add_done_callback(self._draining.discard)
+            draining = self._draining[before] = asyncio.ensure_future(before.close(DRAIN_SECONDS))
+            draining.add_done_callback(lambda _: self._draining.pop(before, None))

@@ -2,6 +2,8 @@
 
 from itertools import count
 
+import pytest
+
 from understudy.adapters.model_servers.http2.frame_budget import BURST, MAX_SAVED, PER_ANSWER, PER_SECOND, FrameBudget
 from understudy.adapters.model_servers.http2.frames import ConnectionFault
 
@@ -37,3 +39,15 @@ def test_answers_earn_frames_and_no_more_than_some_thousands_are_saved():
     for _ in range(MAX_SAVED):
         budget.earn()
     assert spent(budget) <= MAX_SAVED + PER_ANSWER
+
+
+def test_a_frame_that_costs_several_leaves_a_debt_that_time_pays():
+    clock = [0.0]
+    budget = FrameBudget(lambda: clock[0])
+    budget.spend(BURST - 10)
+    with pytest.raises(ConnectionFault):
+        budget.spend(100)
+
+    clock[0] = 1.0
+
+    assert abs(spent(budget) - (PER_SECOND - 90)) <= 1
