@@ -120,5 +120,5 @@ class InferenceService:
     ) -> tuple[ServingPolicy, ModelVersion]:
         """Return the policy and the version that a request names, once its caller was admitted to the model."""
         self._admit(call, request.name)
-        policy = self._offered.dialects.policy_of(request.name)
+        policy = self._offered.dialects.policy_of(request.name, dict(call.headers))
         return policy, named_version(policy, Target(request.name, request.version or None))
