@@ -32,7 +32,7 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
     metadata_document,
     server_document,
 )
-from understudy.entrypoints.proxy.dialects.statistics import statistics_document
+from understudy.entrypoints.proxy.dialects.statistics import worded_statistics
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
@@ -223,13 +223,14 @@ class DialectRoutes:
         """Answer ``GET /v2/models/{model}/stats``, also of one version: of all that are not retired without one."""
         policy, version = self._named(request)
         labels = [version.version] if request.target.names_version else not_retired(policy)
-        return json_reply(statistics_document(self.handler.statistics, map(policy.versions.__getitem__, labels)))
+        versions = map(policy.versions.__getitem__, labels)
+        return await worded_statistics(self.handler.statistics, versions, json_reply)
 
     async def statistics(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/stats``: of the versions that a caller may know."""
         permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
         versions = readable_versions(self._proxy.snapshot(), permitted)
-        return json_reply(statistics_document(self.handler.statistics, versions))
+        return await worded_statistics(self.handler.statistics, versions, json_reply)
 
     def _named(self, request: Request) -> tuple[ServingPolicy, ModelVersion]:
         """Return a model's policy, and the version that a path names; the champion where it names none.

@@ -115,7 +115,7 @@ class DialectHandler:
         headers, body = outcome.worded
         coding = coding_for(dict(call.headers).get(b"accept-encoding"), len(body))
         if coding is not None:
-            body = await _off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
+            body = await off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
             headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
         return Reply(200, [*headers, *outcome.receipt], body)
 
@@ -262,7 +262,7 @@ class DialectHandler:
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
             is_long = answered.size > reading.inline_output_bytes
-            return Outcome(await _off_loop_if(is_long, reading.word, answered), receipt=receipt)
+            return Outcome(await off_loop_if(is_long, reading.word, answered), receipt=receipt)
         except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
             self.handler.count_refusal(problem)
             return Outcome(error=problem, receipt=receipt)
@@ -274,7 +274,7 @@ async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: Pre
         return await ask(request)
 
 
-async def _off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001 - it is the condition
+async def off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001 - it is the condition
     """Return what a piece of work returns; where it is long it is done in a thread."""
     return await asyncio.to_thread(work, *args) if is_long else work(*args)
 
