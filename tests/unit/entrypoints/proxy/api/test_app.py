@@ -114,10 +114,11 @@ async def test_an_unknown_models_404_names_the_nearest_and_the_list_of_what_its_
 ):
     proxy = await start(auth=True, keys=[ALL_READER, READER_OF_ONE, CALLER_ALONE])
 
-    async def told(key):
+    async def told(key: str) -> dict[str, Any]:
         answer = await proxy.client.request(method, path, json=body, headers={"authorization": f"Bearer {key}.secret"})
         assert (answer.status_code, answer.json()["code"]) == (404, "E201")
-        return answer.json()
+        found: dict[str, Any] = answer.json()
+        return found
 
     every, one, none = [await told(key) for key in ("reader", "one", "caller")]
 

@@ -67,7 +67,9 @@ def of_one_row_less(rows: Sequence[Row]) -> Tensor:
     return replace(tenth(rows), beside=(Tensor(Datatype.FP64, (1,), np.zeros(1), "rank"),))
 
 
-async def with_also(start, also=("rank", "raw_bytes"), function=with_more, **options):
+async def with_also(
+    start: Any, also: Sequence[str] = ("rank", "raw_bytes"), function: Any = with_more, **options: Any
+) -> Any:
     schema = {**OUTPUT, "also": list(also)}
     rows = [
         a_version_row("1", output_schema=schema, timeout_ms=10_000),
