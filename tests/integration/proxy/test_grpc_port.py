@@ -79,7 +79,7 @@ async def test_outputs_beside_the_judged_one_are_the_servers_own_bits(up, wanted
     if not wanted:
         assert contents["logits"] == EXPECTED.tobytes()
         assert contents["raw"] == b"\3\0\0\0\xff\x000\3\0\0\0\xff\x001"
-        assert {row.score for row in proxy.spool.rows} == {None}
+        assert {row.error_code for row in proxy.spool.rows} == {None}
 
 
 async def test_both_transports_share_the_cache_and_the_route(up):
