@@ -30,10 +30,10 @@ class Link:
         """Make the link do something, or nothing any more; it does when this returns."""
         self._links.ask(command_for(self.port, behaviour))
 
-    def move(self, upstream_port: int) -> None:
-        """Lead to another server from now on."""
+    def move(self, upstream_port: int, *, resets: bool = True) -> None:
+        """Lead to another server from now on; connections to the one before are reset, or go on to their end."""
         self.upstream_port = upstream_port
-        self._links.ask({"do": "move", "port": self.port, "upstream": upstream_port})
+        self._links.ask({"do": "move", "port": self.port, "upstream": upstream_port, "resets": resets})
 
     @contextmanager
     def doing(self, behaviour: Behaviour) -> Iterator[None]:

@@ -92,10 +92,11 @@ class Door:
         if behaviour.mode in (Mode.REFUSE, Mode.RESET):
             self._reset_all()
 
-    def move(self, upstream_port: int) -> None:
-        """Forward to another server from now on; connections to the one before are reset."""
+    def move(self, upstream_port: int, *, resets: bool = True) -> None:
+        """Forward to another server from now on; connections to the one before are reset, or go on."""
         self._upstream_port = upstream_port
-        self._reset_all()
+        if resets:
+            self._reset_all()
 
     async def close(self) -> None:
         """Stop listening and end every connection."""
@@ -251,7 +252,7 @@ async def _obey(doors: dict[int, Door], asked: dict[str, Any]) -> dict[str, Any]
     if kind == "behave":
         await door.behave(Behaviour(**{**asked, "mode": Mode(asked["mode"])}))
     elif kind == "move":
-        door.move(asked["upstream"])
+        door.move(asked["upstream"], resets=asked["resets"])
     return {"connections": door.connections}
 
 

@@ -38,6 +38,29 @@ URL_CHECKS: Mapping[str, Callable[[str], str | None]] = {
 password, is reached: such a URL is refused here."""
 
 
+_ORIGIN = re.compile(
+    r"https?://[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?|https?://\[[0-9a-f:.]{2,45}\](:[0-9]{1,5})?"
+)
+MAX_ORIGINS = 100
+
+
+def parse_origins(text: str) -> tuple[str, ...]:
+    """Read the setting ``UNDERSTUDY_CORS_ORIGINS``, origins by commas as browsers send them, or ``*``.
+
+    Raises:
+        ValueError: Naming the entry that is none, or saying that there are too many.
+    """
+    origins = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if origins == ("*",):
+        return origins
+    if len(origins) > MAX_ORIGINS:
+        raise ValueError(f"{len(origins)} origins; at most {MAX_ORIGINS}")
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise ValueError(f"{origin!r} is no origin: scheme, host in lower case and perhaps a port, or * alone")
+    return origins
+
+
 class Unusable(NamedTuple):
     """Stands for a secret whose file cannot be used, until validation reports it under the variable's name."""
 
@@ -156,6 +179,9 @@ class Settings(BaseModel):
     """Further names, by commas, that callers may put into ``Host`` (``predict.internal,*.shop.example``), beside
     addresses, ``localhost`` and ``host``. Without it any name is taken, unless the proxy serves this machine only and
     asks for no key."""
+    cors_origins: str | None = None
+    """Origins, by commas, whose pages may call the proxy from browsers (``https://shop.example``), or ``*`` for all.
+    Without it the proxy answers no preflight (CORS), and pages of other sites read no answer."""
     metrics_host: str = "127.0.0.1"
     metrics_port: int = 9090
     workers: int = Field(default=1, ge=1, le=256)
@@ -545,6 +571,12 @@ class Settings(BaseModel):
     @classmethod
     def _check_names(cls, text: str | None) -> str | None:
         parse_host_names(text or "")
+        return text
+
+    @field_validator("cors_origins", mode="after")
+    @classmethod
+    def _check_origins(cls, text: str | None) -> str | None:
+        parse_origins(text or "")
         return text
 
     @field_validator("console_trusted_proxies", mode="after")

@@ -106,7 +106,7 @@ async def test_ten_changes_of_instances_cost_no_call(
             for number in range(1, RELOADS + 1):
                 name, leaving = f"proxy-{number}", stack.processes[f"proxy-{number - 1}"]
                 await start(stack, name, ports[number], state_dir=tmp_path / f"state-{number}", **settings)
-                front.move(ports[number])
+                front.move(ports[number], resets=False)
                 leaving.signal(signal.SIGTERM)
                 await asyncio.to_thread(leaving.child.wait, ENOUGH_SECONDS)
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -23,6 +24,13 @@ KEY, VISITOR = (("authorization", f"Bearer {name}.secret") for name in ("ops", "
 def tenth(rows: Sequence[Row]) -> Tensor:
     values = np.array([one for row in rows for one in struct.unpack("<2f", row[0])], "<f4") * np.float32(0.1)
     return Tensor(Datatype.FP32, (len(rows), 2), values, "logits")
+
+
+def with_more(rows: Sequence[Row]) -> Tensor:
+    """Answer with outputs beside the judged one: a number that JSON has not, and bytes that are no text."""
+    ranks = Tensor(Datatype.FP64, (len(rows), 1), np.full(len(rows), np.inf), "rank")
+    words = np.array([b"\xff\x00%d" % place for place in range(len(rows))], object)
+    return replace(tenth(rows), beside=(ranks, Tensor(Datatype.BYTES, (len(rows),), words, "raw")))
 
 
 class Client:
@@ -51,11 +59,11 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, str, dict[str, Any]]:
 async def up(start: Any) -> AsyncIterator[Any]:
     clients: list[Client] = []
 
-    async def run(**options: Any) -> tuple[Any, Client]:
-        port = free_port()
-        versions = [a_version_row(label, output_schema=OUTPUT, timeout_ms=10_000) for label in ("1", "2")]
+    async def run(also: Sequence[str] = (), function: Any = tenth, **options: Any) -> tuple[Any, Client]:
+        port, output = free_port(), {**OUTPUT, **({"also": list(also)} if also else {})}
+        versions = [a_version_row(label, output_schema=output, timeout_ms=10_000) for label in ("1", "2")]
         models = {"visits": policy_rows(versions=versions)}
-        proxy = await start(grpc_port=port, functions={"1": tenth, "2": tenth}, models=models, **options)
+        proxy = await start(grpc_port=port, functions={"1": function, "2": function}, models=models, **options)
         clients.append(Client(port))
         return proxy, clients[-1]
 

@@ -9,7 +9,7 @@ from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope, is_scope
 from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME
-from understudy.errors import PolicyRefused
+from understudy.errors import PolicyRefused, SchemaInvalid
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry.registry import (
     NO_KEY_LIMITS,
@@ -23,6 +23,8 @@ from understudy.ports.registry.registry import (
     VersionRecord,
 )
 
+SEVERAL_OUTPUTS = frozenset({"oip", "oip-http", "tfserving"})
+"""Protocols of model servers whose versions may have outputs beside the judged one."""
 SECRET_BYTES = 32
 KEY_ID_BYTES = 6
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -87,7 +89,11 @@ async def register_version(
     from understudy.core.schema.compile import compile_input_schema, compile_output_schema  # noqa: PLC0415 - numpy
 
     schema = compile_input_schema(new.input_schema)
-    compile_output_schema(new.output_schema)
+    if compile_output_schema(new.output_schema).also and new.protocol not in SEVERAL_OUTPUTS:
+        raise SchemaInvalid(
+            f"output_schema.also: versions of the protocol {new.protocol} have one output;"
+            f" those of {', '.join(sorted(SEVERAL_OUTPUTS))} may have several"
+        )
     if ":" in new.model_name and schema.stored_names:
         await _require_known(registry, new.model_name)
     if new.group_name is not None:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,7 @@ from understudy.adapters.model_servers.tfserving import TfServingBackend
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.core.schema.tensors import Datatype
+from understudy.errors import BadAnswer
 
 CALL_SECONDS = 30.0
 ERRING_PERCENT = 30
@@ -495,5 +497,29 @@ async def test_the_backends_of_the_proxy_get_the_models_answers(port, connect, p
         await asyncio.wait_for(opened.close(), CALL_SECONDS)
 
     assert ready
-    assert (tensor.datatype, tensor.shape) == (Datatype.FP32, (5, 2))
+    assert (tensor.datatype, tensor.shape, tensor.beside) == (Datatype.FP32, (5, 2), ())
     assert np.array_equal(tensor.values.reshape(5, 2), expected(number, some_inputs(5)))
+
+
+@pytest.mark.parametrize(("connect", "protocol"), [(TfServingBackend, "tfserving"), (OipBackend, "oip")])
+@pytest.mark.parametrize(("also", "problem"), [(("label",), None), (("nothing",), "nothing")])
+async def test_outputs_beside_the_judged_one_come_in_the_same_call(port, connect, protocol, also, problem):
+    version = a_version(protocol, port, 1)
+    version = replace(version, output_schema=replace(version.output_schema, tensor="probabilities", also=also))
+    rows = [version.input_schema.assemble(row.inputs).row for row in example_rows()[:5]]
+    opened = connect(version)
+
+    try:
+        if problem is None:
+            tensor = await opened.infer(rows, CALL_SECONDS)
+        else:
+            with pytest.raises(BadAnswer):
+                await opened.infer(rows, CALL_SECONDS)
+            return
+    finally:
+        await asyncio.wait_for(opened.close(), CALL_SECONDS)
+
+    (beside,) = tensor.beside
+    labels = np.argmax(tensor.values.reshape(5, 2), axis=1)
+    assert (tensor.name, beside.name, beside.shape[0]) == ("probabilities", "label", 5)
+    assert [str(one) for one in beside.values.tolist()] == [str(one) for one in labels.tolist()]

@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import orjson
 import pytest
-from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up
+from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up, with_more
 
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
@@ -62,6 +62,24 @@ async def test_a_call_is_answered_with_the_servers_own_bits_and_is_logged_once(u
     page = proxy.telemetry.exposition()[0].decode()
     assert 'dialect_calls_total{dialect="oip_grpc",entity="call",model="visits"} 1.0' in page
     assert 'grpc_calls_total{code="OK",method="inference.GRPCInferenceService/ModelInfer"} 1.0' in page
+
+
+@pytest.mark.parametrize("wanted", [(), ("rank", "understudy_version")])
+async def test_outputs_beside_the_judged_one_are_the_servers_own_bits(up, wanted):
+    proxy, client = await up(also=("rank", "raw"), function=with_more)
+    request = infer(outputs=[{"name": name} for name in wanted])
+
+    answers = [await ask_infer(client, request) for _ in range(2)]
+
+    contents = dict(zip([one.name for one in answers[0].outputs], answers[0].raw_output_contents, strict=True))
+    assert client.trailing["cache-status"] == "understudy; hit"
+    assert list(answers[0].raw_output_contents) == list(answers[1].raw_output_contents)
+    assert tuple(contents) == (wanted or ("logits", "rank", "raw"))
+    assert np.frombuffer(contents["rank"], "<f8").tolist() == [np.inf, np.inf]
+    if not wanted:
+        assert contents["logits"] == EXPECTED.tobytes()
+        assert contents["raw"] == b"\3\0\0\0\xff\x000\3\0\0\0\xff\x001"
+        assert {row.error_code for row in proxy.spool.rows} == {None}
 
 
 async def test_both_transports_share_the_cache_and_the_route(up):

@@ -5,7 +5,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, refused, start, up
+from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, refused, start, up, with_more
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.adapters.embedded.loopback_ports import free_port
@@ -46,6 +46,20 @@ async def test_a_call_is_answered_with_the_servers_own_bits_and_is_logged_once(u
     assert client.trailing["x-prediction-id"] == proxy.spool.rows[0].prediction_id
     page = proxy.telemetry.exposition()[0].decode()
     assert 'dialect_calls_total{dialect="tfs_grpc",entity="row",model="visits"} 1.0' in page
+
+
+async def test_outputs_beside_the_judged_one_come_where_they_are_not_filtered_out(up):
+    _, client = await up(also=("rank", "raw"), function=with_more)
+
+    every = await client.ask(PREDICT, predict(), pb.PredictResponse)
+    one = await client.ask(PREDICT, predict(output_filter=["raw"]), pb.PredictResponse)
+    unknown = await refused(client.ask(PREDICT, predict(output_filter=["y"]), pb.PredictResponse))
+
+    assert sorted(every.outputs) == ["logits", "rank", "raw"]
+    assert every.outputs["logits"].tensor_content == EXPECTED.tobytes()
+    assert dict(one.outputs) == {"raw": every.outputs["raw"]}
+    assert list(one.outputs["raw"].string_val) == [b"\xff\x000", b"\xff\x001"]
+    assert "has no output 'y'; it has: logits, rank, raw" in unknown[1]
 
 
 @pytest.mark.parametrize("spec", [{"version": {"value": 0}}, {"version_label": "stable"}, {"version": {"value": 1}}])

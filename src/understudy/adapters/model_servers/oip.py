@@ -1,5 +1,7 @@
 """Open Inference Protocol over gRPC: Triton, MLServer, KServe, and TorchServe under its own service path."""
 
+from dataclasses import replace
+
 from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto.methods import (
@@ -46,7 +48,7 @@ class OipBackend(ServerBackend):
         is_torchserve = service_path == OIP_SERVICE_OF_TORCHSERVE
         self._typed = bool(version.backend.get("typed_contents", is_torchserve))
         self._asked = asked_model_of(version, service_path)
-        outputs = [ModelInferRequest.InferRequestedOutputTensor(name=self._output)] if self._output else []
+        outputs = [ModelInferRequest.InferRequestedOutputTensor(name=name) for name in self._asked_outputs]
         name, number = version.server_model_name, version.server_version or ""
         prefix = ModelInferRequest(model_name=name, model_version=number, outputs=outputs)
         question = ModelReadyRequest(name=name, version=number).SerializeToString()
@@ -78,18 +80,24 @@ class OipBackend(ServerBackend):
             self._asked.require(response.model_name, response.model_version)
         if len(response.outputs) > MAX_OUTPUTS:
             raise BadAnswer(f"the answer has more than {MAX_OUTPUTS:,} outputs")
-        index = index_of_output(self._output, [output.name for output in response.outputs])
-        output = response.outputs[index]
-        datatype = DATATYPES.get(output.datatype)
-        if datatype is None:
-            raise BadAnswer("the output's datatype is not supported")
-        shape = tuple(output.shape)
-        # Raw first, and never HasField: MLServer puts an empty `contents` beside the raw bytes.
-        if response.raw_output_contents:
-            if len(response.raw_output_contents) != len(response.outputs):
-                raise BadAnswer("raw_output_contents and outputs differ in number")
-            return tensor_of_content(datatype, shape, response.raw_output_contents[index], output.name)
-        return tensor_of_values(datatype, shape, getattr(output.contents, CONTENT_FIELDS[datatype]), output.name)
+        names = [output.name for output in response.outputs]
+        tensor = _tensor_at(response, index_of_output(self._output, names))
+        beside = tuple(_tensor_at(response, index_of_output(name, names)) for name in self._also)
+        return replace(tensor, beside=beside) if beside else tensor
+
+
+def _tensor_at(response: ModelInferResponse, index: int) -> Tensor:
+    output = response.outputs[index]
+    datatype = DATATYPES.get(output.datatype)
+    if datatype is None:
+        raise BadAnswer("the output's datatype is not supported")
+    shape = tuple(output.shape)
+    # Raw first, and never HasField: MLServer puts an empty `contents` beside the raw bytes.
+    if response.raw_output_contents:
+        if len(response.raw_output_contents) != len(response.outputs):
+            raise BadAnswer("raw_output_contents and outputs differ in number")
+        return tensor_of_content(datatype, shape, response.raw_output_contents[index], output.name)
+    return tensor_of_values(datatype, shape, getattr(output.contents, CONTENT_FIELDS[datatype]), output.name)
 
 
 def index_of_output(wanted: str | None, names: list[str]) -> int:

@@ -48,6 +48,8 @@ class ServerBackend(ABC):
         self._inputs = version.input_schema.tensors
         self._batch = version.input_schema.batch
         self._output = version.output_schema.tensor
+        self._also = version.output_schema.also
+        self._asked_outputs = [] if self._output is None else [self._output, *self._also]
         api = self._api(version)
         self._method = api.method
         self._prefix = api.prefix

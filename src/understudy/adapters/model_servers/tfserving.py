@@ -1,5 +1,7 @@
 """TensorFlow Serving: ``PredictionService/Predict`` and ``ModelService/GetModelStatus``."""
 
+from dataclasses import replace
+
 from google.protobuf.message import DecodeError
 
 from understudy.adapters._proto.methods import TFSERVING_GET_MODEL_STATUS, TFSERVING_PREDICT
@@ -36,7 +38,7 @@ class TfServingBackend(ServerBackend):
         spec = model_spec_of(version)
         has_strings = any(tensor.datatype is Datatype.BYTES for tensor in self._inputs)
         question = GetModelStatusRequest(model_spec=spec).SerializeToString()
-        prefix = PredictRequest(model_spec=spec, output_filter=[self._output] if self._output else [])
+        prefix = PredictRequest(model_spec=spec, output_filter=self._asked_outputs)
         prefix.model_spec.signature_name = str(version.backend.get("signature_name", DEFAULT_SIGNATURE))
         return ServerApi(
             TFSERVING_PREDICT,
@@ -68,9 +70,12 @@ class TfServingBackend(ServerBackend):
             if len(outputs) != 1:
                 raise BadAnswer(f"{len(outputs)} outputs; output_schema.tensor must name one of them")
             (name,) = outputs
-        elif name not in outputs:
-            raise BadAnswer(f"the answer has no output {name!r}")
-        return _tensor_of(outputs[name], name)
+        missing = next((one for one in (name, *self._also) if one not in outputs), None)
+        if missing is not None:
+            raise BadAnswer(f"the answer has no output {missing!r}")
+        tensor = _tensor_of(outputs[name], name)
+        beside = tuple(_tensor_of(outputs[one], one) for one in self._also)
+        return replace(tensor, beside=beside) if beside else tensor
 
 
 def model_spec_of(version: ModelVersion | ModelAt) -> ModelSpec:

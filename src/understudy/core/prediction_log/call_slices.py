@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from understudy.core.schema.features import Feature
+from understudy.core.schema.features import Feature, as_whole
 
 CATEGORY = "category"
 """The slice that every call with a category has."""
@@ -47,7 +47,7 @@ def call_slices(
     for feature in features:
         name = feature.name
         kept = stored[name] if stored is not None and name in stored else feature.default
-        value = inputs.get(name, kept)
+        value = as_whole(feature, inputs.get(name, kept))
         if value is not None:
             found[name] = _label(value, entity_id)
     return orjson.dumps(found) if found else None

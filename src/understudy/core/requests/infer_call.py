@@ -1,6 +1,6 @@
 """Infer calls of the Open Inference Protocol, apart from the message that they come in: what a caller may ask for."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from understudy.core.requests.caller_request import CallerRequest, refuse_inputs
@@ -35,20 +35,22 @@ class InferCall(NamedTuple):
     """Whether outputs come as bytes that the caller does not name."""
     timeout_seconds: float | None
 
-    def require_outputs(self, model_name: str, name: str, *, names_version: bool = True) -> None:
-        """Refuse an output that there is not: there is the one of this ``name``, and :data:`VERSION_OUTPUT`.
+    def require_outputs(self, model_name: str, names: Collection[str], *, names_version: bool = True) -> None:
+        """Refuse an output that there is not: there are those of these ``names``, and :data:`VERSION_OUTPUT`.
 
         Args:
             model_name: Named in the refusal.
-            name: The model's own output.
+            names: The model's own outputs; none where only its answer names them.
             names_version: Whether callers are told who answered; else there is no such output.
 
         Raises:
             InputInvalid: With the place of the first other one.
         """
+        if not names:
+            return
         for index, one in enumerate(self.outputs):
-            if one.name != name and not (names_version and one.name == VERSION_OUTPUT):
-                detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {name}"
+            if one.name not in names and not (names_version and one.name == VERSION_OUTPUT):
+                detail = f"{shown(model_name)} has no output {shown(one.name)}; it has: {', '.join(names)}"
                 raise refuse_inputs(f"/outputs/{index}/name", detail)
 
 

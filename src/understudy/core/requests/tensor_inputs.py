@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
 
-from understudy.core.schema.features import MAX_NAME_SHOWN, Feature, feature_at
+from understudy.core.schema.features import MAX_NAME_SHOWN, Feature, as_whole, feature_at
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, TensorSpec, shape_text
 from understudy.errors import InputInvalid, Violation
@@ -19,9 +19,6 @@ MAX_ROWS = 256
 """Rows of one call; each is a call of its own to everything behind it."""
 LONG_ELEMENTS = 32_768
 """Elements of a call whose values are checked in a thread: that many take some ten milliseconds."""
-
-MAX_EXACT = 2.0**53
-"""Below it every whole number has a double of its own."""
 
 
 class NamedInput(NamedTuple):
@@ -163,12 +160,8 @@ def _named(spec: TensorSpec, features: tuple[Feature, ...]) -> NamedInput:
 def _fitted(feature: Feature, value: Any, datatype: Datatype) -> Any:
     """Return a number of a tensor's datatype as the feature has it: a whole float is an integer, 0 and 1 are booleans.
 
-    From 2^53 on a float may stand for another whole number than the one that was written. Whatever else does not fit
-    stays as it is, and is refused where values are checked.
+    Whatever else does not fit stays as it is, and is refused where values are checked.
     """
-    kind = type(value)
-    if kind is float and feature.datatype.is_integer and value.is_integer() and abs(value) < MAX_EXACT:
-        return int(value)
-    if kind in (int, float) and feature.datatype is Datatype.BOOL is not datatype and value in (0, 1):
+    if type(value) in (int, float) and feature.datatype is Datatype.BOOL is not datatype and value in (0, 1):
         return bool(value)
-    return value
+    return as_whole(feature, value)

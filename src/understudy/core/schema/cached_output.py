@@ -1,6 +1,8 @@
 """A cache's value that keeps the server's own output beside the prediction."""
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 import orjson
@@ -19,15 +21,28 @@ _PARTS = 3
 def is_cacheable_output(prediction: Prediction) -> bool:
     """Whether a prediction and its output are short enough for the caches."""
     output = prediction.output
-    return output is not None and len(output.content) <= MAX_OUTPUT_BYTES and is_cacheable(prediction)
+    return output is not None and _size_of(output) <= MAX_OUTPUT_BYTES and is_cacheable(prediction)
+
+
+def _size_of(output: RowOutput) -> int:
+    return len(output.content) + sum(len(one.content) for one in output.beside)
 
 
 def encode_with_output(origin: Origin, prediction: Prediction) -> bytes:
     """Return the cache value of a prediction that has its output: two lines of JSON, and the elements."""
     output = prediction.output
     assert output is not None
-    head = orjson.dumps({"name": output.name, "datatype": output.datatype.wire_name, "shape": output.shape})
-    return b"%b\n%b\n%b" % (encode_cached(origin, prediction), head, output.content)
+    head = _head_of(output)
+    contents = [output.content]
+    if output.beside:
+        head["bytes"] = len(output.content)
+        head["beside"] = [{**_head_of(one), "bytes": len(one.content)} for one in output.beside]
+        contents += [one.content for one in output.beside]
+    return b"%b\n%b\n%b" % (encode_cached(origin, prediction), orjson.dumps(head), b"".join(contents))
+
+
+def _head_of(output: RowOutput) -> dict[str, Any]:
+    return {"name": output.name, "datatype": output.datatype.wire_name, "shape": output.shape}
 
 
 def decode_with_output(schema: OutputSchema, origin: Origin, value: bytes) -> Prediction | None:
@@ -46,13 +61,32 @@ def decode_with_output(schema: OutputSchema, origin: Origin, value: bytes) -> Pr
 def _output_of(schema: OutputSchema, head: bytes, content: bytes) -> RowOutput | None:
     try:
         found = orjson.loads(head)
-        name, datatype, shape = str(found["name"]), DATATYPES[found["datatype"]], tuple(found["shape"])
-        if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
+        own = found.get("bytes", len(content))
+        output = _read(found, content[:own])
+        if not _fits(schema, output.datatype, output.shape) or not _is_finite(output):
             return None
-        is_good = _fits(schema, datatype, shape) and _is_usable(datatype, content, prod(shape))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        beside, rest = [], content[own:]
+        for one in found.get("beside", []):
+            beside.append(_read(one, rest[: one["bytes"]], is_text=False))
+            rest = rest[one["bytes"] :]
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
         return None
-    return RowOutput(name, datatype, shape, content) if is_good else None
+    is_whole = not rest and tuple(one.name for one in beside) == schema.also
+    return output.but(beside=tuple(beside)) if is_whole else None
+
+
+def _read(head: Mapping[str, Any], content: bytes, *, is_text: bool = True) -> RowOutput:
+    """Return an output; raises ``ValueError`` where its content has not all elements, or ``is_text`` and cannot be."""
+    name, datatype, shape = str(head["name"]), DATATYPES[head["datatype"]], tuple(head["shape"])
+    if len(shape) > MAX_DIMENSIONS or not all(type(size) is int and size >= 0 for size in shape):
+        raise ValueError(shape)
+    if datatype is Datatype.BYTES:
+        elements = split_bytes_elements(content, prod(shape))
+        if len(elements) != prod(shape) or (is_text and any("\x00" in one.decode() for one in elements)):
+            raise ValueError(name)
+    elif len(content) != prod(shape) * datatype.numpy_dtype.itemsize:
+        raise ValueError(name)
+    return RowOutput(name, datatype, shape, content)
 
 
 def _fits(schema: OutputSchema, datatype: Datatype, shape: tuple[int, ...]) -> bool:
@@ -61,11 +95,7 @@ def _fits(schema: OutputSchema, datatype: Datatype, shape: tuple[int, ...]) -> b
     return schema.shape is None or fits_shape(schema.shape, shape)
 
 
-def _is_usable(datatype: Datatype, content: bytes, size: int) -> bool:
-    """Whether a content has all elements, each of which an answer can say; raises ``ValueError`` where it cannot."""
-    if datatype is Datatype.BYTES:
-        texts = [one.decode() for one in split_bytes_elements(content, size)]
-        return len(texts) == size and not any("\x00" in text for text in texts)
-    if len(content) != size * datatype.numpy_dtype.itemsize:
-        return False
-    return not datatype.is_float or bool(np.isfinite(np.frombuffer(content, datatype.numpy_dtype)).all())
+def _is_finite(output: RowOutput) -> bool:
+    if not output.datatype.is_float:
+        return True
+    return bool(np.isfinite(np.frombuffer(output.content, output.datatype.numpy_dtype)).all())

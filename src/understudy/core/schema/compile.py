@@ -36,6 +36,7 @@ from understudy.core.schema.features import (
     MAX_STRING_BYTES,
     EnoughViolations,
     Feature,
+    as_whole_elements,
     checked,
     problem_of,
 )
@@ -60,6 +61,8 @@ MAX_FEATURES = 4_096
 """The database has the same bound (``understudy_guard_size``): compiling takes 50 ms, which holds the event loop."""
 MAX_NAME = 255
 """Characters of a name: of a feature, a tensor, an output."""
+MAX_ALSO = 16
+"""Outputs beside the judged one."""
 MAX_OPTIONS = 4_096
 """Members of an ``enum``, and labels."""
 _SHOWN = 5
@@ -156,7 +159,7 @@ def compile_output_schema(document: Any) -> OutputSchema:
     if not isinstance(document, Mapping):
         raise SchemaInvalid("output_schema: expected an object")
     where = "output_schema"
-    _only(document, {"tensor", "dtype", "shape", "score_index", "activation", "min", "max", "labels"}, where)
+    _only(document, {"tensor", "dtype", "shape", "score_index", "activation", "min", "max", "labels", "also"}, where)
     shape = _shape(document["shape"], f"{where}.shape") if "shape" in document else None
     index = document.get("score_index")
     if index is not None and (type(index) is not int or index < 0):
@@ -185,7 +188,21 @@ def compile_output_schema(document: Any) -> OutputSchema:
         minimum=_number(document, "min", where),
         maximum=_number(document, "max", where),
         labels=tuple(labels),
+        also=_also(document.get("also", []), tensor),
     )
+
+
+def _also(names: Any, tensor: str | None) -> tuple[str, ...]:
+    where = "output_schema.also"
+    if not isinstance(names, Sequence) or isinstance(names, str) or not all(map(_is_name, names)):
+        raise SchemaInvalid(f"{where}: expected a list of names of outputs, of 1 to {MAX_NAME} characters")
+    if len(names) > MAX_ALSO:
+        raise SchemaInvalid(f"{where}: {len(names):,} outputs; at most {MAX_ALSO}")
+    if names and tensor is None:
+        raise SchemaInvalid(f"{where}: output_schema.tensor must name the output that is judged")
+    if len({*names, tensor}) <= len(names):
+        raise SchemaInvalid(f"{where}: each output is named once, and none is the judged one")
+    return tuple(names)
 
 
 def _compile_feature(entry: Any, where: str) -> Feature:
@@ -229,6 +246,7 @@ def _compile_feature(entry: Any, where: str) -> Feature:
             checked(feature, feature.default, problems)
         if problems:
             raise SchemaInvalid(f"{where}.default: {problems[0].detail}")
+        feature = replace(feature, default=as_whole_elements(feature, feature.default))
     _check_representable(feature, where)
     return feature
 

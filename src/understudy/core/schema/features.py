@@ -12,6 +12,18 @@ MAX_NAME_SHOWN = 255
 MAX_STRING_BYTES = 65_536
 """Longest string in UTF-8 that an element may be where the schema does not say otherwise."""
 
+MAX_EXACT = 2.0**53
+"""Below it every whole number has a double of its own."""
+_KINDS: dict[type, str] = {
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    type(None): "null",
+}
+
 JSON_TYPES: dict[Datatype, tuple[type, ...]] = {
     datatype: (float, int) if datatype.is_float else (int,) for datatype in Datatype
 } | {Datatype.BYTES: (str,), Datatype.BOOL: (bool,)}
@@ -98,10 +110,7 @@ def checked(feature: Feature, value: Any, violations: list[Violation]) -> Any:
         flat: list[Any] = []
         _flatten(feature, value, (feature.name,), flat, violations)
         return flat
-    problem = problem_of(feature, value)
-    if problem is not None:
-        note(violations, pointer_of(feature.name), problem)
-    return value
+    return _checked_element(feature, value, (feature.name,), violations)
 
 
 def _flatten(
@@ -110,12 +119,9 @@ def _flatten(
     """Check nested lists by recursion; ``path`` is the feature's name and the indices so far."""
     shape = feature.shape[len(path) - 1 :]
     if not shape:
-        problem = problem_of(feature, value)
-        if problem is not None:
-            note(violations, pointer_of(*path), problem)
-        flat.append(value)
+        flat.append(_checked_element(feature, value, path, violations))
     elif not isinstance(value, list):
-        note(violations, pointer_of(*path), f"expected {expected(feature)}")
+        note(violations, pointer_of(*path), f"expected {expected(feature)}, got {kind_of(value)}")
     elif len(value) != shape[0]:
         note(violations, pointer_of(*path), f"expected {shape[0]} elements, got {len(value)}")
     else:
@@ -123,10 +129,48 @@ def _flatten(
             _flatten(feature, element, (*path, index), flat, violations)
 
 
+def _checked_element(feature: Feature, value: Any, path: tuple[str | int, ...], violations: list[Violation]) -> Any:
+    problem = problem_of(feature, value)
+    if problem is None:
+        return value
+    whole = as_whole(feature, value)
+    if whole is not value:
+        value, problem = whole, problem_of(feature, whole)
+    if problem is not None:
+        note(violations, pointer_of(*path), problem)
+    return value
+
+
+def as_whole(feature: Feature, value: Any) -> Any:
+    """Return a whole float as the integer that the feature takes (pandas and JavaScript write ``1.0``), or the value.
+
+    From 2^53 on a float may stand for another whole number than the one that was written.
+    """
+    if type(value) is not float or not feature.datatype.is_integer:
+        return value
+    return int(value) if value.is_integer() and -MAX_EXACT < value < MAX_EXACT else value
+
+
+def as_whole_elements(feature: Feature, value: Any) -> Any:
+    """Return a value, which may be nested lists, with :func:`as_whole` of each element."""
+    if not feature.datatype.is_integer:
+        return value
+    if isinstance(value, list):
+        return [as_whole_elements(feature, one) for one in value]
+    return as_whole(feature, value)
+
+
+def kind_of(value: Any) -> str:
+    """Return in words what JSON calls a value, which is never repeated itself."""
+    if type(value) is float and not value.is_integer():
+        return "a number with a fraction"
+    return _KINDS.get(type(value), "a value of another type")
+
+
 def problem_of(feature: Feature, value: Any) -> str | None:
     """Return what is wrong with one element, without its value; ``None`` when it is valid."""
     if type(value) not in JSON_TYPES[feature.datatype]:
-        return f"expected {_expected_element(feature)}"
+        return f"expected {_expected_element(feature)}, got {_unfit(feature, value)}"
     if feature.enum:
         return None if value in feature.enum else f"expected one of {', '.join(map(str, feature.enum))}"
     if feature.datatype is Datatype.BYTES:
@@ -141,6 +185,12 @@ def problem_of(feature: Feature, value: Any) -> str | None:
 def exceeds_max_bytes(text: str, max_bytes: int) -> bool:
     """Whether a feature's string has more bytes in UTF-8 than its ``max_bytes``."""
     return len(text) > max_bytes or (not text.isascii() and len(text.encode()) > max_bytes)
+
+
+def _unfit(feature: Feature, value: Any) -> str:
+    if type(value) is float and value.is_integer() and feature.datatype.is_integer:
+        return "a float of 2^53 or more, which may stand for another number"
+    return kind_of(value)
 
 
 def _expected_element(feature: Feature) -> str:

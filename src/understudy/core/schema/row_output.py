@@ -1,4 +1,4 @@
-"""One row of the tensor that a model server answered, as it was: for callers who asked for the server's own values."""
+"""One row of what a model server answered, as it was: for callers who asked for the server's own values."""
 
 from collections.abc import Iterable
 from math import prod
@@ -15,13 +15,14 @@ class RowOutput(Value, frozen=True, gc=False):
     """A row of an output before any activation: bit for bit what the server sent.
 
     ``name`` is the server's, empty where it gave none; ``shape`` is without the batch dimension; ``content`` has the
-    elements as in a :data:`~understudy.core.schema.tensors.Row`.
+    elements as in a :data:`~understudy.core.schema.tensors.Row`; ``beside`` has the row of further outputs.
     """
 
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
     content: bytes
+    beside: "tuple[RowOutput, ...]" = ()
 
 
 def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> list[RowOutput | BadAnswer]:
@@ -34,17 +35,31 @@ def row_outputs_of(tensor: Tensor, places: Iterable[int], *, batch: bool) -> lis
         places: Which rows, from 0.
         batch: Whether the first dimension is that of the rows; without it there is one.
     """
-    shape = tensor.shape[1:] if batch else tensor.shape
-    size = prod(shape)
+    rows = tensor.shape[0] if batch else 1
+    misfit = next((one.name for one in tensor.beside if batch and one.shape[:1] != (rows,)), None)
     found: list[RowOutput | BadAnswer] = []
     for place in places:
-        values = tensor.values[place * size : (place + 1) * size]
-        if tensor.datatype.is_float and not np.isfinite(values).all():
+        output = _row_of(tensor, place, batch=batch)
+        if (
+            tensor.datatype.is_float
+            and not np.isfinite(np.frombuffer(output.content, tensor.datatype.numpy_dtype)).all()
+        ):
             found.append(BadAnswer("an output is NaN or infinite"))
-            continue
-        if tensor.datatype is Datatype.BYTES:
-            content = join_bytes_elements([one if isinstance(one, bytes) else str(one).encode() for one in values])
+        elif misfit is not None:
+            found.append(BadAnswer(f"the output {misfit!r} has not {rows} rows, as the judged one has"))
+        elif tensor.beside:
+            found.append(output.but(beside=tuple(_row_of(one, place, batch=batch) for one in tensor.beside)))
         else:
-            content = values.astype(tensor.datatype.numpy_dtype, copy=False).tobytes()
-        found.append(RowOutput(tensor.name, tensor.datatype, shape, content))
+            found.append(output)
     return found
+
+
+def _row_of(tensor: Tensor, place: int, *, batch: bool) -> RowOutput:
+    shape = tensor.shape[1:] if batch else tensor.shape
+    size = prod(shape)
+    values = tensor.values[place * size : (place + 1) * size]
+    if tensor.datatype is Datatype.BYTES:
+        content = join_bytes_elements([one if isinstance(one, bytes) else str(one).encode() for one in values])
+    else:
+        content = values.astype(tensor.datatype.numpy_dtype, copy=False).tobytes()
+    return RowOutput(tensor.name, tensor.datatype, shape, content)

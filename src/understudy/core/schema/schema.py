@@ -10,6 +10,7 @@ from understudy.core.schema.features import (
     MAX_NAME_SHOWN,
     EnoughViolations,
     Feature,
+    as_whole,
     checked,
     expected,
     note,
@@ -113,6 +114,8 @@ class OutputSchema:
     minimum: float | None = None
     maximum: float | None = None
     labels: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+    """Outputs that are asked for beside the judged one, and that callers of other protocols get as they are."""
 
 
 def merge_with_stored(
@@ -159,7 +162,7 @@ def single_values(
         if not feature.shape and not feature.private:
             name = feature.name
             kept = stored[name] if stored is not None and name in stored else feature.default
-            found[name] = values.get(name, kept)
+            found[name] = as_whole(feature, values.get(name, kept))
     return found
 
 

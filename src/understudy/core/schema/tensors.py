@@ -114,6 +114,8 @@ class Tensor:
     values: NDArray[Any]
     name: str = ""
     """The server's name of it; empty where the server gave none."""
+    beside: "tuple[Tensor, ...]" = ()
+    """Further outputs of the same answer, which nobody judges."""
 
     def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
         """Return the same values in another shape, which must have as many."""

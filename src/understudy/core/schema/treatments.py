@@ -19,9 +19,11 @@ from understudy.core.schema.features import (
     MAX_NAME_SHOWN,
     EnoughViolations,
     Feature,
+    as_whole,
     checked,
     exceeds_max_bytes,
     expected,
+    kind_of,
     pointer_of,
 )
 from understudy.core.schema.schema import (
@@ -235,9 +237,9 @@ def _column(
             Violation(treatments.pointer(feature.name, None), f"missing; expected a list of {count} values")
         )
     elif type(values) is not list or len(values) != count:
-        found = f", got {len(values)}" if type(values) is list else ""
+        found = f"{len(values)}" if type(values) is list else kind_of(values)
         violations.append(
-            Violation(treatments.pointer(feature.name, None), f"expected a list of {count} values{found}")
+            Violation(treatments.pointer(feature.name, None), f"expected a list of {count} values, got {found}")
         )
     else:
         elements = _flat(feature.shape, values)
@@ -257,7 +259,11 @@ def _flat(shape: tuple[int, ...], values: list[Any]) -> list[Any] | None:
 
 def _checked_quickly(feature: Feature, datatype: Datatype, elements: list[Any]) -> _Column | None:
     """Return the column if every element is valid; ``None`` when one may not be."""
-    if not set(map(type, elements)).issubset(JSON_TYPES[feature.datatype]):
+    kinds = set(map(type, elements))
+    if float in kinds and feature.datatype.is_integer:
+        elements = [as_whole(feature, element) for element in elements]
+        kinds = set(map(type, elements))
+    if not kinds.issubset(JSON_TYPES[feature.datatype]):
         return None
     if feature.enum and not set(elements) <= set(feature.enum):
         return None

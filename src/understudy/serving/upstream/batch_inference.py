@@ -58,7 +58,7 @@ class BatchInference:
                 raise DeadlineExceeded("queue")
             tensor = await self._backend.infer([waiting.row for waiting in batch], budget)
             self.answered_at = self._now()
-            if tensor.values.size <= INLINE_VALUES:
+            if tensor.values.size + sum(one.values.size for one in tensor.beside) <= INLINE_VALUES:
                 predictions = self._predictions_of(batch, tensor)
             else:
                 predictions = await asyncio.to_thread(self._predictions_of, batch, tensor)

@@ -33,6 +33,10 @@ def test_a_category_and_values_of_marked_features_are_texts():
     assert found == {"category": "gold", "country": "FR", "is_new": "true", "tier": "3"}
 
 
+def test_a_whole_float_of_an_integer_feature_is_in_the_slice_of_the_integer():
+    assert written(None, (TIER,), {"tier": 3.0}) == written(None, (TIER,), {}, {"tier": 3.0}) == {"tier": "3"}
+
+
 def test_what_a_caller_leaves_out_is_the_default_that_the_version_takes():
     assert written(None, (COUNTRY, TIER), {}) == {"country": "DE"}
 

@@ -1,4 +1,5 @@
 import numpy as np
+import orjson
 import pytest
 
 from understudy.core.schema.cached_output import (
@@ -82,3 +83,41 @@ def test_a_dimension_of_one_more_is_taken_as_from_a_model_server(shape):
     value = encode_with_output(ORIGIN, a_prediction(NUMBERS.but(shape=shape)))
 
     assert decode_with_output(OutputSchema(shape=(2,), score_index=0), ORIGIN, value) is not None
+
+
+BESIDE = (
+    RowOutput("rank", Datatype.FP64, (), np.array([np.nan], "<f8").tobytes()),
+    RowOutput("raw", Datatype.BYTES, (1,), b"\3\0\0\0\xff\x00\n"),
+)
+WITH_MORE = OutputSchema(tensor="p", also=("rank", "raw"))
+
+
+def test_outputs_beside_the_judged_one_are_kept_as_they_are():
+    value = encode_with_output(ORIGIN, a_prediction(NUMBERS.but(beside=BESIDE)))
+
+    assert decode_with_output(WITH_MORE, ORIGIN, value) == a_prediction(NUMBERS.but(beside=BESIDE))
+    assert [length for length in range(len(value)) if decode_with_output(WITH_MORE, ORIGIN, value[:length])] == []
+    assert decode_with_output(WITH_MORE, ORIGIN, value + b"x") is None
+
+
+@pytest.mark.parametrize("beside", [(), BESIDE[:1], BESIDE[::-1], (BESIDE[0], BESIDE[1].but(content=b"\4\0\0\0abc"))])
+def test_a_value_whose_outputs_are_not_those_of_the_schema_is_a_miss(beside):
+    assert (
+        decode_with_output(WITH_MORE, ORIGIN, encode_with_output(ORIGIN, a_prediction(NUMBERS.but(beside=beside))))
+        is None
+    )
+
+
+@pytest.mark.parametrize("size", [-1, "x", None, 1.5, 10**9])
+def test_a_value_with_another_size_of_an_output_is_a_miss(size):
+    text, head, content = encode_with_output(ORIGIN, a_prediction(NUMBERS.but(beside=BESIDE))).split(b"\n", 2)
+    for change in ({"bytes": size}, {"beside": [{"name": "rank", "datatype": "FP64", "shape": [], "bytes": size}]}):
+        changed = orjson.dumps({**orjson.loads(head), **change})
+
+        assert decode_with_output(WITH_MORE, ORIGIN, b"\n".join((text, changed, content))) is None
+
+
+def test_outputs_that_are_long_together_are_not_cached():
+    long = RowOutput("raw", Datatype.UINT8, (MAX_OUTPUT_BYTES,), bytes(MAX_OUTPUT_BYTES))
+
+    assert not is_cacheable_output(a_prediction(NUMBERS.but(beside=(long,))))

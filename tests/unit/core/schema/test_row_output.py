@@ -43,3 +43,22 @@ def test_a_row_that_json_cannot_say_is_a_bad_answer_and_the_others_are_not(bad):
     assert isinstance(second, BadAnswer)
     assert (first, third) == tuple(row_outputs_of(tensor, [0, 2], batch=True))
     assert isinstance(first, RowOutput)
+
+
+def test_rows_of_outputs_beside_the_judged_one_come_with_it_and_are_not_judged():
+    rank = Tensor(Datatype.FP64, (3,), np.array([1.0, np.nan, 3.0]), "rank")
+    tensor = Tensor(Datatype.FP32, (3, 1), np.array([0.5, 0.25, 0.125], "<f4"), "p", (rank,))
+
+    found = row_outputs_of(tensor, [1, 2], batch=True)
+
+    assert [getattr(one, "beside", None) for one in found] == [
+        (RowOutput("rank", Datatype.FP64, (), np.array([value]).tobytes()),) for value in (np.nan, 3.0)
+    ]
+
+
+def test_an_output_beside_the_judged_one_without_its_rows_is_a_bad_answer_of_all_that_keep_outputs():
+    tensor = Tensor(
+        Datatype.FP32, (2, 1), np.array([0.5, 0.25], "<f4"), "p", (Tensor(Datatype.INT64, (1,), np.array([1]), "rank"),)
+    )
+
+    assert ["rank" in str(one) for one in row_outputs_of(tensor, [0, 1], batch=True)] == [True, True]

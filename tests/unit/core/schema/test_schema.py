@@ -77,11 +77,84 @@ def test_every_violation_is_reported_at_once_with_its_pointer():
     assert all("prro" not in violation.detail for violation in refused.value.violations)
 
 
+@pytest.mark.parametrize("feature", [{"dtype": "int32", "min": 0, "max": 9}, {"dtype": "uint8"}, {"dtype": "int64"}])
+def test_a_whole_float_is_the_integer_that_it_says(feature):
+    schema = compile_input_schema({"features": [{"name": "x", **feature}, {"name": "y", **feature, "shape": [2]}]})
+
+    assert schema.assemble({"x": 3.0, "y": [1.0, 2]}) == schema.assemble({"x": 3, "y": [1, 2]})
+    assert single_values(schema.features, {"x": 3.0, "y": [1.0, 2]}) == {"x": 3}
+
+
+@pytest.mark.parametrize(
+    ("also", "why"),
+    [
+        ("rank", "expected a list"),
+        ([""], "expected a list"),
+        ([1], "expected a list"),
+        (["rank", "rank"], "named once"),
+        (["p"], "named once"),
+        ([f"o{number}" for number in range(17)], "at most 16"),
+    ],
+)
+def test_outputs_beside_the_judged_one_are_few_and_named_once(also, why):
+    assert compile_output_schema({"tensor": "p", "also": ["rank", "raw"]}).also == ("rank", "raw")
+    with pytest.raises(SchemaInvalid, match=why):
+        compile_output_schema({"tensor": "p", "also": also})
+    with pytest.raises(SchemaInvalid, match="must name the output that is judged"):
+        compile_output_schema({"also": ["rank"]})
+
+
+def test_a_default_and_a_stored_value_may_be_whole_floats_too():
+    feature = {"name": "x", "dtype": "int64"}
+    by_default = compile_input_schema({"features": [{**feature, "default": 7.0}]})
+    stored = compile_input_schema({"features": [{**feature, "source": "store"}]})
+
+    assert by_default.assemble({}) == by_default.assemble({"x": 7})
+    assert by_default.features[0].default == 7
+    assert type(by_default.features[0].default) is int
+    assert stored.assemble({}, {"x": 7.0}) == stored.assemble({}, {"x": 7})
+    assert single_values(stored.features, {}, {"x": 7.0}) == {"x": 7}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "found"),
+    [
+        ("int64", 1.5, "a number with a fraction"),
+        ("int64", 2.0**53, "a float of 2^53 or more, which may stand for another number"),
+        ("int64", True, "true or false"),
+        ("float32", "1.5", "a string"),
+        ("float32", None, "null"),
+        ("float32", [1.0], "a list"),
+        ("bool", 1, "an integer"),
+        ("string", 1.0, "a number"),
+        ("string", {}, "an object"),
+    ],
+)
+def test_a_refused_value_is_told_by_the_type_that_it_had_and_is_not_repeated(dtype, value, found):
+    schema = compile_input_schema({"features": [{"name": "x", "dtype": dtype}]})
+
+    with pytest.raises(InputInvalid) as refused:
+        schema.assemble({"x": value})
+
+    (violation,) = refused.value.violations
+    assert violation.detail.startswith("expected ")
+    assert violation.detail.endswith(f", got {found}")
+
+
+def test_what_is_no_list_is_told_by_its_type_too():
+    schema = compile_input_schema({"features": [{"name": "x", "dtype": "float32", "shape": [2, 2]}]})
+
+    with pytest.raises(InputInvalid) as refused:
+        schema.assemble({"x": [[1, 2], "no"]})
+
+    assert refused.value.violations == (("/inputs/x/1", "expected a list of shape [2, 2] of a number, got a string"),)
+
+
 @pytest.mark.parametrize(
     ("dtype", "good", "bad"),
     [
         ("bool", [True, False], [1, 0, "true", None]),
-        ("int32", [0, -(2**31), 2**31 - 1], [2**31, 1.0, True, "1"]),
+        ("int32", [0, -(2**31), 2**31 - 1], [2**31, 1.5, True, "1"]),
         ("int64", [2**63 - 1], [2**63, 0.5]),
         ("uint8", [0, 255], [-1, 256]),
         ("float32", [0, 1.5, 3.4e38], [3.5e38, 1e39, True, "1", None, []]),

@@ -195,9 +195,10 @@ def test_both_forms_find_the_same_fault_with_the_same_values(listed):
     [
         (rows_of, {"price": 101}, "/treatments/1/inputs/price", "above the greatest"),
         (columns_of, {"price": 101}, "/treatments/inputs/price/1", "above the greatest"),
-        (rows_of, {"price": "1.5"}, "/treatments/1/inputs/price", "expected a number"),
+        (rows_of, {"price": "1.5"}, "/treatments/1/inputs/price", "expected a number, got a string"),
         (columns_of, {"price": True}, "/treatments/inputs/price/1", "expected a number"),
-        (columns_of, {"price": None}, "/treatments/inputs/price/1", "expected a number"),
+        (columns_of, {"price": None}, "/treatments/inputs/price/1", "expected a number, got null"),
+        (columns_of, {"level": 1.5}, "/treatments/inputs/level/1", "got a number with a fraction"),
         (rows_of, {"place": [[1], ["x"]]}, "/treatments/1/inputs/place/1/0", "expected a number"),
         (columns_of, {"place": [[1], [8]]}, "/treatments/inputs/place/1/1/0", "above the greatest"),
         (columns_of, {"place": [[1]]}, "/treatments/inputs/place/1", "expected 2 elements, got 1"),

@@ -1,6 +1,7 @@
 """The Open Inference Protocol over REST: MLServer, KServe, Triton, OpenVINO Model Server, and what else speaks it."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from understudy.adapters.model_servers.answered_model import asked_model_of
@@ -26,7 +27,8 @@ class OipHttpBackend(HttpBackend):
         path = f"/v2/models/{url_part(version.server_model_name)}"
         if version.server_version is not None:
             path += f"/versions/{url_part(version.server_version)}"
-        self._asks_for = {"outputs": [{"name": self._output}]} if self._output else {}
+        outputs = [{"name": name} for name in self._asked_outputs]
+        self._asks_for = {"outputs": outputs} if outputs else {}
         return self._http_api(version, f"{path}/infer", f"{path}/ready", _says_ready)
 
     def _encode(self, block: Block) -> bytes:
@@ -50,7 +52,10 @@ class OipHttpBackend(HttpBackend):
             self._asked.require(str(document.get("model_name") or ""), str(document.get("model_version") or ""))
         if len(outputs) > MAX_OUTPUTS:
             raise BadAnswer(f"the answer has more than {MAX_OUTPUTS:,} outputs")
-        return _tensor_of(outputs[index_of_output(self._output, [str(output.get("name", "")) for output in outputs])])
+        names = [str(output.get("name", "")) for output in outputs]
+        tensor = _tensor_of(outputs[index_of_output(self._output, names)])
+        beside = tuple(_tensor_of(outputs[index_of_output(name, names)]) for name in self._also)
+        return replace(tensor, beside=beside) if beside else tensor
 
 
 def _tensor_of(output: Mapping[str, Any]) -> Tensor:

@@ -23,6 +23,7 @@ from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
+from understudy.entrypoints.proxy.api.cors import Cors
 from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, is_leaving
 from understudy.entrypoints.proxy.api.docs_page import HEADERS as DOCS_HEADERS
 from understudy.entrypoints.proxy.api.docs_page import docs_page
@@ -60,7 +61,7 @@ from understudy.serving.background import end_tasks, run_forever
 from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.upstream.champion_health import NONE_ANSWERS
 from understudy.serving.upstream.version_readiness import VersionReadiness
-from understudy.settings import Settings
+from understudy.settings import Settings, parse_origins
 
 LAST_CALLS_SECONDS = 1.0
 THREADS = 2
@@ -127,7 +128,12 @@ class Proxy:
                 async with self._grpc_port(overload, budget) as beside:
                     self._on_open()
                     yield {
-                        FAST_PATH: FastPath(handler, self.new_id, settings.body_limit_bytes),
+                        FAST_PATH: FastPath(
+                            handler,
+                            self.new_id,
+                            settings.body_limit_bytes,
+                            answers_pages=not parse_origins(settings.cors_origins or ""),
+                        ),
                         OVERLOAD: overload,
                         BODY_BUDGET: budget,
                         **beside,
@@ -194,7 +200,9 @@ def create_app(
 
     authorized = AuthorizationMiddleware(api, handler)
     dialects = DialectRoutes(authorized, proxy, settings)
-    return RequestIdMiddleware(PredictRoute(dialects, handler, settings), handler, proxy.new_id)
+    app = RequestIdMiddleware(PredictRoute(dialects, handler, settings), handler, proxy.new_id)
+    origins = parse_origins(settings.cors_origins or "")
+    return Cors(app, origins) if origins else app
 
 
 def create_api(proxy: Proxy) -> FastAPI:
@@ -338,7 +346,9 @@ def _add_docs_routes(api: FastAPI) -> None:
 
 def _add_problem_handlers(api: FastAPI, proxy: Proxy) -> None:
     def answer(request: Request, problem: UnderstudyError) -> Response:
-        return response_of(proxy.handler.refuse(problem, request.scope["path"]))
+        fields, model_name = dict(request.scope["headers"]), request.path_params.get("model", "")
+        explained = proxy.handler.explained(problem, fields, model_name)
+        return response_of(proxy.handler.refuse(explained, request.scope["path"]))
 
     @api.exception_handler(UnderstudyError)
     async def refused(request: Request, problem: UnderstudyError) -> Response:

@@ -32,7 +32,7 @@ from understudy.entrypoints.proxy.dialects.open_inference import (
     metadata_document,
     server_document,
 )
-from understudy.entrypoints.proxy.dialects.statistics import statistics_document
+from understudy.entrypoints.proxy.dialects.statistics import worded_statistics
 from understudy.entrypoints.proxy.messages.headers import read_headers
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.entrypoints.proxy.server.graceful_shutdown import LEAVING
@@ -40,6 +40,8 @@ from understudy.errors import MethodNotAllowed, UnderstudyError, UnknownRoute
 from understudy.settings import Settings
 
 _OPEN_INFERENCE_PREFIX = "/v2"
+NO_VERSION = "0"
+"""What clients of TensorFlow Serving's API name who want no certain version; its own versions begin with 1."""
 _NOT_OFFERED = re.compile(
     r"POST /v1/models/[^/]+(/(versions|labels)/[^/]+)?:explain"
     r"|GET /v1/models/[^/]+(/(versions|labels)/[^/]+)?/metadata",
@@ -128,20 +130,22 @@ class DialectRoutes:
 
     async def predict_rows(self, request: Request) -> Reply:
         """Answer ``POST /v1/models/{model}:predict``, also of one version."""
-        return await self.handler.predict(_V1, request.call, request.target)
+        return await self.handler.predict(_V1, request.call, self._in_tensorflows_words(request))
 
     async def classify(self, request: Request) -> Reply:
         """Answer TensorFlow Serving's ``POST /v1/models/{model}:classify``, also of one version."""
-        return await self.handler.predict(_CLASSIFY, request.call, request.target)
+        return await self.handler.predict(_CLASSIFY, request.call, self._in_tensorflows_words(request))
 
     async def regress(self, request: Request) -> Reply:
         """Answer TensorFlow Serving's ``POST /v1/models/{model}:regress``, also of one version."""
-        return await self.handler.predict(_REGRESS, request.call, request.target)
+        return await self.handler.predict(_REGRESS, request.call, self._in_tensorflows_words(request))
 
     async def version_status(self, request: Request) -> Reply:
         """Answer TensorFlow Serving's ``GET /v1/models/{model}/versions/{version}`` and ``…/labels/{label}``."""
-        policy, version = self._named(request.target)
-        return json_reply({"model_version_status": status_document(policy, [version.version])})
+        target = self._in_tensorflows_words(request)
+        policy, version = self._named(request._replace(target=target))
+        labels = [version.version] if target.names_version else not_retired(policy)
+        return json_reply({"model_version_status": status_document(policy, labels)})
 
     # -- MLflow and SageMaker ------------------------------------------------------------------------------------------
 
@@ -193,16 +197,16 @@ class DialectRoutes:
 
     async def model_metadata(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}``, also of one version."""
-        policy, version = self._named(request.target)
+        policy, version = self._named(request)
         return json_reply(metadata_document(policy, version, not_retired(policy)))
 
     async def model_config(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}/config``, also of one version."""
-        return json_reply(config_document(*self._named(request.target)))
+        return json_reply(config_document(*self._named(request)))
 
     async def model_ready(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}/ready``, also of one version."""
-        policy, version = self._named(request.target)
+        policy, version = self._named(request)
         is_ready = await self._proxy.readiness.is_ready(version)
         return json_reply({"name": policy.model_name, "ready": is_ready}, 200 if is_ready else 503)
 
@@ -217,25 +221,33 @@ class DialectRoutes:
 
     async def model_statistics(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/{model}/stats``, also of one version: of all that are not retired without one."""
-        policy, version = self._named(request.target)
+        policy, version = self._named(request)
         labels = [version.version] if request.target.names_version else not_retired(policy)
-        return json_reply(statistics_document(self.handler.statistics, map(policy.versions.__getitem__, labels)))
+        versions = map(policy.versions.__getitem__, labels)
+        return await worded_statistics(self.handler.statistics, versions, json_reply)
 
     async def statistics(self, request: Request) -> Reply:
         """Answer ``GET /v2/models/stats``: of the versions that a caller may know."""
         permitted = self.handler.handler.permitted_models(read_headers(dict(request.call.headers)), Scope.READ)
         versions = readable_versions(self._proxy.snapshot(), permitted)
-        return json_reply(statistics_document(self.handler.statistics, versions))
+        return await worded_statistics(self.handler.statistics, versions, json_reply)
 
-    def _named(self, target: Target) -> tuple[ServingPolicy, ModelVersion]:
+    def _named(self, request: Request) -> tuple[ServingPolicy, ModelVersion]:
         """Return a model's policy, and the version that a path names; the champion where it names none.
 
         Raises:
             PolicyNotLoaded, UnknownModel: There is no policy.
             UnknownVersion: The model has no such version, or no such label.
         """
-        policy = self.handler.policy_of(target.model_name)
-        return policy, named_version(policy, target)
+        policy = self.handler.policy_of(request.target.model_name, dict(request.call.headers))
+        return policy, named_version(policy, request.target)
+
+    def _in_tensorflows_words(self, request: Request) -> Target:
+        """Return what a path of TensorFlow Serving names; version 0 is none, unless the model has one of that name."""
+        target, snapshot = request.target, self._proxy.snapshot()
+        policy = None if snapshot is None else snapshot.policies.get(target.model_name)
+        is_none = target.version == NO_VERSION and (policy is None or NO_VERSION not in policy.versions)
+        return Target(target.model_name) if is_none else target
 
 
 def is_leaving(scope: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from understudy.core.requests.caller_request import CallerRequest
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.row_output import RowOutput
+from understudy.core.schema.schema import OutputSchema
 from understudy.core.schema.tensors import Datatype
 from understudy.entrypoints.proxy.messages.reply import Header
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES
@@ -56,9 +57,16 @@ class Output(NamedTuple):
         return b"".join(self.contents)
 
     def array(self, shape: tuple[int, ...]) -> "NDArray[np.generic]":
-        """Return the elements in a shape; strings are text."""
+        """Return the elements in a shape; strings are text.
+
+        Raises:
+            BadAnswer: They are bytes that are no text.
+        """
         if self.datatype is Datatype.BYTES:
-            texts = [one.decode() for one in split_bytes_elements(self.content)]
+            try:
+                texts = [one.decode() for one in split_bytes_elements(self.content)]
+            except UnicodeDecodeError:
+                raise BadAnswer(f"the output {self.name!r} is no text: ask for it as bytes") from None
             return np.fromiter(texts, object, count=len(texts)).reshape(shape)
         return np.frombuffer(self.content, self.datatype.numpy_dtype).reshape(shape)
 
@@ -69,15 +77,46 @@ class Answered(NamedTuple):
     target: Target
     calls: Sequence[Call]
     output: Output
+    """The judged one."""
     batch: bool
     """Whether the output has a dimension of the rows."""
     names_version: bool
     """Whether the receipt says who answered."""
 
     @property
+    def beside(self) -> "list[Output]":
+        """Return the outputs that the version's schema asks for beside the judged one.
+
+        Raises:
+            BadAnswer: As :func:`output_of`.
+        """
+        rows = [_row_of(call).beside for call in self.calls]
+        kinds = {tuple((one.name, one.datatype, one.shape) for one in row) for row in rows}
+        if len(kinds) > 1:
+            raise _differ(self.calls)
+        return [
+            Output(column[0].name, column[0].datatype, column[0].shape, [row.content for row in column])
+            for column in zip(*rows, strict=True)
+        ]
+
+    @property
+    def outputs(self) -> "list[Output]":
+        """Return all outputs, the judged one first; raises as :attr:`beside`."""
+        return [self.output, *self.beside]
+
+    @property
+    def size(self) -> int:
+        """How many bytes all outputs have."""
+        return sum(len(one.content) + sum(len(more.content) for more in one.beside) for one in map(_row_of, self.calls))
+
+    def shape_of(self, output: Output) -> tuple[int, ...]:
+        """Return an output's shape."""
+        return (len(self.calls), *output.row_shape) if self.batch else output.row_shape
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        """The output's shape."""
-        return (len(self.calls), *self.output.row_shape) if self.batch else self.output.row_shape
+        """The judged output's shape."""
+        return self.shape_of(self.output)
 
     @property
     def version(self) -> str:
@@ -160,15 +199,24 @@ def output_of(calls: Sequence[Call]) -> Output:
         BadAnswer: The versions that answered have outputs of different names, datatypes or shapes.
     """
     rows = [_row_of(call) for call in calls]
-    kinds = {(_name_of(call, row), row.datatype, row.shape): call for call, row in zip(calls, rows, strict=True)}
+    kinds = {(_name_of(call, row), row.datatype, row.shape) for call, row in zip(calls, rows, strict=True)}
     if len(kinds) > 1:
-        labels = " and ".join(sorted({call.version.version for call in kinds.values()}))
-        raise BadAnswer(
-            f"rows were answered by {labels}, whose outputs differ in name, datatype or shape",
-            hint="Send one entity a call, so that one version answers all of its rows.",
-        )
+        raise _differ(calls)
     ((name, datatype, shape),) = kinds
     return Output(name, datatype, shape, [row.content for row in rows])
+
+
+def _differ(calls: Sequence[Call]) -> BadAnswer:
+    labels = " and ".join(sorted({call.version.version for call in calls}))
+    return BadAnswer(
+        f"rows were answered by {labels}, whose outputs differ in name, datatype or shape",
+        hint="Send one entity a call, so that one version answers all of its rows.",
+    )
+
+
+def output_names(schema: OutputSchema) -> tuple[str, ...]:
+    """Return the outputs that a version's schema names; none where it takes the server's first one."""
+    return () if schema.tensor is None else (schema.tensor, *schema.also)
 
 
 def _row_of(call: Call) -> RowOutput:

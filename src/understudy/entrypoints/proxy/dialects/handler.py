@@ -31,7 +31,7 @@ from understudy.entrypoints.proxy.messages.headers import (
 )
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.errors import HeaderInvalid, UnderstudyError
+from understudy.errors import HeaderInvalid, UnderstudyError, UnknownModel
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, step
 from understudy.serving.call import Call
@@ -115,7 +115,7 @@ class DialectHandler:
         headers, body = outcome.worded
         coding = coding_for(dict(call.headers).get(b"accept-encoding"), len(body))
         if coding is not None:
-            body = await _off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
+            body = await off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
             headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
         return Reply(200, [*headers, *outcome.receipt], body)
 
@@ -133,7 +133,7 @@ class DialectHandler:
             needed = self._needed(target, options)
             if needed is not admitted:  # the policy changed while the body came
                 self.handler.admit(options, needed, target.model_name, charges=False)
-            choice = self._chosen(target)
+            choice = self._chosen(target, fields)
             reading = await self._read(dialect, body, fields, choice.schema_of)
             calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
             return await self._worded(reading, calls, target, choice)
@@ -153,13 +153,20 @@ class DialectHandler:
         """Of this process's calls of each version."""
         return self._predictor.statistics
 
-    def policy_of(self, model_name: str) -> ServingPolicy:
+    def policy_of(self, model_name: str, fields: HeaderFields) -> ServingPolicy:
         """Return a model's policy.
+
+        Args:
+            model_name: The model's.
+            fields: The call's headers: by them a caller who names no model is told which ones it may read.
 
         Raises:
             PolicyNotLoaded, UnknownModel: There is none.
         """
-        return serving_policy_of(self._snapshot(), model_name)
+        try:
+            return serving_policy_of(self._snapshot(), model_name)
+        except UnknownModel as problem:
+            raise self.handler.explained(problem, fields, model_name) from None
 
     def _needed(self, target: Target, options: RequestOptions) -> Scope:
         """Return the scope that a call needs: ``operate`` for a version that routing might not give its caller.
@@ -178,14 +185,14 @@ class DialectHandler:
         operable = self.handler.permitted_models(options, Scope.OPERATE)
         return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
 
-    def _chosen(self, target: Target) -> _Choice:
+    def _chosen(self, target: Target, fields: HeaderFields) -> _Choice:
         """Return whose answer is asked for.
 
         Raises:
             PolicyNotLoaded, UnknownModel: There is no policy.
             UnknownVersion: The model has no such version, or no such label.
         """
-        policy = self.policy_of(target.model_name)
+        policy = self.policy_of(target.model_name, fields)
         named = named_version(policy, target)
         if target.names_version and self._rules.forces_version:
             return _Choice(named, named.version)
@@ -254,8 +261,8 @@ class DialectHandler:
             # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
             answered = Answered(target, calls, output_of(calls), batch, names_version)
-            is_long = sum(map(len, answered.output.contents)) > reading.inline_output_bytes
-            return Outcome(await _off_loop_if(is_long, reading.word, answered), receipt=receipt)
+            is_long = answered.size > reading.inline_output_bytes
+            return Outcome(await off_loop_if(is_long, reading.word, answered), receipt=receipt)
         except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
             self.handler.count_refusal(problem)
             return Outcome(error=problem, receipt=receipt)
@@ -267,7 +274,7 @@ async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: Pre
         return await ask(request)
 
 
-async def _off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001 - it is the condition
+async def off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:  # noqa: FBT001 - it is the condition
     """Return what a piece of work returns; where it is long it is done in a thread."""
     return await asyncio.to_thread(work, *args) if is_long else work(*args)
 

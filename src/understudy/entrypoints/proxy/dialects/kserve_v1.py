@@ -65,7 +65,8 @@ class Examples:
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
         """See :class:`.Dialect`."""
         del fields
-        return is_short_json(body) and b'"context"' not in body  # what it has is in each row
+        # What a context has is in each row. Its key may be written with escapes, which few bodies have.
+        return is_short_json(body) and b'"context"' not in body and b"\\u" not in body
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
@@ -113,11 +114,18 @@ def _results(results: Any) -> Worded:
 
 
 def _worded(call: RowCall, answered: Answered) -> Worded:
-    output = answered.output
-    # A version without a dimension of the rows answers columns with the one value that it gives.
-    shape = answered.shape if call.is_columnar else (len(answered.calls), *output.row_shape)
     key = b"outputs" if call.is_columnar else b"predictions"
-    return Worded([JSON], b'{"%b":%b}' % (key, values_text(output, shape)))
+    outputs = answered.outputs
+    # A version without a dimension of the rows answers columns with the one value that it gives.
+    shapes = [answered.shape_of(one) if call.is_columnar else (len(answered.calls), *one.row_shape) for one in outputs]
+    texts = {one.name: values_text(one, shape) for one, shape in zip(outputs, shapes, strict=True)}
+    if len(texts) == 1:
+        return Worded([JSON], b'{"%b":%b}' % (key, texts[answered.output.name]))
+    if call.is_columnar:
+        columns = {name: orjson.Fragment(text) for name, text in texts.items()}
+        return Worded([JSON], orjson.dumps({"outputs": columns}))
+    rows = zip(*map(orjson.loads, texts.values()), strict=True)
+    return Worded([JSON], orjson.dumps({"predictions": [dict(zip(texts, row, strict=True)) for row in rows]}))
 
 
 def values_text(output: Output, shape: tuple[int, ...]) -> bytes:

@@ -20,6 +20,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     Reading,
     Worded,
     is_short_json,
+    output_names,
 )
 from understudy.entrypoints.proxy.messages.headers import content_length
 from understudy.entrypoints.proxy.messages.reply import JSON, Header
@@ -49,8 +50,7 @@ class OpenInference:
             if length is None:
                 raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
         call = read_infer(body, length, version.input_schema)
-        if version.output_schema.tensor is not None:
-            call.require_outputs(version.model_name, version.output_schema.tensor)
+        call.require_outputs(version.model_name, output_names(version.output_schema))
         return Reading(call.request, partial(_worded, call), call.timeout_seconds)
 
 
@@ -87,11 +87,18 @@ def outputs_of(call: InferCall, answered: Answered) -> list[tuple[WantedOutput, 
     Raises:
         InputInvalid: There is one that it cannot have.
     """
-    output = answered.output
-    call.require_outputs(answered.target.model_name, output.name, names_version=answered.names_version)
+    judged = answered.output
+    if all(one.name in (judged.name, VERSION_OUTPUT) for one in call.outputs) and call.outputs:
+        outputs = [judged]  # the others may differ from row to row, which need not matter here
+    else:
+        outputs = answered.outputs
+    by_name = {one.name: one for one in outputs}
+    call.require_outputs(answered.target.model_name, tuple(by_name), names_version=answered.names_version)
     return [
-        (one, output, answered.shape) if one.name == output.name else (one, _versions(answered), (len(answered.calls),))
-        for one in call.outputs or (WantedOutput(output.name, call.binary),)
+        (one, by_name[one.name], answered.shape_of(by_name[one.name]))
+        if one.name in by_name
+        else (one, _versions(answered), (len(answered.calls),))
+        for one in call.outputs or [WantedOutput(name, call.binary) for name in by_name]
     ]
 
 

@@ -23,7 +23,14 @@ from understudy.core.requests.tensor_inputs import shown
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
 from understudy.core.schema.tensors import DATATYPES, Datatype
-from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_TENSOR_BYTES,
+    Answered,
+    Reading,
+    Target,
+    Worded,
+    output_names,
+)
 from understudy.entrypoints.proxy.dialects.open_inference import outputs_of, receipt_of, version_of
 from understudy.errors import MalformedBody
 
@@ -63,8 +70,7 @@ class OpenInferenceGrpc:
         """See :class:`.Dialect`."""
         del body, fields  # the request was parsed from it
         call = _call_of(self._request, version)
-        if version.output_schema.tensor is not None:
-            call.require_outputs(version.model_name, version.output_schema.tensor)
+        call.require_outputs(version.model_name, output_names(version.output_schema))
         return Reading(call.request, partial(_worded, call), call.timeout_seconds)
 
 

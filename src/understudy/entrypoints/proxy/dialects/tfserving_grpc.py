@@ -1,6 +1,6 @@
 """TensorFlow Serving's gRPC API: ``Predict``, and what it says of models."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -17,7 +17,15 @@ from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, shown
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
 from understudy.core.schema.tensors import Datatype
-from understudy.entrypoints.proxy.dialects.dialect import INLINE_TENSOR_BYTES, Answered, Reading, Target, Worded
+from understudy.entrypoints.proxy.dialects.dialect import (
+    INLINE_TENSOR_BYTES,
+    Answered,
+    Output,
+    Reading,
+    Target,
+    Worded,
+    output_names,
+)
 from understudy.entrypoints.proxy.dialects.open_inference import version_of
 from understudy.entrypoints.proxy.dialects.open_inference_grpc import require_inputs
 from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
@@ -56,8 +64,7 @@ class TfServingGrpc:
         del body, fields  # the request was parsed from it
         request = self._request
         require_signature(request.model_spec.signature_name, version, "/model_spec/signature_name")
-        if version.output_schema.tensor is not None:
-            _require_outputs(request.output_filter, version.model_name, version.output_schema.tensor)
+        _require_outputs(request.output_filter, version.model_name, output_names(version.output_schema))
         if sum(map(_left_out, request.inputs.values())) > LONG_ELEMENTS:
             raise refuse_inputs("/inputs", f"more than {LONG_ELEMENTS:,} elements are left out, as equal to the last")
         tensors = [_tensor_of(name, tensor) for name, tensor in request.inputs.items()]
@@ -116,25 +123,33 @@ def _listed(datatype: Datatype, values: Sequence[Any], count: int, place: str) -
         raise refuse_inputs(place, f"has a value outside {datatype.wire_name}") from None
 
 
-def _require_outputs(names: Sequence[str], model_name: str, own: str) -> None:
+def _require_outputs(names: Sequence[str], model_name: str, own: Collection[str]) -> None:
+    """Refuse an output that there is not; where ``own`` is empty only the answer can tell."""
     for index, name in enumerate(names):
-        if name != own:
-            detail = f"{shown(model_name)} has no output {shown(name)}; it has: {own}"
+        if own and name not in own:
+            detail = f"{shown(model_name)} has no output {shown(name)}; it has: {', '.join(own)}"
             raise refuse_inputs(f"/output_filter/{index}", detail)
 
 
 def _worded(request: pb.PredictRequest, signature: str, answered: Answered) -> Worded:
-    output = answered.output
-    _require_outputs(request.output_filter, answered.target.model_name, output.name)
+    wanted = frozenset(request.output_filter)
+    outputs = [answered.output] if wanted == {answered.output.name} else answered.outputs
+    _require_outputs(request.output_filter, answered.target.model_name, [one.name for one in outputs])
     answer = pb.PredictResponse(model_spec=spec_of(answered.target.model_name, version_of(answered), signature))
+    for output in outputs:
+        if not wanted or output.name in wanted:
+            answer.outputs[output.name].CopyFrom(_tensor_message(output, answered.shape_of(output)))
+    return Worded([], answer.SerializeToString())
+
+
+def _tensor_message(output: Output, shape: Sequence[int]) -> pb.TensorProto:
     number, _ = WIRE_TYPES[output.datatype]
-    tensor = pb.TensorProto(dtype=number, tensor_shape=_shape_of(answered.shape))
+    tensor = pb.TensorProto(dtype=number, tensor_shape=_shape_of(shape))
     if output.datatype is Datatype.BYTES:
         tensor.string_val.extend(split_bytes_elements(output.content))
     else:
         tensor.tensor_content = output.content
-    answer.outputs[output.name].CopyFrom(tensor)
-    return Worded([], answer.SerializeToString())
+    return tensor
 
 
 def metadata_message(document: Mapping[str, Any], version: ModelVersion) -> pb.GetModelMetadataResponse:

@@ -45,12 +45,16 @@ class FastPath:
         handler: The handler of predict calls.
         new_id: Makes an id of 32 hex digits.
         body_limit_bytes: A longer body is declined here, and refused through ASGI.
+        answers_pages: Whether calls of browsers' pages are taken; else ASGI adds what these may read (CORS).
     """
 
-    def __init__(self, handler: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int) -> None:
+    def __init__(
+        self, handler: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int, *, answers_pages: bool = True
+    ) -> None:
         self.handler = handler
         self.new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
+        self._answers_pages = answers_pages
         self._turn = TurnGroup[WholeCall](handler.begin)
 
     def offer(
@@ -69,6 +73,8 @@ class FastPath:
             return False
         handler = self.handler
         fields, headers = (headers, headers.items()) if isinstance(headers, dict) else (dict(headers), headers)
+        if not self._answers_pages and b"origin" in fields:
+            return False
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
         self._turn.add(_Call(model_name, UNREAD, None, None, span, fields, body, target, self, writer))
         handler.in_flight += 1
@@ -107,7 +113,7 @@ class _Call(WholeCall):
                 status, lines, body = handler.answer(found, path)
                 return status, lines + identity_lines, body
             if isinstance(found, UnderstudyError):
-                reply = handler.refuse(found, path)
+                reply = handler.refuse(handler.explained(found, self.fields, self.model_name), path)
             else:
                 _log.error("request.failed", request_id=request_id, path=path, exc_info=found)
                 reply = handler.refuse(InternalFault(), path)

@@ -27,6 +27,7 @@ from understudy.core.routing.access import (
     scopes_of,
     token_of,
 )
+from understudy.core.routing.known_models import KnownModels
 from understudy.core.routing.policy import ApiKey, PolicySnapshot
 from understudy.core.routing.rate_limits import NO_LIMIT
 from understudy.core.schema.typed_decoder import TypedDecoder
@@ -49,7 +50,7 @@ from understudy.entrypoints.proxy.messages.problems import (
     status_of,
 )
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.errors import DeadlineExceeded, PolicyNotLoaded, UnderstudyError
+from understudy.errors import DeadlineExceeded, PolicyNotLoaded, UnderstudyError, UnknownModel
 from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
@@ -127,6 +128,7 @@ class PredictHandler:
         self._wall = wall
         self._tokens = None if tokens is None else tokens.caller
         self._rate_limiter = RateLimiter(NO_LIMIT) if rate_limiter is None else rate_limiter
+        self._known_models = KnownModels()
         self.version_headers = version_headers
         self.tracer = tracer
         self.body_pool = ThreadBulkhead(
@@ -158,7 +160,7 @@ class PredictHandler:
                 model_name, request, timeout_seconds=self.time_left(options, arrived), forced_version=forced_version
             )
         except UnderstudyError as problem:
-            return self.refuse(problem, call.path)
+            return self.refuse(self.explained(problem, dict(call.headers), model_name), call.path)
         finally:
             self.in_flight -= 1
         status, lines, content = self.answer(answered, call.path)
@@ -216,7 +218,7 @@ class PredictHandler:
             describe = partial(problem_of, path=call.path, places=Places())
             answers = await asyncio.gather(*(self._member(model_name, member, left, describe) for member in members))
         except UnderstudyError as problem:
-            return self.refuse(problem, call.path)
+            return self.refuse(self.explained(problem, dict(call.headers), model_name), call.path)
         finally:
             self.in_flight -= 1
         failed = sum(not good for good, _ in answers)
@@ -306,6 +308,23 @@ class PredictHandler:
         """Answer with a problem before there is a route, so without a receipt."""
         self.count_refusal(problem)
         return Reply(status_of(problem), problem_headers(problem), problem_body(problem, path))
+
+    def explained(self, problem: UnderstudyError, fields: HeaderFields, model_name: str) -> UnderstudyError:
+        """Return an error with what its caller may know more: where there is no such model, which there are.
+
+        Args:
+            problem: The error.
+            fields: The call's headers; they name the caller.
+            model_name: What the call is about.
+        """
+        snapshot = self._snapshot()
+        if type(problem) is not UnknownModel or problem.detail != problem.title or snapshot is None:
+            return problem
+        try:
+            permitted = self.permitted_models(read_headers(fields), Scope.READ)
+        except UnderstudyError:  # the key has just expired, or was revoked
+            return problem
+        return self._known_models.unknown(model_name, snapshot.policies, permitted)
 
     def count_refusal(self, problem: UnderstudyError) -> None:
         """Count a request that is answered with a problem before there is a route, and tell its span."""

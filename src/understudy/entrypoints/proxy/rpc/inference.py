@@ -21,7 +21,7 @@ from understudy.entrypoints.proxy.dialects.open_inference_grpc import (
     config_message,
     metadata_message,
 )
-from understudy.entrypoints.proxy.dialects.statistics import statistics_document
+from understudy.entrypoints.proxy.dialects.statistics import worded_statistics
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message, not_offered
@@ -98,7 +98,7 @@ class InferenceService:
             policy, version = self._named(call, request)
             labels = [version.version] if request.version else not_retired(policy)
             versions = map(policy.versions.__getitem__, labels)
-        return message(pb.ModelStatisticsResponse(**statistics_document(dialects.statistics, versions)))
+        return await worded_statistics(dialects.statistics, versions, _statistics_message)
 
     async def _index(self, call: Incoming) -> Outcome:
         options = self._admit(call, ANY_MODEL)
@@ -120,5 +120,9 @@ class InferenceService:
     ) -> tuple[ServingPolicy, ModelVersion]:
         """Return the policy and the version that a request names, once its caller was admitted to the model."""
         self._admit(call, request.name)
-        policy = self._offered.dialects.policy_of(request.name)
+        policy = self._offered.dialects.policy_of(request.name, dict(call.headers))
         return policy, named_version(policy, Target(request.name, request.version or None))
+
+
+def _statistics_message(document: dict[str, Any]) -> Outcome:
+    return message(pb.ModelStatisticsResponse(**document))

@@ -3,6 +3,7 @@ import gc
 import re
 import threading
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import orjson
@@ -11,7 +12,7 @@ from builders import KeptRows
 from structlog.testing import capture_logs
 
 from understudy.core.prediction_log.row import PredictionRow
-from understudy.errors import BackendUnavailable, BadAnswer
+from understudy.errors import BackendUnavailable, BadAnswer, UnknownModel
 
 PATH = "/v1/models/visits/predict"
 BODY = {"entity_id": "customer-42", "inputs": {"age": 40, "income": 2}}
@@ -90,6 +91,44 @@ async def test_an_unknown_model_is_404(start):
 
     assert_problem(await proxy.client.post("/v1/models/nobody/predict", json=BODY), 404, "E201")
     assert_problem(await proxy.client.get("/v1/models/nobody"), 404, "E201")
+
+
+UNKNOWN_MODEL = [
+    ("POST", "/v1/models/vists/predict", BODY),
+    ("POST", "/v1/models/vists/predict:batch", {"entities": [BODY]}),
+    ("GET", "/v1/models/vists", None),
+    ("GET", "/v1/models/vists/assignment?entity_id=x", None),
+    ("POST", "/v1/models/vists:predict", {"instances": [[1, 2]]}),
+    ("POST", "/v2/models/vists/infer", {}),
+    ("GET", "/v2/models/vists/ready", None),
+    ("POST", "/v1/models/vists/invocations", {}),
+]
+ALL_READER = {"id": "reader", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read"]}
+READER_OF_ONE = {"id": "one", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read:a/b", "read:vists"]}
+CALLER_ALONE = {"id": "caller", "sha256": sha256(b"secret").hexdigest(), "scopes": ["predict", "read:vists"]}
+
+
+@pytest.mark.parametrize(("method", "path", "body"), UNKNOWN_MODEL)
+async def test_an_unknown_models_404_names_the_nearest_and_the_list_of_what_its_caller_may_read(
+    start, method, path, body
+):
+    proxy = await start(auth=True, keys=[ALL_READER, READER_OF_ONE, CALLER_ALONE])
+
+    async def told(key: str) -> dict[str, Any]:
+        answer = await proxy.client.request(method, path, json=body, headers={"authorization": f"Bearer {key}.secret"})
+        assert (answer.status_code, answer.json()["code"]) == (404, "E201")
+        found: dict[str, Any] = answer.json()
+        return found
+
+    every, one, none = [await told(key) for key in ("reader", "one", "caller")]
+
+    assert every["detail"] == "no model 'vists' is served; did you mean 'visits'?"
+    assert "'visits'" in every["next"]
+    assert "'a/b'" in every["next"]
+    assert "There is 'a/b'" in one["next"]
+    assert "visits" not in str(one | {"instance": "", "detail": one["detail"].replace("vists", "")})
+    assert "a/b" not in str(none)
+    assert none["next"] == UnknownModel.hint
 
 
 async def test_a_name_may_hold_an_encoded_slash_on_every_path(start):

@@ -11,6 +11,7 @@ from builders import a_version_row, an_input_schema, policy_rows
 
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.dialects import kserve_v1
+from understudy.entrypoints.proxy.dialects.kserve_v1 import Examples, classified
 
 CLASSIFY, REGRESS = "/v1/models/visits:classify", "/v1/models/visits:regress"
 EXAMPLES = {"examples": [{"age": [40.0], "income": 2}, {"age": 30}], "context": {"income": 1.0}}
@@ -125,3 +126,11 @@ async def test_many_classes_are_worded_in_a_thread(start, monkeypatch):
 
     assert response.status_code == 200
     assert threads[0] is not threading.main_thread()
+
+
+@pytest.mark.parametrize("key", ["context", "conte\\u0078t", "\\u0063ontext"])
+def test_a_body_whose_context_stands_for_more_is_read_beside_the_event_loop_however_its_key_is_written(key):
+    dialect = Examples(classified)
+
+    assert dialect.is_short(b'{"examples":[{}]}', {})
+    assert not dialect.is_short(b'{"examples":[{}],"%b":{}}' % key.encode(), {})

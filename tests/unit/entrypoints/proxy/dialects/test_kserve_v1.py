@@ -408,6 +408,28 @@ async def test_a_version_or_label_that_there_is_not_is_named(start, name):
     assert name.partition("/")[2] in problem["detail"]
 
 
+@pytest.mark.parametrize("action", [":predict", ":classify"])
+async def test_version_0_is_none_as_clients_of_tensorflow_serving_write_it(start, action):
+    proxy = await start(models=split(challenger_weight=100), auth=True)
+    body = {"instances": ROWS} if action == ":predict" else {"examples": [{"age": 40.0, "income": 2.0}]}
+
+    answer = await proxy.client.post(f"/v1/models/visits/versions/0{action}", json=body, headers=VISITOR)
+    states = (await proxy.client.get("/v1/models/visits/versions/0", headers=KEY)).json()["model_version_status"]
+
+    assert answer.headers["x-model-version"] == "2"
+    assert {row.reason for row in proxy.spool.rows} == {"bucket"}
+    assert [one["version"] for one in states] == ["1", "2", "3"]
+
+
+async def test_a_version_that_is_really_called_0_is_meant_by_its_name(start):
+    versions = [a_version_row(), a_version_row(id=2, version="0")]
+    proxy = await start(models=split(versions=versions, challenger_weight=0), auth=True)
+
+    refused = await proxy.client.post("/v1/models/visits/versions/0:predict", json={"instances": ROWS}, headers=VISITOR)
+
+    assert_refused(refused, 403, "E403")
+
+
 async def test_a_version_that_is_only_routed_by_must_exist_and_the_route_decides(start):
     proxy = await start(models=split(challenger_weight=100), named_version="routed", auth=True)
     ask = proxy.client.post

@@ -4,6 +4,7 @@ import gzip
 import struct
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,109 @@ def assert_refused(response: Any, status: int, code: str) -> dict[str, Any]:
     assert body["error"].startswith(code)
     assert "Next: " in body["error"]
     return body
+
+
+def with_more(rows: Sequence[Row]) -> Tensor:
+    """Answer with outputs beside the judged one: a number that JSON has not, and bytes that are no text."""
+    ranks = Tensor(Datatype.FP64, (len(rows), 1), np.full(len(rows), np.inf), "rank")
+    words = np.array([b"\xff%d" % place for place in range(len(rows))], object)
+    return replace(tenth(rows), beside=(ranks, Tensor(Datatype.BYTES, (len(rows),), words, "raw_bytes")))
+
+
+def of_one_row_less(rows: Sequence[Row]) -> Tensor:
+    return replace(tenth(rows), beside=(Tensor(Datatype.FP64, (1,), np.zeros(1), "rank"),))
+
+
+async def with_also(
+    start: Any, also: Sequence[str] = ("rank", "raw_bytes"), function: Any = with_more, **options: Any
+) -> Any:
+    schema = {**OUTPUT, "also": list(also)}
+    rows = [
+        a_version_row("1", output_schema=schema, timeout_ms=10_000),
+        a_version_row("2", output_schema=OUTPUT, timeout_ms=10_000),
+    ]
+    models = {"visits": policy_rows(versions=rows, **options)}
+    return await start(functions={"1": function, "2": tenth}, models=models)
+
+
+@pytest.mark.parametrize("names", [["rank"], ["rank", "logits"], ["logits"]])
+async def test_outputs_beside_the_judged_one_may_be_named(start, names):
+    proxy = await with_also(start)
+    body = {"inputs": [tensor()], "outputs": [{"name": name} for name in names]}
+
+    found = {one["name"]: one for one in (await proxy.client.post(PATH, json=body)).json()["outputs"]}
+
+    assert list(found) == names
+    if "rank" in names:
+        assert found["rank"] == {"name": "rank", "datatype": "FP64", "shape": [2, 1], "data": [None, None]}
+    assert all(row.error_code is None for row in proxy.spool.rows)
+
+
+async def test_without_names_all_outputs_come_as_the_server_gives_them(start):
+    proxy = await with_also(start)
+    body = {"inputs": [tensor()], "parameters": {"binary_data_output": True}}
+
+    answers = [await proxy.client.post(PATH, json=body) for _ in range(2)]
+    as_text = await proxy.client.post(PATH, json={"inputs": [tensor()]})
+
+    whole = answers[0].content
+    length = int(answers[0].headers["inference-header-content-length"])
+    outputs = orjson.loads(whole[:length])["outputs"]
+    assert [one["name"] for one in outputs] == ["logits", "rank", "raw_bytes"]
+    assert whole[length:] == EXPECTED.tobytes() + np.full(2, np.inf).tobytes() + b"\2\0\0\0\xff0\2\0\0\0\xff1"
+    assert answers[1].headers["cache-status"] == "understudy; hit"
+    assert answers[1].content[-40:] == whole[-40:]
+    assert "'raw_bytes' is no text" in assert_refused(as_text, 502, "E502")["detail"]
+
+
+async def test_a_name_that_is_neither_is_refused_with_all_that_there_are(start):
+    proxy = await with_also(start)
+
+    answer = await proxy.client.post(PATH, json={"inputs": [tensor()], "outputs": [{"name": "y"}]})
+
+    body = assert_refused(answer, 422, "E101")
+    assert "has no output 'y'; it has: logits, rank, raw_bytes" in body["error"]
+    assert proxy.spool.rows == []
+
+
+async def test_an_output_that_has_not_the_rows_fails_who_gets_it_and_nobody_else(start):
+    proxy = await with_also(start, ("rank",), of_one_row_less)
+    native = {"entity_id": "a", "inputs": {"age": 1, "income": 2}}
+
+    refused = await proxy.client.post(PATH, json={"inputs": [tensor()]})
+    answered = await proxy.client.post("/v1/models/visits/predict", json=native)
+
+    assert_refused(refused, 502, "E502")
+    assert answered.status_code == 200
+
+
+async def test_rows_of_versions_with_other_outputs_are_one_answer_only_of_the_judged_one(start):
+    proxy = await with_also(start, challenger_version=2, challenger_weight=50)
+    names = [f"customer-{number}" for number in range(8)]
+    rows = {
+        "inputs": [tensor([[1.0, 2.0]] * 8), {"name": "entity_id", "datatype": "BYTES", "shape": [8], "data": names}]
+    }
+
+    judged = await proxy.client.post(PATH, json={**rows, "outputs": [{"name": "logits"}]})
+    every = await proxy.client.post(PATH, json=rows)
+
+    assert judged.json()["model_version"] == "mixed"
+    assert_refused(every, 502, "E502")
+
+
+async def test_rows_as_json_are_objects_where_there_are_several_outputs(start):
+    proxy = await with_also(start)
+    ask = proxy.client.post
+
+    rows = await ask("/v1/models/visits:predict", json={"instances": ROWS.tolist()})
+    columns = await ask("/v1/models/visits:predict", json={"inputs": ROWS.tolist()})
+    alone = await ask("/v1/models/visits/invocations", json={"inputs": ROWS.tolist()})
+
+    first = rows.json()["predictions"][0]
+    assert np.array(first["logits"], "<f4").tobytes() == EXPECTED[0].tobytes()
+    assert (first["rank"], first["raw_bytes"]) == ([None], {"b64": "/zA="})
+    assert columns.json()["outputs"]["raw_bytes"] == [{"b64": "/zA="}, {"b64": "/zE="}]
+    assert alone.json()["predictions"] == columns.json()["outputs"]["logits"]
 
 
 @pytest.fixture

@@ -69,6 +69,7 @@ async def test_each_call_of_a_turn_has_its_own_answer(start: Any):
     before = dict(answers.statuses)
     await answers.until(9)
 
+    assert b"There are " in answers.bodies["no such model"]
     assert before == {}
     assert answers.statuses == {
         "good": 200,

@@ -4,6 +4,7 @@ The control plane's part is beside the database that it needs: ``integration/ent
 """
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -56,7 +57,7 @@ async def up(start):
 
 
 @pytest.fixture
-async def reached(up, start):
+async def reached(up, start, tmp_path: Path):
     """Return the statuses, and their content types, that each operation answered to everything that can be wrong."""
     found: dict[str, dict[str, str]] = defaultdict(dict)
     impatient = await start(auth=True, receive_seconds=0.05, offers=True, **LIMITS)  # of a good body it may be, too
@@ -109,7 +110,8 @@ async def reached(up, start):
             body = good.replace(b"2", error.code[1:].encode())
             await ask(operation, pattern.format(MODELS.get(operation, "visits")), body, headers=[OPS])
 
-    starting = await start(auth=True, registry_answers=False)
+    (tmp_path / "starting").mkdir()  # the others' folder has their policies by now, if the machine is slow
+    starting = await start(auth=True, registry_answers=False, folder=tmp_path / "starting")
     await ask("predictBatch", POSTS["predictBatch"][0].format("visits"), MANY, proxy=starting, headers=[OPS])
     for operation, path in {**READS, "readyz": "/readyz"}.items():
         await ask(operation, path, method="GET", proxy=starting, headers=[OPS])
