@@ -25,8 +25,14 @@ class LakeRewrite(NamedTuple):
 class LakeRewrites(Protocol):
     """What is known of rewrites, in Postgres. Raises ``RegistryUnavailable``, and ``LeadershipLost`` where fenced."""
 
-    async def crowded_hour(self, over_seconds: float) -> str | None:
-        """Return the hour, over for so long, of which one model got most files; ``None`` when none got two."""
+    async def moment(self) -> float:
+        """Return the database's clock, in seconds: a monitor's own may be wrong, and rows go by their age."""
+
+    async def crowded_hour(self, over_seconds: float, skipped: Sequence[str]) -> str | None:
+        """Return the hour, over for so long, of which one model got most files; ``None`` when none got two.
+
+        Some hours are skipped.
+        """
 
     async def leave_hour(self, hour: str, *, epoch: Epoch) -> None:
         """Forget the committed files of an hour: nothing is to be merged in it before others come."""
@@ -88,8 +94,12 @@ class RewritableTable(Protocol):
     def replace(self, old: Sequence[TableFile], new_keys: Sequence[str], number: int) -> int | None:
         """Put files in the place of others, in one change of metadata; return the table's state after it.
 
-        ``None``: one of the old files is not in the table any more, or another engine deleted rows of it meanwhile.
+        ``None``: one of the old files is not in the table any more, another engine deleted rows of it meanwhile, or
+        the rewrite was given up.
         """
+
+    def give_up(self, number: int) -> None:
+        """Have the table take no rewrite up to this number any more, whoever is still at work on it."""
 
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         """Return which of some files the table consists of now, and the table's state."""
