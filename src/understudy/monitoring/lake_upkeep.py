@@ -210,6 +210,6 @@ class LakeUpkeep:
             paths = {path for one in due for path in one.old_paths}
             paths |= {self._table.path_of(key) for one in due for key in one.new_keys}
             live, _ = await asyncio.to_thread(self._table.live_among, sorted(paths))
-            await asyncio.to_thread(self._table.delete, sorted(paths - live))
+            await self._store.delete(self._table.keys_of(paths - live))
             await self._rewrites.forget_rewrites([one.number for one in due], epoch=epoch)
             _log.info("lake.deleted", files=len(paths - live))

@@ -170,11 +170,14 @@ class LakeEraser:
         return True
 
     async def _delete_abandoned(self, erasure: Erasure, files: Sequence[UnfinishedFile]) -> None:
-        """Delete objects with the entity that no proxy will call stored: one that comes back writes them anew."""
+        """Delete objects with the entity that no proxy will call stored: one that comes back writes them anew.
+
+        Where there is no object, a store that is a folder may have a part of one, which goes with it.
+        """
         for file in files:
-            path = self._table.path_of(file.key)
-            if await asyncio.to_thread(self._table.count_in, path, erasure.entity_id):
-                await asyncio.to_thread(self._table.delete, [path])
+            rows = await asyncio.to_thread(self._table.count_in, self._table.path_of(file.key), erasure.entity_id)
+            if rows != 0:
+                await self._store.delete([file.key])
 
     async def _erase_files(self, erasure: Erasure) -> list[str]:
         """Erase from the table's files until none is new, and return why there may be new ones.
@@ -239,7 +242,7 @@ class LakeEraser:
         paths = {path for one in due for path in one.old_paths}
         paths |= {self._table.path_of(key) for one in due for key in one.new_keys}
         live, _ = await asyncio.to_thread(self._table.live_among, sorted(paths))
-        await asyncio.to_thread(self._table.delete, sorted(paths - live))
+        await self._store.delete(self._table.keys_of(paths - live))
         if len(due) == len(ended):
             return []
         return [

@@ -9,7 +9,7 @@ snapshot, whose files stay until it is expired.
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -151,17 +151,22 @@ class IcebergRewrites:
             live = {entry.data_file.file_path for entry in entries} & wanted
             return live, _state_of(table)
 
-    def count_in(self, path: str, entity_id: str) -> int:
+    def count_in(self, path: str, entity_id: str) -> int | None:
         with self._opened.told():
             source = self._opened.load().io.new_input(path)
             if not source.exists():
-                return 0
+                return None
             with source.open() as stream:
                 names = parquet.read_table(stream, columns=["entity_id"])["entity_id"]
             return pc.sum(pc.equal(names, entity_id)).as_py() or 0
 
     def path_of(self, key: str) -> str:
         return f"{self._opened.location}/{key}"
+
+    def keys_of(self, paths: Iterable[str]) -> list[str]:
+        root = self.path_of("")
+        keys = [path.removeprefix(root) for path in sorted(paths) if path.startswith(f"{root}{ROWS_ROOT}/data/")]
+        return [key for key in keys if not {"", ".", ".."}.intersection(key.split("/"))]
 
     def forget_before(self, moment: float | None) -> int:
         with self._opened.told():
@@ -181,14 +186,6 @@ class IcebergRewrites:
             table = self._opened.load()
         last = _state_of(table)
         return min((one.sequence_number or 0 for one in table.metadata.snapshots), default=last)
-
-    def delete(self, paths: Sequence[str]) -> None:
-        with self._opened.told():
-            table = self._opened.load()
-            for path in paths:
-                if path.startswith(f"{self._opened.location}/{ROWS_ROOT}/data/") and ".." not in path.split("/"):
-                    with suppress(FileNotFoundError):
-                        table.io.delete(path)
 
 
 def _again(change: Callable[[], T]) -> T:

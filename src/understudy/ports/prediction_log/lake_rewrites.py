@@ -1,6 +1,6 @@
 """Files of the lake's table that take the place of others: merged, without an entity, or none for old rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -104,14 +104,17 @@ class RewritableTable(Protocol):
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         """Return which of some files the table consists of now, and the table's state."""
 
-    def count_in(self, path: str, entity_id: str) -> int:
-        """Return how many rows of a file that may not be the table's name an entity; 0 where there is none."""
+    def count_in(self, path: str, entity_id: str) -> int | None:
+        """Return how many rows of a file that may not be the table's name an entity; ``None`` without such a file."""
 
     def path_of(self, key: str) -> str:
         """Return how the table names a file."""
 
+    def keys_of(self, paths: Iterable[str]) -> Sequence[str]:
+        """Return the store's keys of files, but for those that are none of the table's data.
+
+        ``LakeRewrite`` is written by logins that may erase: no row of theirs reaches metadata, or other files.
+        """
+
     def forget_before(self, moment: float | None) -> int:
         """Expire snapshots before a moment, or all but the newest; return the oldest state that a snapshot has."""
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those that are not there are no problem."""
