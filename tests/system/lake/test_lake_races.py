@@ -3,12 +3,17 @@
 import asyncio
 import threading
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from worlds.lake import A_VERSION, Calls, Fault, Lake, some_rows
+from traffic.spooled_rows import a_prediction_id
+from worlds.lake import A_VERSION, Calls, Fault, Lake, files_of, ship_files, some_rows, stored
 from worlds.lake_erasure import ENTITY, Beside, bytes_with, forget, names_of, ship
 
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.errors import UnderstudyError
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -91,6 +96,30 @@ async def test_what_a_monitor_merges_after_the_hold_of_an_erasure_lapsed_is_wait
     assert result.is_finished
     assert with_name == []
     assert sum(names_of(lake).values()) == 20
+
+
+async def test_a_monitor_that_was_replaced_while_its_thread_replaced_files_changes_nothing_later(
+    lake, database, version
+):
+    await ship_files(lake, version, range(3))
+    first = Paused()
+    merging = asyncio.create_task(lake.commit(first, over_seconds=0))
+    assert await asyncio.to_thread(first.has_come.wait, 120)
+    await database.execute("UPDATE MonitorLease SET renewed_at = now() - INTERVAL '1 minute'")
+    lease = PostgresLease(lake.url, timeout_seconds=10)
+    epoch = await lease.take_or_renew("another monitor")
+    await lease.close()
+    assert epoch is not None
+
+    await lake.job(over_seconds=1e9).run(epoch)
+    first.goes_on.set()
+    with suppress(UnderstudyError):
+        await merging
+    assert len(files_of(lake)) == 3
+    await lake.job(over_seconds=0, snapshot_seconds=-1).run(epoch)
+
+    assert lake.ids() == Counter(map(a_prediction_id, range(9)))
+    assert sorted(path.rpartition("/")[2] for path in files_of(lake)) == stored(lake)
 
 
 async def test_an_object_of_a_first_try_is_deleted_once_its_rows_came_under_other_names(lake, version):
