@@ -42,6 +42,7 @@ MAX_PAUSE_SECONDS = 2.0
 GROUP_ROWS = 100_000
 """Of a row group, which is held in memory; a file has as many as it needs."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _HOUR = "%Y-%m-%d-%H"
 # They take a column's name and a value, which their types do not say.
 _EXPRESSIONS: Any = expressions
@@ -175,14 +176,14 @@ class IcebergRewrites:
     def _forget_before(self, moment: float | None) -> int:
         table = self._opened.load()
         kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-        old = [
-            one.snapshot_id
+        # Their times are of the clocks that committed them: where all are to go, no clock is asked.
+        before = _NEVER if moment is None else datetime.fromtimestamp(moment, UTC)
+        if any(
+            one.snapshot_id not in kept and one.timestamp_ms < before.timestamp() * 1_000
             for one in table.metadata.snapshots
-            # Their times are of the clocks that committed them: where all are to go, no clock is asked.
-            if one.snapshot_id not in kept and (moment is None or one.timestamp_ms < moment * 1_000)
-        ]
-        if old:
-            table.maintenance.expire_snapshots().by_ids(old).commit()
+        ):
+            # Not by their ids: for each of these the library copies all that it knows of the table, twice.
+            table.maintenance.expire_snapshots().older_than(before).commit()
             table = self._opened.load()
         last = _state_of(table)
         return min((one.sequence_number or 0 for one in table.metadata.snapshots), default=last)
