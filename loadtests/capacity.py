@@ -18,6 +18,7 @@ from typing import Any
 
 from loadtests.demands import BOUNDS, Demand, breaks_at, cost_per_million, demand_of, shares_of
 from loadtests.fleet import Fleet, Inputs, Scale, fleet_for, most_per_pod, pods_for, read_inputs
+from loadtests.lake_demands import in_lake_alone
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "explanation" / "capacity.md"
 _BLOCK = re.compile(r"<!-- capacity: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -79,6 +80,7 @@ def tables(capacity: Capacity) -> Mapping[str, str]:
         "limits": _limits,
         "breaks": _breaks,
         "levers": _levers,
+        "lake": _lake,
         "figures": lambda one: _listed(one.inputs, "figures", "where"),
         "assumptions": lambda one: _listed(one.inputs, "assumptions", "why"),
         "bounds": lambda one: _listed(one.inputs, "limits", "why"),
@@ -264,6 +266,38 @@ def _levers(capacity: Capacity) -> str:
 
     rows = [[name, _count(rate), pods(rate, 1e5), pods(rate, 1e6)] for name, rate in capacity.levers.items()]
     return _table(["", "predict/s a pod at the peak", "pods at 100 k/s", "at 1 M/s"], rows)
+
+
+def _lake(capacity: Capacity) -> str:
+    rows = []
+    for scale, demand in capacity.demands:
+        if scale.kind == "predict":  # the lake's figures are of its rows
+            lake = in_lake_alone(capacity.inputs, demand)
+            shares = shares_of(capacity.inputs, lake.left)
+            worst = max(shares, key=lambda name: shares[name])
+            rows.append([
+                scale.name,
+                _count(lake.files_a_minute),
+                f"{_size(lake.bytes_a_second)}/s",
+                _size(lake.year_bytes),
+                f"{_number(lake.left.postgres_cores)} ({_number(demand.postgres_cores)})",
+                f"{_size(lake.left.postgres_wal)}/s ({_size(demand.postgres_wal)}/s)",
+                f"{_size(lake.left.postgres_disk)} ({_size(demand.postgres_disk)})",
+                _marked(lake.merging_cores),
+                f"{next(bound.text for bound in BOUNDS if bound.name == worst)}: {_percent(shares[worst])}",
+            ])  # fmt: skip
+    head = [
+        "the lake alone (the log in Postgres)",
+        "files a minute",
+        "their bytes",
+        "a year",
+        "Postgres cores",
+        "its WAL",
+        "its disk",
+        "merging, of one core of the monitor",
+        "nearest limit left",
+    ]
+    return _table(head, rows)
 
 
 def _listed(inputs: Inputs, group: str, told: str) -> str:

@@ -1,9 +1,9 @@
 """Millions of rows into the lake while its processes and Postgres are killed. ``make rig-lake ROWS=10000000``.
 
-Arguments: ``--rows`` (600,000), ``--kills`` (20), ``--workers`` (2). Workers append rows in blocks and ship them to the
-lake alone; a committer commits, merges and deletes. Each kill is a ``kill -9`` of one of them, or of Postgres, at a
-random moment. In the end each promised id has to be in the table once, counted by Arrow over pyiceberg's scan in one
-process and by DuckDB over the table's files in another one.
+Arguments: ``--rows`` (600,000), ``--kills`` (20), ``--workers`` (2), ``--keep FOLDER`` to keep the table for other
+engines. Workers append rows in blocks and ship them to the lake alone; a committer commits, merges and deletes. Each
+kill is a ``kill -9`` of one of them, or of Postgres, at a random moment. In the end each promised id has to be in the
+table once, counted by Arrow over pyiceberg's scan in one process and by DuckDB over the table's files in another one.
 """
 
 import argparse
@@ -278,6 +278,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--keep", type=Path)
     parser.add_argument("--in", dest="folder", type=Path)
     parser.add_argument("--dsn")
     parser.add_argument("what", nargs="*")
@@ -292,10 +293,12 @@ def main() -> None:
         case ["count", engine]:
             print(json.dumps(count(given.folder, given.dsn, engine)))
         case _:
-            folder = Path(tempfile.mkdtemp(prefix="us-lake-kills-"))
+            folder = given.keep or Path(tempfile.mkdtemp(prefix="us-lake-kills-"))
+            folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o755)
             print(asyncio.run(run(folder, given.rows, given.kills, given.workers)))
-            shutil.rmtree(folder, ignore_errors=True)
+            if given.keep is None:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

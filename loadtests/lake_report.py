@@ -11,10 +11,12 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import parquet
 from worlds.lake import A_VERSION, Lake
 
@@ -32,6 +34,7 @@ from understudy.core.prediction_log.lake_rewrites import rewritten_key
 from understudy.ports.experiments.experiment_log import EntityQuery
 
 FILE_ROWS = 1_000_000
+FILES_AT_ONCE = 10
 DAY = 86_400.0
 DEADLINE_SECONDS = 600.0
 
@@ -39,56 +42,58 @@ DEADLINE_SECONDS = 600.0
 def rows_of(count: int, first: int, at: float, entities: int) -> pa.Table:
     """Return rows of one hour, as files of the lake have them."""
     dice = np.random.default_rng(first)
-    numbers = np.arange(first, first + count)
-    who = dice.integers(entities, size=count)
-    texts = {
-        "prediction_id": np.char.mod("00000000-0000-0000-0000-%012x", numbers),
-        "entity_id": np.char.mod("customer-%d", who),
-        "input_hash": np.full(count, "ab" * 32),
-        "prediction": np.char.mod('{"score":%.7f}', dice.random(count)),
-        "model": np.full(count, "visits"),
-        "version": np.full(count, "1"),
-        "role": np.full(count, "champion"),
-        "reason": np.full(count, "bucket"),
-        "status": np.full(count, "ok"),
+    scores = pa.array(dice.integers(10_000_000, size=count))
+    made = {
+        "prediction_id": _ids(np.arange(first, first + count)),
+        "entity_id": _joined("customer-", pa.array(dice.integers(entities, size=count)).cast(pa.string()), ""),
+        "prediction": _joined('{"score":0.', pc.utf8_lpad(scores.cast(pa.string()), 7, "0"), "}"),
+        "predicted_at": pa.array(((at + np.arange(count) * (3_500.0 / count)) * 1e6).astype("int64")),
+        "score": pc.divide(scores.cast(pa.float64()), 1e7),
+        **{name: pa.array(dice.integers(1, 100, size=count)) for name in ("latency_us", "latency_ms", "bucket")},
     }
-    whole = {"model_version_id": 1, "assigned_version_id": 1, "policy_generation": 3}
-    columns = []
-    for field in SCHEMA:
-        if field.name in texts:
-            columns.append(pa.array(texts[field.name], pa.string()))
-        elif field.name in whole:
-            columns.append(pa.array(np.full(count, whole[field.name]), field.type))
-        elif field.name == "predicted_at":
-            moments = ((at + np.arange(count) * (3_500.0 / count)) * 1e6).astype("int64")
-            columns.append(pa.array(moments).cast(field.type))
-        elif field.name == "score":
-            columns.append(pa.array(dice.random(count)))
-        elif field.name in ("latency_us", "latency_ms", "bucket"):
-            columns.append(pa.array(dice.integers(1, 100, size=count)).cast(field.type))
-        elif field.name == "cache_hit":
-            columns.append(pa.array(np.zeros(count, dtype=bool)))
-        else:
-            columns.append(pa.nulls(count, field.type))
+    same = {
+        "input_hash": "ab" * 32, "model": "visits", "version": "1", "role": "champion", "reason": "bucket",
+        "status": "ok", "model_version_id": 1, "assigned_version_id": 1, "policy_generation": 3, "cache_hit": False,
+    }  # fmt: skip
+    columns = [
+        made[field.name].cast(field.type)
+        if field.name in made
+        else pa.repeat(pa.scalar(same.get(field.name), field.type), count)
+        for field in SCHEMA
+    ]
     return pa.table(columns, schema=SCHEMA)
 
 
+def _ids(numbers: np.ndarray) -> Any:
+    """Return UUIDs that end with numbers."""
+    text = np.tile(np.frombuffer(b"00000000-0000-0000-0000-000000000000", np.uint8), (len(numbers), 1))
+    digits = (numbers[:, None] >> np.arange(44, -4, -4)) & 15
+    text[:, 24:] = np.frombuffer(b"0123456789abcdef", np.uint8)[digits]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(36), len(numbers), [None, pa.py_buffer(text)]).cast(
+        pa.string()
+    )
+
+
+def _joined(*parts: Any) -> Any:
+    return pc.binary_join_element_wise(*parts, "")
+
+
 async def fill(lake: Lake, rows: int, entities: int) -> None:
-    """Make the table: a file for each hour, the newest last."""
+    """Make the table: a file for each hour, the newest last; one that was stopped has the rows so far."""
     began = time.time() // 3_600 * 3_600 - (rows // FILE_ROWS + 2) * 3_600
-    path = lake.folder / "made.parquet"
-    keys = []
+    path, table = lake.folder / "made.parquet", lake.table()
+    table.load()
+    keys = list[str]()
     for place in range(0, rows, FILE_ROWS):
         at = began + place // FILE_ROWS * 3_600
         parquet.write_table(rows_of(min(FILE_ROWS, rows - place), place, at, entities), path, **OPTIONS)
         hour = time.strftime("%Y-%m-%d-%H", time.gmtime(at))
         keys.append(rewritten_key("visits", hour, place, "made", 0))
         await lake.store.put(keys[-1], path)
-        print(f"{place + FILE_ROWS:,} rows", end="\r", flush=True)
-    table = lake.table()
-    table.load()
-    for place in range(0, len(keys), 500):
-        table.load().add_files([f"{lake.location}/{key}" for key in keys[place : place + 500]])
+        if len(keys) == FILES_AT_ONCE or place + FILE_ROWS >= rows:
+            table.load().add_files([f"{lake.location}/{key}" for key in keys])
+            keys.clear()
+            print(f"{place + FILE_ROWS:,} rows", flush=True)
     path.unlink()
 
 
@@ -109,8 +114,10 @@ async def measure(folder: Path, rows: int, entities: int) -> str:
             PostgresExperimentLog(server.url, timeout_seconds=DEADLINE_SECONDS),
             outcomes,
         )
+        files = [task.file for task in lake.table().load().scan().plan_files()]
+        rows = sum(file.record_count for file in files)
         now = time.time()
-        since = now - (rows / FILE_ROWS + 4) * 3_600
+        since = now - max(1_000, len(files) + 10) * 3_600
         asked = EntityQuery("visits", "converted", 1, None, {3: 0}, since, now, 60.0, is_share=True)
         peak_mb(begins=True)
         began = time.perf_counter()

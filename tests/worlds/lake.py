@@ -132,7 +132,7 @@ class Lake:
         commits, table, store, rewrites, rewritten = parts
         upkeep = LakeUpkeep(
             rewrites, rewritten, store, partial(run_folder, "understudy-lake-test-"), Silent(),
-            **{"days": None, "now": time.monotonic, "unix": time.time} | changes,
+            **{"days": None, "now": time.monotonic} | changes,
         )  # fmt: skip
         return LakeJob(commits, table, store, upkeep, Silent(), now=time.monotonic)
 

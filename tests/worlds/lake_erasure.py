@@ -1,7 +1,7 @@
 """One entity in a lake, and its erasure, which may die at any call of its parts."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, closing
 from typing import Any
 
@@ -39,10 +39,50 @@ async def ship(
     spool.close()
 
 
+class Beside:
+    """Stands in front of a part, and has something else happen before or after one of its calls, the first time."""
+
+    def __init__(
+        self,
+        part: object,
+        name: str,
+        *,
+        before: Callable[[], Awaitable[None]] | None = None,
+        after: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._part = part
+        self._name = name
+        self._before = before
+        self._after = after
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._part, name)
+        if name != self._name:
+            return found
+
+        async def called(*args: Any, **named: Any) -> Any:
+            before, self._before = self._before, None
+            if before is not None:
+                await before()
+            result = await found(*args, **named)
+            after, self._after = self._after, None
+            if after is not None:
+                await after()
+            return result
+
+        return called
+
+
 @asynccontextmanager
 async def an_eraser(
-    lake: Lake, calls: Calls | None = None, patience_seconds: float = 20.0, url: str | None = None
+    lake: Lake,
+    calls: Calls | None = None,
+    patience_seconds: float = 20.0,
+    url: str | None = None,
+    in_front: Callable[[Any], Any] = lambda part: part,
 ) -> AsyncIterator[EntityEraser]:
+    """Open what erases; ``in_front`` may put something in front of its ledger."""
+
     def dying(part: object) -> Any:
         return part if calls is None else Dying(part, calls)
 
@@ -54,7 +94,7 @@ async def an_eraser(
         async with open_erasures(url, timeout_seconds=10) as ledger:
             in_lake = LakeEraser(
                 ledger,
-                dying(PostgresLakeErasureLedger(ledger)),
+                in_front(dying(PostgresLakeErasureLedger(ledger))),
                 dying(IcebergRewrites(table)),
                 dying(lake.store),
                 folder=folder,
@@ -64,9 +104,11 @@ async def an_eraser(
             yield EntityEraser(ledger, None, {}, in_lake, folder=folder, on_progress=lambda *_: None)
 
 
-async def forget(lake: Lake, model: str | None = None, calls: Calls | None = None, **named: Any) -> Result:
+async def forget(
+    lake: Lake, model: str | None = None, calls: Calls | None = None, entity: str = ENTITY, **named: Any
+) -> Result:
     async with an_eraser(lake, calls, **named) as eraser:
-        return await eraser.run(model, ENTITY, "request 118")
+        return await eraser.run(model, entity, "request 118")
 
 
 def bytes_with(lake: Lake, text: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 A rewrite is written down before its first file is, and until the last one that it replaced is deleted. So whatever
 dies in between, the files that may lie in the store are known by name, and the table says which of them it consists
-of. What it does not consist of, and no snapshot that is kept does, is deleted.
+of. What it does not consist of, and no snapshot that is kept does, is deleted. What was stopped is given up in the
+table before that, so that a thread that is still at work on it changes nothing later.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from uuid import uuid4
 import structlog
 
 from understudy.core.prediction_log.lake_rewrites import TableFile, crowded, rewritten_key
-from understudy.errors import LakeUnavailable
+from understudy.errors import ArchiveUnavailable, LakeUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake_rewrites import LakeRewrites, RewritableTable, TableLook
@@ -31,6 +32,8 @@ OVER_SECONDS = 900.0
 """After how long no more rows of an hour are waited for."""
 SNAPSHOT_SECONDS = 86_400.0
 """How long replaced files stay, for readers and engines that have an older snapshot."""
+SKIP_SECONDS = 3_600.0
+"""How long an hour whose files could not be merged is left alone, and holds up no other one."""
 REAP_SECONDS = 3_600.0
 """Time between two deletions, each of which reads all of the table's manifests."""
 MAX_REAPED = 500
@@ -48,7 +51,6 @@ class LakeUpkeep:
         telemetry: Gets merges, and the files and rows of what was replaced.
         days: After how many days rows are dropped; ``None``: never.
         now: The monotonic clock, in seconds.
-        unix: The time of day, in seconds.
         over_seconds: See :data:`OVER_SECONDS`.
         snapshot_seconds: See :data:`SNAPSHOT_SECONDS`.
     """
@@ -63,7 +65,6 @@ class LakeUpkeep:
         *,
         days: int | None,
         now: Callable[[], float],
-        unix: Callable[[], float],
         over_seconds: float = OVER_SECONDS,
         snapshot_seconds: float = SNAPSHOT_SECONDS,
     ) -> None:
@@ -74,33 +75,45 @@ class LakeUpkeep:
         self._telemetry = telemetry
         self._days = days
         self._now = now
-        self._unix = unix
         self._over_seconds = over_seconds
         self._snapshot_seconds = snapshot_seconds
         self._reaped_at: float | None = None
+        self._skipped: dict[str, float] = {}
+        """Hours that could not be merged, and until when they are left alone."""
 
     async def run(self, epoch: Epoch) -> None:
         """Go on with what was stopped, then merge within a bound of time, and once an hour drop and delete.
+
+        Files that cannot be merged hold up neither the merges of other hours nor what is to be deleted.
 
         Raises:
             LakeUnavailable, ArchiveUnavailable, RegistryUnavailable, LeadershipLost: The next run goes on.
         """
         began = self._now()
         await self._end_stopped(epoch)
-        while self._now() - began < BUDGET_SECONDS and await self._merge(epoch):
-            pass
+        failed: LakeUnavailable | ArchiveUnavailable | None = None
+        try:
+            while self._now() - began < BUDGET_SECONDS and await self._merge(epoch):
+                pass
+        except (LakeUnavailable, ArchiveUnavailable) as problem:
+            failed = problem
         if self._reaped_at is None or self._now() - self._reaped_at >= REAP_SECONDS:
             await self._drop_old(epoch)
             await self._reap(epoch)
             self._reaped_at = self._now()
+        if failed is not None:
+            raise failed
 
     async def _end_stopped(self, epoch: Epoch) -> None:
         """End rewrites of a process that was stopped: the table says whether it has them.
 
         Files that the table still consists of are forgotten, and the others deleted later. A thread of that process
-        may commit after this: then files that it replaced stay in the store, and none that the table has is deleted.
+        that would commit after this is refused by the table.
         """
-        for one in await self._rewrites.open_rewrites():
+        stopped = await self._rewrites.open_rewrites()
+        if stopped:
+            await asyncio.to_thread(self._table.give_up, max(one.number for one in stopped))
+        for one in stopped:
             new = {self._table.path_of(key): key for key in one.new_keys}
             live, state = await asyncio.to_thread(self._table.live_among, [*one.old_paths, *new])
             is_in_table = live.isdisjoint(one.old_paths)
@@ -111,9 +124,18 @@ class LakeUpkeep:
 
     async def _merge(self, epoch: Epoch) -> bool:
         """Merge files of one model and hour; return whether there may be more to do."""
-        hour = await self._rewrites.crowded_hour(self._over_seconds)
+        now = self._now()
+        self._skipped = {hour: until for hour, until in self._skipped.items() if until > now}
+        hour = await self._rewrites.crowded_hour(self._over_seconds, sorted(self._skipped))
         if hour is None:
             return False
+        try:
+            return await self._merge_hour(hour, epoch)
+        except (LakeUnavailable, ArchiveUnavailable):
+            self._skipped[hour] = self._now() + SKIP_SECONDS
+            raise
+
+    async def _merge_hour(self, hour: str, epoch: Epoch) -> bool:
         look = await asyncio.to_thread(self._table.look, hour, hour)
         files = crowded(look.files)
         if not files:
@@ -152,7 +174,9 @@ class LakeUpkeep:
         """Drop files whose hour is so many days ago, whole days in UTC; no row of a file is read."""
         if self._days is None:
             return
-        today = datetime.fromtimestamp(self._unix(), UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        today = datetime.fromtimestamp(await self._rewrites.moment(), UTC).replace(
+            hour=0, minute=0, second=0, microsecond=0
+        )
         last = (today - timedelta(days=self._days, hours=1)).strftime("%Y-%m-%d-%H")
         while True:
             look = await asyncio.to_thread(self._table.look, None, last)
@@ -178,13 +202,14 @@ class LakeUpkeep:
             ended = await self._rewrites.ended_rewrites(self._snapshot_seconds, MAX_REAPED)
             if not ended:
                 return
-            oldest = await asyncio.to_thread(self._table.forget_before, self._unix() - self._snapshot_seconds)
+            moment = await self._rewrites.moment() - self._snapshot_seconds
+            oldest = await asyncio.to_thread(self._table.forget_before, moment)
             due = [one for one in ended if one.sequence is not None and one.sequence <= oldest]
             if not due:
                 return
             paths = {path for one in due for path in one.old_paths}
             paths |= {self._table.path_of(key) for one in due for key in one.new_keys}
             live, _ = await asyncio.to_thread(self._table.live_among, sorted(paths))
-            await asyncio.to_thread(self._table.delete, sorted(paths - live))
+            await self._store.delete(self._table.keys_of(paths - live))
             await self._rewrites.forget_rewrites([one.number for one in due], epoch=epoch)
             _log.info("lake.deleted", files=len(paths - live))

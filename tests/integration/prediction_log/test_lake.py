@@ -68,7 +68,7 @@ async def test_whatever_call_a_shipper_dies_at_each_row_is_in_the_table_once(lak
     last = 0
     called: set[str] = set()
     # Before a call is after the one before it.
-    for dies_at in range(1, 18, 2):
+    for dies_at in range(1, 20, 2):
         spool.append_all(some_rows(range(last, last + 12), version, lambda _n: {}))
         last, calls = last + 12, Calls(dies_at)
         # Rows gathered beside the file that could not be stored make another file of the same spool.

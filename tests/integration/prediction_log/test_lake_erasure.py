@@ -126,9 +126,19 @@ async def test_a_file_that_a_proxy_which_never_came_back_stored_half_is_deleted_
     spool.close()
     await database.execute("UPDATE LakeFile SET named_at = now() - INTERVAL '2 hours' WHERE stored_at IS NULL")
     assert len(bytes_with(lake, ENTITY)) == 2
+    half = "predictionlog/data/predicted_at_hour=2026-11-26-17/model=visits/{}-1-0-1-9-1.parquet"
+    spool_id = "00000000-0000-4000-8000-000000000001"
+    await database.execute(
+        "INSERT INTO LakeFile (key, spool_id, segment, byte_offset, layout, named_at)"
+        " VALUES ($1, $2, 1, 0, 1, now() - INTERVAL '2 hours')", half.format(spool_id), f"lake:{spool_id}"
+    )  # fmt: skip
+    part = lake.folder / "lake" / half.format(f".unfinished-{spool_id}")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_text(f"half of a file, with {ENTITY}")
 
     assert (await forget(lake)).is_finished
 
+    assert not part.exists()
     assert bytes_with(lake, ENTITY) == []
     await ship(lake, versions[0], [21])  # it came back
     await lake.commit()

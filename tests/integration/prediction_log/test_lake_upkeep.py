@@ -9,6 +9,7 @@ from worlds.lake import A_VERSION, Lake, files_of, ship_files, stored
 
 from understudy.adapters.lake.rewriting import IcebergRewrites
 from understudy.core.prediction_log.lake import LAKE_COLUMNS
+from understudy.errors import LakeUnavailable
 
 pytestmark = pytest.mark.deep
 HOUR, DAY = 3_600.0, 86_400.0
@@ -86,6 +87,53 @@ async def test_two_that_replace_the_same_files_do_it_once(lake, versions):
     assert lake.ids() == Counter(map(a_prediction_id, range(9)))
 
 
+async def test_a_rewrite_that_was_given_up_is_refused_and_a_later_one_is_not(lake, versions):
+    await ship_files(lake, versions[0], range(2))
+    late, rewrites = IcebergRewrites(lake.table()), IcebergRewrites(lake.table())
+    look = late.look()
+    target = lake.folder / "m.parquet"
+    look.write_together(look.files, target)
+    await lake.store.put("predictionlog/data/m.parquet", target)
+
+    rewrites.give_up(4)
+
+    assert late.replace(look.files, ["predictionlog/data/m.parquet"], 4) is None
+    assert rewrites.replace(look.files, ["predictionlog/data/m.parquet"], 5) is not None
+    assert lake.ids() == Counter(map(a_prediction_id, range(6)))
+
+
+async def test_a_rewrite_that_a_commit_was_faster_than_is_made_of_what_the_table_is_then(lake, versions):
+    await ship_files(lake, versions[0], range(2))
+    table = lake.table()
+    rewrites, stale = IcebergRewrites(table), [table.load()]
+    look = rewrites.look()
+    target = lake.folder / "m.parquet"
+    look.write_together(look.files, target)
+    await lake.store.put("predictionlog/data/m.parquet", target)
+    await ship_files(lake, versions[0], [2])
+
+    newest = table.load
+    table.load = lambda: stale.pop() if stale else newest()
+
+    assert rewrites.replace(look.files, ["predictionlog/data/m.parquet"], 1) is not None
+    assert stale == []
+    assert lake.ids() == Counter(map(a_prediction_id, range(9)))
+
+
+async def test_an_hour_that_cannot_be_merged_holds_up_no_other_hour(lake, versions):
+    await ship_files(lake, versions[0], range(3))
+    broken = lake.folder / files_of(lake)[0].partition(f"{lake.folder}/")[2]
+    await ship_files(lake, versions[1], range(3, 5), ago=4 * HOUR)
+    broken.write_bytes(b"no Parquet")
+    job, epoch = lake.job(over_seconds=0), await lake.epoch()
+
+    with pytest.raises(LakeUnavailable):
+        await job.run(epoch)
+    await job.run(epoch)
+
+    assert len(files_of(lake)) == 4
+
+
 async def test_rows_older_than_so_many_days_go_a_whole_file_at_a_time(lake, database, versions):
     await ship_files(lake, versions[0], range(2), ago=9 * DAY)
     await ship_files(lake, versions[1], range(2, 4), ago=5 * DAY)
@@ -103,10 +151,11 @@ async def test_rows_older_than_so_many_days_go_a_whole_file_at_a_time(lake, data
 async def test_a_list_of_files_to_delete_that_names_one_of_the_table_deletes_it_not(lake, database, versions):
     await ship_files(lake, versions[0], range(2))
     (first, *_), kept = files_of(lake), stored(lake)
+    metadata = lake.table().load().metadata_location
     await database.execute(
         "INSERT INTO LakeRewrite (kind, old_paths, new_keys, ended_at, sequence) VALUES"
         " ('erase', $1, $2, now() - INTERVAL '1 day', 0)",
-        [first, "file:///etc/hostname", f"{lake.location}/../outside.parquet"],
+        [first, metadata, "file:///etc/hostname", f"{lake.location}/../outside.parquet"],
         [first.removeprefix(f"{lake.location}/")],
     )
     lake.folder.joinpath("outside.parquet").write_text("not the lake's")
@@ -114,4 +163,5 @@ async def test_a_list_of_files_to_delete_that_names_one_of_the_table_deletes_it_
     await lake.commit(over_seconds=1e9, snapshot_seconds=0)
 
     assert stored(lake) == kept
+    assert lake.folder.joinpath(metadata.partition(f"{lake.folder}/")[2]).exists()
     assert lake.folder.joinpath("outside.parquet").exists()

@@ -49,7 +49,7 @@ async def test_whatever_call_an_erasure_dies_at_the_next_run_ends_it_with_the_co
 ):
     called: set[str] = set()
     last = 0
-    for dies_at in range(1, 60, 2):
+    for dies_at in range(1, 80, 2):
         # Later than what an erasure before calls late.
         await ship(lake, versions[0], range(last, last + 5), at=time.time() + 300)
         last, calls = last + 5, Calls(dies_at)

@@ -130,7 +130,7 @@ def test_an_assumption_that_is_a_setting_is_its_default():
         why[1:-1].removeprefix("UNDERSTUDY_").lower(): value for why, value in told.items() if "UNDERSTUDY_" in why
     }
 
-    assert len(named) == 5
+    assert len(named) == 7
     for name, value in named.items():
         assert Settings.model_fields[name].default == value, name
 

@@ -8,9 +8,10 @@ without looking, are off.
 """
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
@@ -36,7 +37,7 @@ from pyiceberg.types import (
 from sqlalchemy import URL
 
 from understudy.core.prediction_log.archive_plan import ROWS_ROOT
-from understudy.core.prediction_log.lake import LAKE_COLUMNS
+from understudy.core.prediction_log.lake import LAKE_COLUMNS, expired_before
 from understudy.errors import LakeUnavailable
 from understudy.ports.prediction_log.lake import LakeCommit
 
@@ -44,8 +45,6 @@ CATALOGUE = "understudy"
 NAMESPACE = "understudy"
 NAME = (NAMESPACE, "predictionlog")
 LAST_COMMIT = "understudy.last-commit"
-KEPT_SNAPSHOTS = 100
-"""Snapshots beyond these go once they are older than the table's ``history.expire.max-snapshot-age-ms``."""
 _AGE = "history.expire.max-snapshot-age-ms"
 _TYPES = {
     "text": StringType, "time": TimestamptzType, "long": LongType, "int": IntegerType, "double": DoubleType,
@@ -141,11 +140,10 @@ class IcebergTable:
 
     def _expire(self, table: Table) -> None:
         """Forget snapshots that are old; their files of metadata stay in the store."""
-        if len(table.metadata.snapshots) > KEPT_SNAPSHOTS:
-            age = timedelta(milliseconds=int(table.properties.get(_AGE, _AT_FIRST[_AGE])))
-            before = datetime.now(UTC) - age
-            if table.metadata.snapshots[0].timestamp_ms < before.timestamp() * 1_000:
-                table.maintenance.expire_snapshots().older_than(before).commit()
+        age = int(table.properties.get(_AGE, _AT_FIRST[_AGE]))
+        moment = expired_before([one.timestamp_ms for one in table.metadata.snapshots], time.time() * 1_000 - age)
+        if moment is not None:
+            table.maintenance.expire_snapshots().older_than(datetime.fromtimestamp(moment / 1_000, UTC)).commit()
 
     @contextmanager
     def told(self) -> Iterator[None]:

@@ -2,19 +2,24 @@
 
 The change is made of the newest metadata, in which each old file is looked up, and the catalogue changes only from
 there. So of two processes that replace the same file one succeeds; and rows that another engine deleted meanwhile stay
-deleted. A reader has a snapshot, whose files stay until it is expired.
+deleted. One that another commit was faster than looks again, and so may be tried again. The table remembers up to which
+number rewrites were given up, so that a thread which outlived its process's lead changes nothing. A reader has a
+snapshot, whose files stay until it is expired.
 """
 
-from collections.abc import Iterator, Sequence
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 from pyiceberg import expressions
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan, parquet_file_to_data_file
 from pyiceberg.table import FileScanTask, Table
@@ -28,9 +33,16 @@ from understudy.core.prediction_log.erasure import erased_name
 from understudy.core.prediction_log.lake_rewrites import TableFile
 from understudy.ports.prediction_log.entity_erasure import Erasure
 
+T = TypeVar("T")
+GIVEN_UP = "understudy.given-up-rewrite"
+"""Property of the table: no rewrite up to this number is taken any more."""
+TRIES = 8
+"""Of one change while others commit: proxies' files come in every half minute."""
+MAX_PAUSE_SECONDS = 2.0
 GROUP_ROWS = 100_000
 """Of a row group, which is held in memory; a file has as many as it needs."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 _HOUR = "%Y-%m-%d-%H"
 # They take a column's name and a value, which their types do not say.
 _EXPRESSIONS: Any = expressions
@@ -101,21 +113,35 @@ class IcebergRewrites:
 
     def replace(self, old: Sequence[TableFile], new_keys: Sequence[str], number: int) -> int | None:
         with self._opened.told():
+            return _again(lambda: self._replace(self._opened.load(), old, new_keys, number))
+
+    def _replace(self, table: Table, old: Sequence[TableFile], new_keys: Sequence[str], number: int) -> int | None:
+        if _given_up(table) >= number:
+            return None
+        hours = [file.hour for file in old]
+        models = {file.model for file in old}
+        tasks = _tasks(table, min(hours), max(hours), models.pop() if len(models) == 1 else None)
+        found = {task.file.file_path: task for task in tasks}
+        if any(file.path not in found or _deletes_of(found[file.path]) != file.deletes for file in old):
+            return None
+        with table.transaction() as change:
+            properties = {"understudy.rewrite": str(number)}
+            with change.update_snapshot(snapshot_properties=properties).overwrite() as files:
+                for file in old:
+                    files.delete_data_file(found[file.path].file)
+                for key in new_keys:
+                    files.append_data_file(parquet_file_to_data_file(table.io, table.metadata, self.path_of(key)))
+        return _state_of(table)
+
+    def give_up(self, number: int) -> None:
+        def remember() -> None:
             table = self._opened.load()
-            hours = [file.hour for file in old]
-            models = {file.model for file in old}
-            tasks = _tasks(table, min(hours), max(hours), models.pop() if len(models) == 1 else None)
-            found = {task.file.file_path: task for task in tasks}
-            if any(file.path not in found or _deletes_of(found[file.path]) != file.deletes for file in old):
-                return None
-            with table.transaction() as change:
-                properties = {"understudy.rewrite": str(number)}
-                with change.update_snapshot(snapshot_properties=properties).overwrite() as files:
-                    for file in old:
-                        files.delete_data_file(found[file.path].file)
-                    for key in new_keys:
-                        files.append_data_file(parquet_file_to_data_file(table.io, table.metadata, self.path_of(key)))
-            return _state_of(table)
+            if _given_up(table) < number:
+                with table.transaction() as change:
+                    change.set_properties({GIVEN_UP: str(number)})
+
+        with self._opened.told():
+            _again(remember)
 
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         with self._opened.told():
@@ -126,11 +152,11 @@ class IcebergRewrites:
             live = {entry.data_file.file_path for entry in entries} & wanted
             return live, _state_of(table)
 
-    def count_in(self, path: str, entity_id: str) -> int:
+    def count_in(self, path: str, entity_id: str) -> int | None:
         with self._opened.told():
             source = self._opened.load().io.new_input(path)
             if not source.exists():
-                return 0
+                return None
             with source.open() as stream:
                 names = parquet.read_table(stream, columns=["entity_id"])["entity_id"]
             return pc.sum(pc.equal(names, entity_id)).as_py() or 0
@@ -138,29 +164,42 @@ class IcebergRewrites:
     def path_of(self, key: str) -> str:
         return f"{self._opened.location}/{key}"
 
+    def keys_of(self, paths: Iterable[str]) -> list[str]:
+        root = self.path_of("")
+        keys = [path.removeprefix(root) for path in sorted(paths) if path.startswith(f"{root}{ROWS_ROOT}/data/")]
+        return [key for key in keys if not {"", ".", ".."}.intersection(key.split("/"))]
+
     def forget_before(self, moment: float | None) -> int:
         with self._opened.told():
-            table = self._opened.load()
-            before = _EPOCH + timedelta(seconds=moment) if moment is not None else datetime.now(UTC)
-            kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
-            old = [
-                one.snapshot_id
-                for one in table.metadata.snapshots
-                if one.snapshot_id not in kept and one.timestamp_ms < before.timestamp() * 1_000
-            ]
-            if old:
-                table.maintenance.expire_snapshots().by_ids(old).commit()
-                table = self._opened.load()
-            last = _state_of(table)
-            return min((one.sequence_number or 0 for one in table.metadata.snapshots), default=last)
+            return _again(lambda: self._forget_before(moment))
 
-    def delete(self, paths: Sequence[str]) -> None:
-        with self._opened.told():
+    def _forget_before(self, moment: float | None) -> int:
+        table = self._opened.load()
+        kept = {ref.snapshot_id for ref in table.metadata.refs.values()}
+        # Their times are of the clocks that committed them: where all are to go, no clock is asked.
+        before = _NEVER if moment is None else datetime.fromtimestamp(moment, UTC)
+        if any(
+            one.snapshot_id not in kept and one.timestamp_ms < before.timestamp() * 1_000
+            for one in table.metadata.snapshots
+        ):
+            # Not by their ids: for each of these the library copies all that it knows of the table, twice.
+            table.maintenance.expire_snapshots().older_than(before).commit()
             table = self._opened.load()
-            for path in paths:
-                if path.startswith(f"{self._opened.location}/{ROWS_ROOT}/") and ".." not in path.split("/"):
-                    with suppress(FileNotFoundError):
-                        table.io.delete(path)
+        last = _state_of(table)
+        return min((one.sequence_number or 0 for one in table.metadata.snapshots), default=last)
+
+
+def _again(change: Callable[[], T]) -> T:
+    """Make a change of the table, again while another commit was faster: that one was refused is certain."""
+    for _ in range(TRIES - 1):
+        with suppress(CommitFailedException):
+            return change()
+        time.sleep(random.uniform(0, MAX_PAUSE_SECONDS))
+    return change()
+
+
+def _given_up(table: Table) -> int:
+    return int(table.properties.get(GIVEN_UP, "0"))
 
 
 def _state_of(table: Table) -> int:

@@ -78,7 +78,6 @@ def open_lake_job(settings: Settings, telemetry: PrometheusTelemetry, stack: Asy
         telemetry,
         days=settings.lake_days,
         now=time.monotonic,
-        unix=time.time,
     )
     return LakeJob(commits, table, store, upkeep, telemetry, now=time.monotonic)
 

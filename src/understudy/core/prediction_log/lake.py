@@ -1,5 +1,6 @@
 """The log as a table of a data lake: its columns, the names of its files, and the parts of a spool that they hold."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from understudy.core.prediction_log.archive_plan import ROWS_ROOT, model_folder
@@ -41,6 +42,12 @@ archive: they are erased by age and by person. ``model`` and ``version`` are the
 MAX_BEHIND_SECONDS = 3_600.0
 """After how long a file that was named, and that its spool has gone past, is taken back."""
 
+KEPT_SNAPSHOTS = 100
+"""So many stay however old they are."""
+MAX_SNAPSHOTS = 500
+"""Beyond these they go however young they are: each change of the table copies what it knows of all of them."""
+SNAPSHOTS_AT_ONCE = 50
+
 
 class Stretch(NamedTuple):
     """Rows of one spool that follow each other, perhaps over several segments; the one before ended at ``start``."""
@@ -76,3 +83,15 @@ def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
     spool = stretch.spool_id.rpartition(":")[2]
     places = "-".join(map(str, (*stretch.start, *stretch.end)))
     return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}-{LAYOUT}.parquet"
+
+
+def expired_before(times: Sequence[float], old: float) -> float | None:
+    """Return before which moment snapshots of a table go; ``None``: none goes now.
+
+    Args:
+        times: Of the snapshots, the oldest first.
+        old: Before this moment they are old.
+    """
+    if len(times) > MAX_SNAPSHOTS + SNAPSHOTS_AT_ONCE:
+        return max(times[-MAX_SNAPSHOTS], old)
+    return old if len(times) > KEPT_SNAPSHOTS and times[0] < old else None

@@ -8,14 +8,16 @@ from understudy.ports.prediction_log.lake_rewrites import LakeRewrite
 
 
 class UnfinishedFile(NamedTuple):
-    """A file that a proxy named before the erasure, and that no commit has."""
+    """A file that no commit has, and of which an object may be in the store."""
 
     key: str
     is_stored: bool
     named_seconds: float
-    """How long ago."""
+    """How long ago, the last time."""
     is_left: bool
     """Whether its spool has gone past it, so that it will never be stored."""
+    has_seen: bool
+    """Whether it was named (again) by a proxy that knew of the erasure."""
 
 
 class LakeErasureLedger(Protocol):
@@ -24,8 +26,11 @@ class LakeErasureLedger(Protocol):
     async def moment(self) -> float:
         """Return the database's clock: what a proxy names from now on has seen the erasure."""
 
-    async def unfinished(self, named_before: float) -> Sequence[UnfinishedFile]:
-        """Return the files that are on their way, and may have rows from before the erasure."""
+    async def unfinished(self, since: float, known: Sequence[str]) -> Sequence[UnfinishedFile]:
+        """Return the files that are on their way and were named before a moment, and those known from then.
+
+        A proxy that names a file again has seen the erasure; what it stored before may still lie in the store.
+        """
 
     async def is_merging(self) -> bool:
         """Return whether the monitor rewrites files, or was stopped at it."""

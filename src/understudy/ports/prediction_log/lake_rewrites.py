@@ -1,6 +1,6 @@
 """Files of the lake's table that take the place of others: merged, without an entity, or none for old rows."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -25,8 +25,14 @@ class LakeRewrite(NamedTuple):
 class LakeRewrites(Protocol):
     """What is known of rewrites, in Postgres. Raises ``RegistryUnavailable``, and ``LeadershipLost`` where fenced."""
 
-    async def crowded_hour(self, over_seconds: float) -> str | None:
-        """Return the hour, over for so long, of which one model got most files; ``None`` when none got two."""
+    async def moment(self) -> float:
+        """Return the database's clock, in seconds: a monitor's own may be wrong, and rows go by their age."""
+
+    async def crowded_hour(self, over_seconds: float, skipped: Sequence[str]) -> str | None:
+        """Return the hour, over for so long, of which one model got most files; ``None`` when none got two.
+
+        Some hours are skipped.
+        """
 
     async def leave_hour(self, hour: str, *, epoch: Epoch) -> None:
         """Forget the committed files of an hour: nothing is to be merged in it before others come."""
@@ -88,20 +94,27 @@ class RewritableTable(Protocol):
     def replace(self, old: Sequence[TableFile], new_keys: Sequence[str], number: int) -> int | None:
         """Put files in the place of others, in one change of metadata; return the table's state after it.
 
-        ``None``: one of the old files is not in the table any more, or another engine deleted rows of it meanwhile.
+        ``None``: one of the old files is not in the table any more, another engine deleted rows of it meanwhile, or
+        the rewrite was given up.
         """
+
+    def give_up(self, number: int) -> None:
+        """Have the table take no rewrite up to this number any more, whoever is still at work on it."""
 
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         """Return which of some files the table consists of now, and the table's state."""
 
-    def count_in(self, path: str, entity_id: str) -> int:
-        """Return how many rows of a file that may not be the table's name an entity; 0 where there is none."""
+    def count_in(self, path: str, entity_id: str) -> int | None:
+        """Return how many rows of a file that may not be the table's name an entity; ``None`` without such a file."""
 
     def path_of(self, key: str) -> str:
         """Return how the table names a file."""
 
+    def keys_of(self, paths: Iterable[str]) -> Sequence[str]:
+        """Return the store's keys of files, but for those that are none of the table's data.
+
+        ``LakeRewrite`` is written by logins that may erase: no row of theirs reaches metadata, or other files.
+        """
+
     def forget_before(self, moment: float | None) -> int:
         """Expire snapshots before a moment, or all but the newest; return the oldest state that a snapshot has."""
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Delete files; those that are not there are no problem."""

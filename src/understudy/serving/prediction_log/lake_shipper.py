@@ -200,7 +200,7 @@ class LakeShipper:
             self._pending.pop((name, place), None)
             place = end if is_stored else await self._committed(spool)
             await asyncio.to_thread(spool.forget, *place)
-            if is_whole:
+            if is_whole and is_stored:
                 return place
 
     async def _gather(self, spool: SpoolReader, files: LakeFiles, name: str, place: Place) -> tuple[Place, bool]:
@@ -228,13 +228,15 @@ class LakeShipper:
     async def _store_files(self, files: LakeFiles, stretch: Stretch) -> bool:
         names = await self._ledger.names_of(files.version_ids())
         written, unknown = await asyncio.to_thread(files.write, stretch, names)
-        if written:
-            until = await self._ledger.name(stretch, [file.key for file, _ in written])
-            if until is not None:
-                written = [await self._erased(files, stretch, file, path, until) for file, path in written]
+        until = await self._ledger.name(stretch, [file.key for file, _ in written]) if written else None
+        if until is not None:
+            written = [await self._erased(files, stretch, file, path, until) for file, path in written]
         named = [file for file, _ in written]
         for file, path in written:
             await self._store.put(file.key, path)
+        if written and await self._ledger.name(stretch, [file.key for file in named]) != until:
+            # An erasure that began meanwhile may have given these files up: they took long.
+            return False
         if not await self._ledger.stored(stretch, named):
             return False
         self._telemetry.count("prediction_log_lake_rows_total", "written", by=sum(file.row_count for file in named))
@@ -248,12 +250,15 @@ class LakeShipper:
     ) -> tuple[NamedFile, Path]:
         """Have late rows of erased entities lose their names before anything of them is stored.
 
-        An erasure that was not known yet when the file was named finds the name, and waits for the file.
+        An erasure that was not known yet when the file was named finds the name, and waits for the file. One that
+        began before the file was named anew does not: then the rows are looked at once more.
         """
-        late = await asyncio.to_thread(files.late, path, until)
-        names = await self._ledger.late_names(late) if late else {}
-        if not names:
-            return file, path
-        anew = await asyncio.to_thread(files.erase, file, path, until, names)
-        await self._ledger.name(stretch, [anew.key])
-        return anew, path
+        seen: float | None = None
+        while until != seen:
+            late = await asyncio.to_thread(files.late, path, until)
+            names = await self._ledger.late_names(late) if late else {}
+            if not names:
+                break
+            file = await asyncio.to_thread(files.erase, file, path, until, names)
+            seen, until = until, await self._ledger.name(stretch, [file.key]) or until
+        return file, path

@@ -11,9 +11,10 @@ from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.prediction_log.lake_rewrites import Kind, LakeRewrite
 
 # predictionlog/data/predicted_at_hour=2026-11-26-17/model=visits/…; an hour is over once its last rows are stored.
+_MOMENT = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _CROWDED_HOUR = """
     SELECT right(split_part(key, '/', 3), 13) AS hour FROM lakefile
-    WHERE committed_at IS NOT NULL
+    WHERE committed_at IS NOT NULL AND right(split_part(key, '/', 3), 13) <> ALL ($2::text[])
     GROUP BY hour, split_part(key, '/', 4)
     HAVING count(*) > 1 AND right(split_part(min(key), '/', 3), 13)
                             < to_char(now() AT TIME ZONE 'UTC' - $1::float8 * INTERVAL '1 second', 'YYYY-MM-DD-HH24')
@@ -53,9 +54,14 @@ _FORGET = "DELETE FROM lakerewrite WHERE number = ANY ($1::bigint[]) AND ended_a
 class PostgresLakeRewrites(SessionPerCall):
     """Implements ``ports.LakeRewrites``, under the role ``understudy_monitor``."""
 
-    async def crowded_hour(self, over_seconds: float) -> str | None:
+    async def moment(self) -> float:
         async with self._connection() as connection:
-            hour: str | None = await connection.fetchval(_CROWDED_HOUR, over_seconds)
+            moment: float = await connection.fetchval(_MOMENT)
+        return moment
+
+    async def crowded_hour(self, over_seconds: float, skipped: Sequence[str]) -> str | None:
+        async with self._connection() as connection:
+            hour: str | None = await connection.fetchval(_CROWDED_HOUR, over_seconds, list(skipped))
         return hour
 
     async def leave_hour(self, hour: str, *, epoch: Epoch) -> None:

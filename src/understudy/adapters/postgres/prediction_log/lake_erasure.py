@@ -10,12 +10,17 @@ from understudy.ports.prediction_log.lake_rewrites import LakeRewrite
 _MOMENT = "SELECT extract(epoch FROM clock_timestamp())::float8 AS moment"
 # A spool that has stored a file from the same place on, or from a later one, stores this one no more.
 _UNFINISHED = """
+    WITH named AS MATERIALIZED (
+        SELECT * FROM lakefile WHERE committed_at IS NULL AND (named_at < to_timestamp($1) OR key = ANY ($2::text[]))),
+    last AS MATERIALIZED (
+        SELECT DISTINCT ON (spool_id) spool_id, segment, byte_offset FROM lakefile
+        WHERE stored_at IS NOT NULL AND spool_id = ANY (ARRAY(SELECT spool_id FROM named WHERE stored_at IS NULL))
+        ORDER BY spool_id, segment DESC, byte_offset DESC)
     SELECT key, stored_at IS NOT NULL AS is_stored, extract(epoch FROM now() - named_at)::float8 AS named_seconds,
-           stored_at IS NULL AND EXISTS (
-               SELECT FROM lakefile AS later
-               WHERE later.spool_id = named.spool_id AND later.stored_at IS NOT NULL
-                 AND (later.segment, later.byte_offset) >= (named.segment, named.byte_offset)) AS is_left
-    FROM lakefile AS named WHERE committed_at IS NULL AND named_at < to_timestamp($1) ORDER BY key
+           stored_at IS NULL AND coalesce(
+               (last.segment, last.byte_offset) >= (named.segment, named.byte_offset), false) AS is_left,
+           named_at >= to_timestamp($1) AS has_seen
+    FROM named LEFT JOIN last USING (spool_id) ORDER BY key
 """
 _IS_MERGING = "SELECT 1 FROM lakerewrite WHERE kind <> 'erase' AND ended_at IS NULL LIMIT 1"
 _OPEN = """
@@ -43,8 +48,8 @@ class PostgresLakeErasureLedger:
         moment: float = found["moment"]
         return moment
 
-    async def unfinished(self, named_before: float) -> Sequence[UnfinishedFile]:
-        return [UnfinishedFile(*row) for row in await self._ledger.rows(_UNFINISHED, named_before)]
+    async def unfinished(self, since: float, known: Sequence[str]) -> Sequence[UnfinishedFile]:
+        return [UnfinishedFile(*row) for row in await self._ledger.rows(_UNFINISHED, since, list(known))]
 
     async def is_merging(self) -> bool:
         return bool(await self._ledger.rows(_IS_MERGING))

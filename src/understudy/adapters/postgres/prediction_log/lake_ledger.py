@@ -24,7 +24,7 @@ _NAMES = "SELECT id, model_name, version FROM modelversion WHERE id = ANY ($1::b
 _NAME = """
     INSERT INTO lakefile (key, spool_id, segment, byte_offset, layout)
     SELECT key, $2, $3, $4, $5 FROM unnest($1::text[]) AS key
-    ON CONFLICT (key) DO UPDATE SET named_at = now()
+    ON CONFLICT (key) DO UPDATE SET named_at = now() WHERE lakefile.stored_at IS NULL
 """
 # Waits for another shipper's transaction on the same row, and then sees what it wrote.
 _MOVE = """
