@@ -121,7 +121,7 @@ async def click(page: Page, origin: str, act: Act, generation: int) -> None:
     if act.has_reason:
         await page.get_by_label(REASON).fill("as agreed")
     await page.get_by_role("button", name=act.button, exact=True).click()
-    await expect(page.locator("p.banner.good")).to_contain_text(re.compile("Done|Rolled back"))
+    await expect(page.locator(".banner.good")).to_contain_text(re.compile("Done|Rolled back"))
 
 
 async def both(act: Act, at: tuple[Page, str], database: asyncpg.Connection, twin: Twin) -> None:

@@ -18,7 +18,7 @@ from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.access.identity import Named, identity_of
 from understudy.entrypoints.console.access.login_tries import LoginTries
 from understudy.entrypoints.console.access.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.access.visitors import Visitor, Visitors, visitor_of_proxy
+from understudy.entrypoints.console.access.visitors import Visitor, Visitors, may_enter
 from understudy.entrypoints.console.as_json import PageResponse, shown_of, wants_json
 from understudy.entrypoints.console.connections import FORM_SECONDS
 from understudy.entrypoints.console.doing import Once
@@ -131,7 +131,12 @@ class Console:
     # -- who -----------------------------------------------------------------------------------------------------------
 
     def _named(self, request: Request) -> Named | None:
-        """Return whom a proxy in front says that a request is of."""
+        """Return whom a proxy in front says that a request is of; one whose groups may nothing may have a key."""
+        found = self.named_by_proxy(request)
+        return found if found is not None and may_enter(found.scopes) else None
+
+    def named_by_proxy(self, request: Request) -> Named | None:
+        """Return whom a proxy in front names, whatever that one may do."""
         if self._identity is None or request.client is None:
             return None
         return self._identity.of(request.client.host, request.headers)
@@ -163,7 +168,7 @@ class Console:
         """
         named, session = self._named(request), self.require_session(request)
         if named is not None:
-            visitor = visitor_of_proxy(session, named.scopes)
+            visitor = Visitor(session, named.scopes, is_of_proxy=True)
         else:
             visitor = await self.opened.visitors.of(session, acts=acts)
         if visitor is None:

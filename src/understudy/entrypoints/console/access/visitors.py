@@ -96,7 +96,7 @@ class Visitors:
         key = await self._keys.find(key_id) if secret else None
         stored = key.sha256 if key is not None else b"\0" * 32
         matches = compare_digest(sha256(secret.encode()).digest(), stored)
-        if key is None or not matches or not _may_enter(key.scopes):
+        if key is None or not matches or not may_enter(key.scopes):
             raise Unauthenticated(_NOT_GOOD, hint="Paste the key as <id>.<secret>; understudy key create makes one.")
         return key
 
@@ -108,7 +108,7 @@ class Visitors:
             RegistryUnavailable: Postgres does not answer in time.
         """
         key = await self._keys.find(key_id)
-        if key is None or not _may_enter(key.scopes):
+        if key is None or not may_enter(key.scopes):
             raise Unauthenticated(_NOT_GOOD, hint="Sign in with a key that is good.")
         return key
 
@@ -123,7 +123,7 @@ class Visitors:
         """
         known = await (self._for_act(session.key_id) if acts else self._for_look(session.key_id))
         key = known.key
-        return Visitor(session, key.scopes) if key is not None and _may_enter(key.scopes) else None
+        return Visitor(session, key.scopes) if key is not None and may_enter(key.scopes) else None
 
     async def _for_act(self, key_id: str) -> "_Kept":
         """Look a key up anew: no act relies on what was read before it came. Those of one key wait for each other."""
@@ -194,11 +194,6 @@ class _Asking(NamedTuple):
     began_at: float
 
 
-def visitor_of_proxy(session: ConsoleSession, scopes: frozenset[str]) -> Visitor | None:
-    """Return one whom a proxy in front names; ``None`` where none of the groups may look."""
-    return Visitor(session, scopes, is_of_proxy=True) if _may_enter(scopes) else None
-
-
 def parts_of(credential: str) -> tuple[str, str]:
     """Return a credential's key id and secret; the secret is empty where it is no credential."""
     text = credential.strip().removeprefix("Authorization:").strip()
@@ -208,7 +203,8 @@ def parts_of(credential: str) -> tuple[str, str]:
     return (key_id, secret) if key_id and len(text) <= MAX_CREDENTIAL else ("", "")
 
 
-def _may_enter(scopes: frozenset[str]) -> bool:
+def may_enter(scopes: frozenset[str]) -> bool:
+    """Whether these scopes let anyone in: to look or to act, if only at one model."""
     return _may(scopes, Scope.READ) or _may(scopes, Scope.OPERATE)
 
 

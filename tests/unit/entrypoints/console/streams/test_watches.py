@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from understudy.entrypoints.console.streams import hearing
 from understudy.entrypoints.console.streams.watches import Topic, Watch, Watches
@@ -126,6 +127,26 @@ async def test_the_end_of_the_process_wakes_every_viewer():
         watches.require_place()
 
     assert watches.has_ended
+
+
+async def test_a_listener_that_finds_no_postgres_says_so_once_until_it_hears_again(monkeypatch):
+    monkeypatch.setattr(hearing, "RETRY_SECONDS", 0.0)
+    tried, is_back = 0, asyncio.Event()
+
+    async def listen(on_change: Callable[[PolicyChange], None]) -> None:
+        nonlocal tried
+        tried += 1
+        if tried <= 5:
+            raise RegistryUnavailable("away")
+        on_change(PolicyChange(None))
+        is_back.set()
+        await asyncio.Event().wait()
+
+    with capture_logs() as said:
+        async with hearing.hearing(listen, Watches(1)), asyncio.timeout(BOUND_SECONDS):
+            await is_back.wait()
+
+    assert [one["event"] for one in said] == ["console.hears_nothing", "console.hears_again"]
 
 
 async def test_a_lost_listener_is_opened_again_and_everything_is_read_then(monkeypatch):
