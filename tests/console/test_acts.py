@@ -71,6 +71,8 @@ POLICY = (
     Act(f"{ACTS}/pause", "Pause", ("rollout", "pause", "churn", *SIGNED)),
     Act(f"{ACTS}/resume", "Resume", ("rollout", "resume", "churn", *SIGNED)),
     Act(f"{ACTS}/abort", "Stop it", ("rollout", "abort", "churn", *SIGNED)),
+    Act(f"{ACTS}/retire?version=8", "Retire", ("version", "retire", "churn", "8", *SIGNED[:2])),
+    Act(f"{ACTS}/bring-back?version=8", "Bring back", ("version", "restore", "churn", "8", *SIGNED[:2])),
 )
 STEPS = (
     (

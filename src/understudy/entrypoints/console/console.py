@@ -34,6 +34,7 @@ from understudy.errors import (
     BodyTooLarge,
     DeadlineExceeded,
     FormOfAnotherSession,
+    GenerationMoved,
     MigrationNeeded,
     NotRegistered,
     RegistryUnavailable,
@@ -67,7 +68,7 @@ NEXT_STEPS = {
     "E507": "Try again in a second: too many ask the console at once.",
 }
 """What to do next, where an error's own hint is for callers of a proxy."""
-HEADINGS = {"E203": "Nothing was changed", NotRegistered.code: "Not found"}
+HEADINGS = {"E203": "Nothing was changed", DeadlineExceeded.code: "No answer in time", NotRegistered.code: "Not found"}
 """What a page is headed with, where an error's title says more than is known of what was asked for."""
 
 
@@ -293,6 +294,7 @@ class Console:
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
             "is_act": is_act,
             "again": "" if path.startswith(("/login", "/live/")) else again + (f"?{query}" if query else ""),
+            "anew": beginning_of(path) if isinstance(problem, GenerationMoved) and "/acts/" in path else "",
             "back": model_path(name) if "model" in request.path_params else "",
             # A rollout that this release cannot read is taken back all the same.
             "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
@@ -327,4 +329,6 @@ def _detail_of(problem: UnderstudyError) -> str:
         return problem.detail_without_others
     if isinstance(problem, MigrationNeeded):
         return problem.detail_for_callers or problem.title
+    if isinstance(problem, DeadlineExceeded) and problem.budget_seconds is not None:
+        return f"It took longer than {problem.budget_seconds:g} s."
     return problem.title if isinstance(problem, RegistryUnavailable) else problem.detail
