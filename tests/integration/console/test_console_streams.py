@@ -167,7 +167,7 @@ async def told(visit: Visit, path: str, **more: str) -> str:
     return (await visit.get(path, **EVENTS, **more)).text
 
 
-async def test_a_page_of_another_site_gets_no_stream(rollout, database_url):
+async def test_a_page_of_another_site_gets_no_stream_nor_does_who_wants_but_its_head(rollout, database_url):
     async with (
         asyncio.timeout(PATIENCE_SECONDS),
         running_console(database_url) as console,
@@ -177,8 +177,9 @@ async def test_a_page_of_another_site_gets_no_stream(rollout, database_url):
             await visit.get("/live/models/stream", **EVENTS, **{"sec-fetch-site": site})
             for site in ("cross-site", "same-site")
         ]
+        answers.append(await visit.client.head("/live/models/stream", headers=EVENTS))
 
-    assert [one.status_code for one in answers] == [404, 404]
+    assert [one.status_code for one in answers] == [404, 404, 404]
 
 
 async def rooms(visit: Visit, path: str) -> None:

@@ -122,8 +122,11 @@ def _models_of(console: Console, visitor: Visitor, answer: Answer) -> Live:
 
 
 def age_of(answer: Answer, period_seconds: float) -> dict[str, Any]:
-    """Return what a page says of its figures' age; nothing while they are fresh."""
-    is_stale = answer.problem is not None or answer.is_late or answer.age_seconds > STALE_FACTOR * period_seconds
+    """Return what a page says of its figures' age; nothing while they are fresh.
+
+    A newer answer that is waited for is no reason yet: where much is done at once, each page would turn pale each time.
+    """
+    is_stale = answer.problem is not None or answer.age_seconds > STALE_FACTOR * period_seconds
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 

@@ -44,7 +44,7 @@ async def stream(console: Console, request: Request, topic: Topic) -> Response:
         UnknownRoute: It is no stream that is asked for, or a page of another site asks.
         Overloaded: Too many are open.
     """
-    is_own = request.headers.get("sec-fetch-site", "same-origin") == "same-origin"
+    is_own = request.headers.get("sec-fetch-site", "same-origin") == "same-origin" and request.method == "GET"
     if _EVENTS not in request.headers.get("accept", "") or not is_own:
         raise UnknownRoute("this address is for the console's own script")
     watches = console.opened.watches
