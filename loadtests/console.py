@@ -1,8 +1,8 @@
-"""The console beside its bounds: searches of a long log, 200 viewers, news, logins by the clock. ``make bench-console``.
+"""The console beside its bounds: searches of a long log, 200 viewers, news, logins. ``make bench-console``.
 
-Arguments: ``--only`` searches, viewers, news or logins; ``--rows`` of the log (3,000,000, at 1,000 a second), ``--viewers``
-(200), ``--seconds`` of watching (30), ``--tries`` at the login (20,000). Postgres is durable, the console a process of
-its own; both, and the viewers, share the machine with whatever else runs on it.
+Arguments: ``--only`` searches, viewers, news or logins; ``--rows`` of the log (3,000,000, at 1,000 a second),
+``--viewers`` (200), ``--seconds`` of watching (30), ``--tries`` at the login (20,000). Postgres is durable, the console
+a process of its own; both, and the viewers, share the machine with whatever else runs on it.
 """
 
 import argparse

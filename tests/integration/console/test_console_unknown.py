@@ -1,13 +1,15 @@
 """What is not known now looks like no pass on a rollout's page, whatever made it so."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
 
 import asyncpg
 import pytest
 from worlds.console import running_console
 from worlds.rollout import TWINS, PastRollout
 
-A_MONITOR_LEADS = "INSERT INTO MonitorLease (name, holder, epoch) VALUES ('monitor', 'm-1', 1)"
+A_MONITOR_LEADS = """
+    INSERT INTO MonitorLease (name, holder, epoch, renewed_at) VALUES ('monitor', 'm-1', 1, now() + INTERVAL '1 hour')
+"""
 PASSES = ('<span class="badge good">', "</span> pass</span>")
 
 
@@ -44,17 +46,16 @@ async def without_its_windows(past: PastRollout, database: asyncpg.Connection) -
         (without_its_windows, False),
     ],
 )
-async def test_only_what_is_known_now_looks_like_a_pass(
-    database: asyncpg.Connection,
-    database_url: str,
-    planted: Callable[[PastRollout, asyncpg.Connection], Awaitable[None]],
-    is_passed: bool,
-) -> None:
+async def test_only_what_is_known_now_looks_like_a_pass(database, database_url, planted, is_passed):
     past = PastRollout(database, database_url, TWINS, 600)
     await past.begin()
     await planted(past, database)
     async with running_console(database_url) as console, console.visit("read") as visit:
-        page, models = await visit.get(f"/models/churn/rollouts/{past.id}"), await visit.get("/")
+        models = await visit.get("/")
+        async with asyncio.timeout(60):
+            # Figures that come late on a machine with much to do are stale, and those that come next are not.
+            while "Figures of" in (page := await visit.get(f"/models/churn/rollouts/{past.id}")).text:
+                pass
 
     checks = page.text.partition("<h2>Checks</h2>")[2].partition("</section>")[0]
     assert [mark in checks for mark in PASSES] == [is_passed, is_passed]

@@ -25,6 +25,7 @@ from understudy.entrypoints.console.doing import Once
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
+from understudy.entrypoints.console.rendered import Live, Rendered
 from understudy.entrypoints.console.streams.watches import Watches
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.proxy.messages.problems import status_of
@@ -72,18 +73,6 @@ HEADINGS = {"E203": "Nothing was changed", DeadlineExceeded.code: "No answer in 
 """What a page is headed with, where an error's title says more than is known of what was asked for."""
 
 
-class Live(NamedTuple):
-    """A part of a page that is fetched again and again."""
-
-    html: str
-    digest: str
-    view: Any = None
-    """What it shows."""
-    read_at: float = 0.0
-    """Seconds since the epoch."""
-    is_stale: bool = False
-
-
 class Open(NamedTuple):
     """What a process opens for its lifetime."""
 
@@ -96,6 +85,8 @@ class Open(NamedTuple):
     parts: ConsoleParts
     watches: Watches
     """Of the pages that are open."""
+    rendered: Rendered[list[Live]]
+    """Parts of the pages of rollouts."""
 
 
 class Console:
@@ -120,7 +111,8 @@ class Console:
 
     def open(self, parts: ConsoleParts, watches: Watches) -> None:
         """Take what the process has opened."""
-        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts, watches)
+        questions, visitors, reads = Questions(), Visitors(parts.keys), Reads(parts)
+        self._open = Open(questions, visitors, reads, parts.acts, Once(), parts, watches, Rendered())
 
     @property
     def opened(self) -> Open:

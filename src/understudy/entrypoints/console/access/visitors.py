@@ -70,7 +70,7 @@ class Visitor(NamedTuple):
 class Visitors:
     """Looks keys up: at the login by their secret, later by their id.
 
-    However many requests and keys there are, at most one look-up runs for those who look; of each key one runs for acts.
+    However many requests and keys there are, one look-up at a time runs for those who look, and one of a key for acts.
 
     Args:
         keys: Where keys are.

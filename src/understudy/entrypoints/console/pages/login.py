@@ -19,7 +19,9 @@ async def show_login(console: Console, request: Request) -> Response:
     once = request.query_params.get("once", "") if console.takes_links else ""
     named = console.named_by_proxy(request)
     is_shut_out = named is not None and not may_enter(named.scopes)
-    problem = f"{named.name} is in no group that may look. A key signs in all the same." if named and is_shut_out else ""
+    problem = (
+        f"{named.name} is in no group that may look. A key signs in all the same." if named and is_shut_out else ""
+    )
     return _login_page(
         console, _inside(request.query_params.get("next", "")), once=once[:_MAX_ADDRESS], problem=problem
     )

@@ -9,9 +9,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.console.access.visitors import Visitor
-from understudy.entrypoints.console.console import SEE_OTHER, Console, Live, require_read
+from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
 from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import STALE_FACTOR, Answer
+from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import rollout_path

@@ -20,7 +20,6 @@ RETRY_SECONDS = 1.0
 @asynccontextmanager
 async def hearing(listen: Listen, watches: Watches) -> AsyncIterator[None]:
     """Hear while the context is open. Without a connection pages are read at their periods, as they are anyway."""
-
     is_deaf = False
 
     def told(change: PolicyChange) -> None:
