@@ -1,8 +1,8 @@
-"""The console beside its bounds: searches of a long log, 200 viewers, logins by the clock. ``make bench-console``.
+"""The console beside its bounds: searches of a long log, 200 viewers, news, logins. ``make bench-console``.
 
-Arguments: ``--only`` searches, viewers or logins; ``--rows`` of the log (3,000,000, at 1,000 a second), ``--viewers``
-(200), ``--seconds`` of watching (30), ``--tries`` at the login (20,000). Postgres is durable, the console a process of
-its own; both, and the viewers, share the machine with whatever else runs on it.
+Arguments: ``--only`` searches, viewers, news or logins; ``--rows`` of the log (3,000,000, at 1,000 a second),
+``--viewers`` (200), ``--seconds`` of watching (30), ``--tries`` at the login (20,000). Postgres is durable, the console
+a process of its own; both, and the viewers, share the machine with whatever else runs on it.
 """
 
 import argparse
@@ -36,14 +36,17 @@ from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.migrations import upgrade
 from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.entrypoints.console.access.sessions import Sessions
 from understudy.entrypoints.console.access.visitors import Visitors
+from understudy.entrypoints.console.console import COOKIE
 from understudy.errors import Unauthenticated
+from understudy.lifecycle.console_link import signing_secret
 from understudy.lifecycle.registry import create_key
 from understudy.ports.registry.registry import Actor
 
 POLL_SECONDS = 2.0
 """How often a page without a stream asks."""
-LOOKS = 20
+LOOKS = CHANGES = 20
 OK, FAILED = 200, 500
 UNREAD_SECONDS = 70.0
 ROOT = Path(__file__).resolve().parents[1]
@@ -222,10 +225,8 @@ async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
     counts = {"refused": 0, "answers": 0}
 
     async with AsyncExitStack() as stack:
-        async with visiting(at) as first:
-            cookies = first.client.cookies
         clients = [
-            await stack.enter_async_context(AsyncClient(base_url=at.origin, timeout=60, cookies=cookies))
+            await stack.enter_async_context(AsyncClient(base_url=at.origin, timeout=60, cookies=await own_cookie(at)))
             for _ in range(viewers)
         ]
         before, cpu, began = await at.database.fetchval(_WORK), cpu_seconds([at.pid]), time.monotonic()
@@ -237,6 +238,13 @@ async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
         await asyncio.sleep(1.5)  # backends report what they did once a second
         work = await at.database.fetchval(_WORK) - before
     return Watched(work / took, spent / took, memory / 1e6, counts["refused"], counts["answers"])
+
+
+async def own_cookie(at: Scene) -> dict[str, str]:
+    """Return the cookie of a session with a key of its own: as many keys are looked up as people look on."""
+    made = await create_key(PostgresRegistry(at.url), ("read",), None, Actor("bench", "bench"))
+    sessions = Sessions(signing_secret(SECRET), time.time)
+    return {COOKIE: sessions.cookie(sessions.start(made.credential.partition(".")[0]))}
 
 
 async def viewed(at: Scene, viewers: int, seconds: float) -> list[str]:
@@ -274,6 +282,30 @@ def unread_seconds(port: int) -> float | None:
     return None
 
 
+# -- news --------------------------------------------------------------------------------------------------------------
+
+
+async def heard(at: Scene) -> list[str]:
+    """Return how long after its commit a change by SQL is on an open page, which fetches what its stream tells of."""
+    path, seconds = f"/live/models/churn/rollouts/{at.rollout.id}", []
+    async with visiting(at) as visit:
+        stream = visit.client.stream("GET", f"{path}/stream", headers={"accept": "text/event-stream"})
+        async with stream as told:
+            lines = told.aiter_lines()
+            for place in range(CHANGES):
+                reason = f"change number {place}."
+                async with at.database.transaction():
+                    await at.database.execute("SELECT set_config('understudy.reason', $1, TRUE)", reason)
+                    await at.database.execute("UPDATE ServingPolicy SET shadow_percent = $1", 50 + place)
+                began = time.perf_counter()
+                while reason not in (await visit.get(f"{path}/story")).text:
+                    while await anext(lines) != "event: news":
+                        pass
+                seconds.append(time.perf_counter() - began)
+    words = f"median {statistics.median(seconds):.2f} s, longest {max(seconds):.2f} s"
+    return [f"{CHANGES} changes by SQL on an open page: {words} after the commit"]
+
+
 # -- logins ------------------------------------------------------------------------------------------------------------
 
 
@@ -307,6 +339,7 @@ async def measure(folder: Path, given: argparse.Namespace) -> str:
         lines = [f"{given.rows:,} calls in the log, 1,000 a second"]
         lines += await searched(at) if given.only in ("", "searches") else []
         lines += await viewed(at, given.viewers, given.seconds) if given.only in ("", "viewers") else []
+        lines += await heard(at) if given.only in ("", "news") else []
         lines += await tried(at, given.tries) if given.only in ("", "logins") else []
     return "\n".join(lines)
 
@@ -316,7 +349,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name, usual in (("rows", 3_000_000), ("viewers", 200), ("seconds", 30), ("tries", 20_000)):
         parser.add_argument(f"--{name}", type=int, default=usual)
-    parser.add_argument("--only", choices=("", "searches", "viewers", "logins"), default="")
+    parser.add_argument("--only", choices=("", "searches", "viewers", "news", "logins"), default="")
     folder = Path(tempfile.mkdtemp(prefix="us-console-"))
     folder.chmod(0o755)
     try:

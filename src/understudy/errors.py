@@ -315,6 +315,7 @@ class DeadlineExceeded(ServingError):
         allowed = "" if budget_seconds is None else f"{budget_seconds * 1000:.0f} ms were allowed; "
         super().__init__(f"{allowed}time ran out in stage {stage!r}")
         self.stage = stage
+        self.budget_seconds = budget_seconds
 
 
 class FeaturesUnavailable(ServingError):

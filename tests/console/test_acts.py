@@ -71,6 +71,8 @@ POLICY = (
     Act(f"{ACTS}/pause", "Pause", ("rollout", "pause", "churn", *SIGNED)),
     Act(f"{ACTS}/resume", "Resume", ("rollout", "resume", "churn", *SIGNED)),
     Act(f"{ACTS}/abort", "Stop it", ("rollout", "abort", "churn", *SIGNED)),
+    Act(f"{ACTS}/retire?version=8", "Retire", ("version", "retire", "churn", "8", *SIGNED[:2])),
+    Act(f"{ACTS}/bring-back?version=8", "Bring back", ("version", "restore", "churn", "8", *SIGNED[:2])),
 )
 STEPS = (
     (
@@ -121,7 +123,7 @@ async def click(page: Page, origin: str, act: Act, generation: int) -> None:
     if act.has_reason:
         await page.get_by_label(REASON).fill("as agreed")
     await page.get_by_role("button", name=act.button, exact=True).click()
-    await expect(page.locator("p.banner.good")).to_contain_text(re.compile("Done|Rolled back"))
+    await expect(page.locator(".banner.good")).to_contain_text(re.compile("Done|Rolled back"))
 
 
 async def both(act: Act, at: tuple[Page, str], database: asyncpg.Connection, twin: Twin) -> None:

@@ -59,6 +59,13 @@ async def test_a_key_is_found_by_its_id_until_it_is_revoked(stored):
     assert await keys.find("k1") is None
 
 
+async def test_several_keys_are_found_at_once(stored):
+    await stored.add()
+
+    assert await stored.keys.find_all(("k1", "k2", "k\0")) == {"k1": KEY}
+    assert await stored.keys.find_all(("k\0",)) == {}
+
+
 async def test_an_id_that_no_key_has_finds_none(stored):
     await stored.add()
 

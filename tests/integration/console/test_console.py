@@ -548,19 +548,25 @@ async def test_names_versions_and_reasons_with_markup_are_shown_as_text(console,
     assert {f"m/{SHOWN}", SHOWN} <= set(texts_of(page.text))
 
 
+def digest_of(page: str) -> str:
+    """Return what a page asks with for what is new."""
+    return page.rpartition('name="seen" id="seen" value="')[2].partition('"')[0]
+
+
 async def test_a_verdict_that_fails_has_its_colour_and_its_page_is_not_sent_again(console, database, database_url):
     past = PastRollout(database, database_url, WORSE, 1_800)
     await past.begin()
     await past.go_on(8)
     async with console.visit("read") as visit:
         path = f"{CHURN}/rollouts/{past.id}"
-        page = await visit.get(path)
-        digest = page.text.rpartition('name="seen" id="seen" value="')[2].partition('"')[0]
-        same, other = await visit.get(f"/live{path}?seen={digest}"), await visit.get(f"/live{path}?seen=x")
+        page, other = await visit.get(path), await visit.get(f"/live{path}?seen=x")
+        async with asyncio.timeout(30):  # figures that came late change the page once more
+            digest = digest_of(page.text)
+            while (same := await visit.get(f"/live{path}?seen={digest}")).status_code != 204:
+                digest = digest_of(same.text)
         models = await visit.get("/")
 
-    assert (same.status_code, other.status_code) == (204, 200)
-
+    assert other.status_code == 200
     assert '<section class="card bad"' in page.text
     assert '<span class="badge bad"><span aria-hidden="true">✖</span> fail</span>' in page.text
     assert '<span class="badge bad">rolled back</span>' in models.text
@@ -580,7 +586,9 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(
             relay.lead_to(closed_port())
             relay.cut()
             await asyncio.sleep(visitors.KEPT_SECONDS)
-            kept = await visit.get(f"{CHURN}/rollouts/{rollout.id}")
+            async with asyncio.timeout(30):
+                while "Figures of" not in (kept := await visit.get(f"{CHURN}/rollouts/{rollout.id}")).text:
+                    pass
             asked = await visit.get(f"{CHURN}/acts/rollback?rollout={rollout.id}")
             path = f"{CHURN}/acts/rollback?rollout={rollout.id}"
             acted = await visit.post(path, await visit.form(path))
@@ -591,7 +599,6 @@ async def test_while_postgres_is_away_the_last_picture_stays_and_says_its_age(
 
     assert (seen.status_code, kept.status_code) == (200, 200)
     assert "Figures of" not in seen.text
-    assert "Figures of" in kept.text
     assert ["✔</span> pass</span>" in page.text for page in (seen, kept)] == [True, False]
     assert "Postgres cannot be reached" in again.text
     assert "can be tried all the same" in asked.text

@@ -1,5 +1,6 @@
 """Who is let in beside who has a key: by a link, by a proxy in front, and with a session of an earlier secret."""
 
+import asyncio
 import time
 
 import asyncpg
@@ -9,7 +10,9 @@ from pydantic import SecretStr
 from worlds.console import SECRET, RunningConsole, Visit, running_console
 from worlds.rollout import two_versions
 
+from understudy.adapters.postgres.registry.key_lookup import PostgresKeyLookup
 from understudy.entrypoints.console.access.identity import SECRET_HEADER
+from understudy.errors import RegistryUnavailable
 from understudy.lifecycle.console_link import console_link, signing_secret
 
 CHURN = "/models/churn"
@@ -112,11 +115,41 @@ async def test_who_is_not_named_by_the_proxy_is_led_to_the_login(database_url, g
     assert (page.status_code, page.headers["location"].startswith("/login")) == (303, True)
 
 
-async def test_a_key_is_good_beside_a_proxy(database_url):
-    async with running_console(database_url, **PROXIED) as console, console.visit("read") as visit:
+@pytest.mark.parametrize("headers", [{}, KIM], ids=["not named", "named, and in no group"])
+async def test_a_key_is_good_beside_a_proxy(database_url, headers):
+    given = {**PROXIED, "console_roles": "ml-oncall=operate"}
+    async with running_console(database_url, **given) as console, console.visit() as visit:
+        visit.client.headers.update(headers)
+        login = await visit.get("/login")
+        await visit.sign_in(await console.key("read"))
         page = await visit.get("/")
 
+    assert ("kim@shop.example is in no group that may look" in login.text) == bool(headers)
     assert "Sign out" in page.text
+
+
+async def test_a_link_that_postgres_was_away_for_is_good_still(database_url, monkeypatch):
+    looked_up = PostgresKeyLookup.find
+    async with running_console(database_url) as console, console.visit() as visit:
+        link = await the_link(console, "read")
+
+        async def away(_self: PostgresKeyLookup, _key_id: str) -> None:
+            raise RegistryUnavailable("away")
+
+        monkeypatch.setattr(PostgresKeyLookup, "find", away)
+        refused = await follow(visit, link)
+        monkeypatch.setattr(PostgresKeyLookup, "find", looked_up)
+        taken = await follow(visit, link)
+
+    assert (refused.status_code, taken.status_code) == (503, 303)
+
+
+async def test_of_two_clicks_on_a_link_at_once_one_signs_in(database_url):
+    async with running_console(database_url) as console, console.visit() as one, console.visit() as other:
+        link = await the_link(console, "read")
+        answers = await asyncio.gather(*(visit.post("/login", {"once": link, "next": "/"}) for visit in (one, other)))
+
+    assert sorted(answer.status_code for answer in answers) == [303, 401]
 
 
 async def test_sessions_and_forms_outlive_the_secret_that_is_replaced(database, database_url):

@@ -86,7 +86,7 @@ async def test_a_version_says_where_it_is_loaded_what_checked_it_and_its_share(c
     assert {"challenger 50 %", "champion 50 %", "shadow 100 %", "AVAILABLE", "ERROR"} <= set(shown)
     assert "E301 no such file (attempt 1)" in shown
     assert any(text.startswith("its agents: the digest") for text in shown)
-    assert any(text.startswith("nothing here: people registered its endpoints") for text in shown)
+    assert any(text.startswith("by no agent; understudy version check") for text in shown)
 
 
 async def test_a_test_is_declared_after_its_size_was_shown_and_ends_by_a_click(console, database):

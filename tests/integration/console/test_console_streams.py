@@ -1,6 +1,7 @@
 """What an open page is told over its stream: a change at once, and nothing to a visitor whose key was revoked."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
@@ -13,6 +14,7 @@ from worlds.console import Visit, running_console
 from worlds.rollout import TWINS, PastRollout, two_versions
 
 from understudy.entrypoints.console.pages import models, rollouts
+from understudy.entrypoints.console.pages import streaming as streaming_page
 from understudy.entrypoints.console.questions import Questions
 
 CHURN = "/models/churn"
@@ -114,6 +116,70 @@ async def test_one_stream_too_many_is_refused_and_who_leaves_makes_room(rollout,
         await rooms(visit, path)
 
     assert (refused.status_code, "E507" in refused.text) == (503, True)
+
+
+async def test_streams_that_are_asked_for_at_once_are_no_more_than_there_are_places(rollout, database_url):
+    path = f"/live{CHURN}/rollouts/{rollout.id}/stream"
+    async with running_console(database_url, max_connections=24) as console, console.visit("read") as visit:
+        all_answered, statuses = asyncio.Event(), []
+
+        async def view() -> None:
+            async with streaming(visit, path) as stream:
+                statuses.append(stream.status)
+                if len(statuses) == 20:
+                    all_answered.set()
+                await all_answered.wait()
+
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await asyncio.gather(*(view() for _ in range(20)))
+
+    assert sorted(statuses) == [200] * 12 + [503] * 8
+
+
+async def test_a_stream_ends_by_itself_and_its_next_one_tells_only_what_is_new(
+    rollout, database, database_url, monkeypatch
+):
+    monkeypatch.setattr(streaming_page, "STREAM_SECONDS", 0.2)
+    path = f"/live{CHURN}/rollouts/{rollout.id}/stream"
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        running_console(database_url) as console,
+        console.visit("read") as visit,
+    ):
+        name = ""
+        while not (name := newest_id(await told(visit, path))):
+            pass  # it ended before the page was read
+        while "event: news" in (text := await told(visit, path, **{"last-event-id": name})):
+            name = newest_id(text)  # the page has changed by itself
+        assert "event: beat" in text
+        await database.execute("SELECT understudy_rollback('churn', 'enough')")
+        while not newest_id(await told(visit, path, **{"last-event-id": name})):
+            pass
+
+
+def newest_id(told: str) -> str:
+    """Return what was told last; empty where nothing was."""
+    return (re.findall("^id: (.*)$", told, re.MULTILINE) or [""])[-1]
+
+
+async def told(visit: Visit, path: str, **more: str) -> str:
+    """Return everything that a stream tells until it ends."""
+    return (await visit.get(path, **EVENTS, **more)).text
+
+
+async def test_a_page_of_another_site_gets_no_stream_nor_does_who_wants_but_its_head(rollout, database_url):
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        running_console(database_url) as console,
+        console.visit("read") as visit,
+    ):
+        answers = [
+            await visit.get("/live/models/stream", **EVENTS, **{"sec-fetch-site": site})
+            for site in ("cross-site", "same-site")
+        ]
+        answers.append(await visit.client.head("/live/models/stream", headers=EVENTS))
+
+    assert [one.status_code for one in answers] == [404, 404, 404]
 
 
 async def rooms(visit: Visit, path: str) -> None:

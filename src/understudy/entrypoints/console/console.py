@@ -18,13 +18,14 @@ from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.access.identity import Named, identity_of
 from understudy.entrypoints.console.access.login_tries import LoginTries
 from understudy.entrypoints.console.access.sessions import ABSOLUTE_SECONDS, ConsoleSession, Sessions
-from understudy.entrypoints.console.access.visitors import Visitor, Visitors, visitor_of_proxy
+from understudy.entrypoints.console.access.visitors import Visitor, Visitors, may_enter
 from understudy.entrypoints.console.as_json import PageResponse, shown_of, wants_json
 from understudy.entrypoints.console.connections import FORM_SECONDS
 from understudy.entrypoints.console.doing import Once
 from understudy.entrypoints.console.looks import StaticFile, Templates, read_static
 from understudy.entrypoints.console.questions import Answer, Questions
 from understudy.entrypoints.console.reads import Reads
+from understudy.entrypoints.console.rendered import Live, Rendered
 from understudy.entrypoints.console.streams.watches import Watches
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, beginning_of, model_path
 from understudy.entrypoints.proxy.messages.problems import status_of
@@ -34,6 +35,7 @@ from understudy.errors import (
     BodyTooLarge,
     DeadlineExceeded,
     FormOfAnotherSession,
+    GenerationMoved,
     MigrationNeeded,
     NotRegistered,
     RegistryUnavailable,
@@ -67,20 +69,8 @@ NEXT_STEPS = {
     "E507": "Try again in a second: too many ask the console at once.",
 }
 """What to do next, where an error's own hint is for callers of a proxy."""
-HEADINGS = {"E203": "Nothing was changed", NotRegistered.code: "Not found"}
+HEADINGS = {"E203": "Nothing was changed", DeadlineExceeded.code: "No answer in time", NotRegistered.code: "Not found"}
 """What a page is headed with, where an error's title says more than is known of what was asked for."""
-
-
-class Live(NamedTuple):
-    """A part of a page that is fetched again and again."""
-
-    html: str
-    digest: str
-    view: Any = None
-    """What it shows."""
-    read_at: float = 0.0
-    """Seconds since the epoch."""
-    is_stale: bool = False
 
 
 class Open(NamedTuple):
@@ -95,6 +85,8 @@ class Open(NamedTuple):
     parts: ConsoleParts
     watches: Watches
     """Of the pages that are open."""
+    rendered: Rendered[list[Live]]
+    """Parts of the pages of rollouts."""
 
 
 class Console:
@@ -119,7 +111,8 @@ class Console:
 
     def open(self, parts: ConsoleParts, watches: Watches) -> None:
         """Take what the process has opened."""
-        self._open = Open(Questions(), Visitors(parts.keys), Reads(parts), parts.acts, Once(), parts, watches)
+        questions, visitors, reads = Questions(), Visitors(parts.keys), Reads(parts)
+        self._open = Open(questions, visitors, reads, parts.acts, Once(), parts, watches, Rendered())
 
     @property
     def opened(self) -> Open:
@@ -131,7 +124,12 @@ class Console:
     # -- who -----------------------------------------------------------------------------------------------------------
 
     def _named(self, request: Request) -> Named | None:
-        """Return whom a proxy in front says that a request is of."""
+        """Return whom a proxy in front says that a request is of; one whose groups may nothing may have a key."""
+        found = self.named_by_proxy(request)
+        return found if found is not None and may_enter(found.scopes) else None
+
+    def named_by_proxy(self, request: Request) -> Named | None:
+        """Return whom a proxy in front names, whatever that one may do."""
         if self._identity is None or request.client is None:
             return None
         return self._identity.of(request.client.host, request.headers)
@@ -163,7 +161,7 @@ class Console:
         """
         named, session = self._named(request), self.require_session(request)
         if named is not None:
-            visitor = visitor_of_proxy(session, named.scopes)
+            visitor = Visitor(session, named.scopes, is_of_proxy=True)
         else:
             visitor = await self.opened.visitors.of(session, acts=acts)
         if visitor is None:
@@ -288,6 +286,7 @@ class Console:
             "is_away": isinstance(problem, RegistryUnavailable | DeadlineExceeded),
             "is_act": is_act,
             "again": "" if path.startswith(("/login", "/live/")) else again + (f"?{query}" if query else ""),
+            "anew": beginning_of(path) if isinstance(problem, GenerationMoved) and "/acts/" in path else "",
             "back": model_path(name) if "model" in request.path_params else "",
             # A rollout that this release cannot read is taken back all the same.
             "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
@@ -322,4 +321,6 @@ def _detail_of(problem: UnderstudyError) -> str:
         return problem.detail_without_others
     if isinstance(problem, MigrationNeeded):
         return problem.detail_for_callers or problem.title
+    if isinstance(problem, DeadlineExceeded) and problem.budget_seconds is not None:
+        return f"It took longer than {problem.budget_seconds:g} s."
     return problem.title if isinstance(problem, RegistryUnavailable) else problem.detail

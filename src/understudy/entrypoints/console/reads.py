@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
+from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
 from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
 from understudy.entrypoints.console.views.changes import NEWS_SECONDS, hidden_rollback
 from understudy.entrypoints.console.views.model import ModelSeen
@@ -68,7 +69,8 @@ class Reads:
             events = await self._last_events(newest)
         now = time.time()
         changes, hidden = await self._changes(models, newest, now), await self._hidden(newest, now)
-        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden, unreadable)
+        is_unwatched = await self._is_unwatched(models, newest)
+        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden, unreadable, is_unwatched)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -152,6 +154,15 @@ class Reads:
             if events:
                 found[rollout_id] = events[-1]
         return found
+
+    async def _is_unwatched(self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord]) -> bool:
+        """Return whether something is open and no monitor has looked of late: one looks at all of them, or none."""
+        served = (one.model_name for one in models if one.policy is not None)
+        name = next((one for one in served if one in newest and not newest[one].state.phase.is_final), None)
+        if name is None:
+            return False
+        seconds = (await self.session.rollouts.reach(name)).monitor_seconds
+        return seconds is None or seconds > SILENT_SECONDS
 
     async def _changes(
         self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float

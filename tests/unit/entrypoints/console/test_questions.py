@@ -147,6 +147,19 @@ async def test_a_known_picture_does_not_wait_for_a_postgres_that_hangs_and_says_
     assert new.value == 2
 
 
+async def test_an_answer_after_news_is_waited_for_also_where_an_earlier_one_is_known(monkeypatch):
+    monkeypatch.setattr(questions, "PATIENCE_SECONDS", 0.001)
+    world = World()
+    await world.ask()
+    world.source.gate = asyncio.Event()
+    told = asyncio.create_task(world.questions.anew("topic", world.source, 2.0))
+    is_early, _ = await asyncio.wait((told,), timeout=0.02)
+    world.source.gate.set()
+
+    assert not is_early
+    assert (await told).value == 2
+
+
 async def test_who_comes_after_a_while_waits_for_a_newer_answer():
     world = World()
     await world.ask()

@@ -1,11 +1,13 @@
 """``KeyLookup`` over Postgres."""
 
+from collections.abc import Collection, Mapping
+
 from understudy.adapters.postgres.connections.connection import session
 from understudy.core.routing.policy import ApiKey
 
 _FIND = """
     SELECT id, sha256, scopes, tenant FROM apikey
-    WHERE id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+    WHERE id = ANY ($1) AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
 """
 APPLICATION_NAME = "understudy-console"
 
@@ -18,10 +20,15 @@ class PostgresKeyLookup:
         self._seconds = timeout_seconds
 
     async def find(self, key_id: str) -> ApiKey | None:
-        if "\0" in key_id or not key_id.isprintable():
-            return None
+        return (await self.find_all((key_id,))).get(key_id)
+
+    async def find_all(self, key_ids: Collection[str]) -> Mapping[str, ApiKey]:
+        possible = [name for name in key_ids if name.isprintable()]
+        if not possible:
+            return {}
         async with session(self._url, "a key cannot be looked up", self._seconds, APPLICATION_NAME) as connection:
-            row = await connection.fetchrow(_FIND, key_id)
-        if row is None:
-            return None
-        return ApiKey(row["id"], bytes.fromhex(row["sha256"]), frozenset(row["scopes"]), row["tenant"])
+            rows = await connection.fetch(_FIND, possible)
+        return {
+            row["id"]: ApiKey(row["id"], bytes.fromhex(row["sha256"]), frozenset(row["scopes"]), row["tenant"])
+            for row in rows
+        }

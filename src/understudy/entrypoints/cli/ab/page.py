@@ -50,7 +50,7 @@ def charts_of(report: AbReport, metric: str, label: Label) -> list[Chart]:
             Point(point.at, scale * point.difference, scale * point.low, scale * point.high)
             for point in report.timeline
         ]
-        title = f"{metric}: {DIFFERENCE} with the {percent_words(report.alpha)} % interval that holds at any time"
+        title = f"{metric}: {DIFFERENCE}, {percent_words(report.alpha)} % at any time"
         times = time_axis_marks(points[0].at, points[-1].at)
         parts.append(interval_over_time(title, report.sentence, points, times, unit=unit))
     if report.scores is not None:

@@ -40,19 +40,19 @@ class Identity(NamedTuple):
     def of(self, address: str, headers: Headers) -> Named | None:
         """Return whom a request is of; ``None`` where no proxy of ours says so."""
         names = headers.getlist(self.header)
-        if not self._is_proxy(address, headers) or len(names) != 1:
-            return None  # two names are none: it is not known which of them the proxy wrote
-        name = names[0].strip()
+        groups = [] if self.groups_header is None else headers.getlist(self.groups_header)
+        if not self._is_proxy(address, headers) or len(names) != 1 or len(groups) > 1:
+            return None  # two are none: it is not known which of them the proxy wrote
+        name = _text(names[0]).strip()
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             return None
-        groups = [] if self.groups_header is None else headers.getlist(self.groups_header)
-        named = {EVERYONE, *(one.strip() for line in groups for one in line.split(",")[:MAX_GROUPS])}
+        named = {EVERYONE, *(one.strip() for line in groups for one in _text(line).split(",")[:MAX_GROUPS])}
         scopes = [scopes for group, scopes in self.scopes_of_groups.items() if group in named]
         return Named(f"{ACTOR}{name}", frozenset().union(*scopes))
 
     def _is_proxy(self, address: str, headers: Headers) -> bool:
         sent = headers.getlist(SECRET_HEADER)
-        shown = sha256(sent[0].encode()).digest() if len(sent) == 1 else b""
+        shown = sha256(_text(sent[0]).encode()).digest() if len(sent) == 1 else b""
         try:
             found = ip_address(address)
         except ValueError:
@@ -60,6 +60,14 @@ class Identity(NamedTuple):
         found = getattr(found, "ipv4_mapped", None) or found
         is_there = any(found in network for network in self.networks)
         return compare_digest(shown, self.secret_sha256) and is_there
+
+
+def _text(value: str) -> str:
+    """Return a header's value as whoever writes names in UTF-8 has it; the server reads each byte as a character."""
+    try:
+        return value.encode("latin-1").decode()
+    except UnicodeError:
+        return value
 
 
 def identity_of(settings: Settings) -> Identity | None:

@@ -30,10 +30,9 @@ class LoginTries:
             TooManyLogins: There were too many, of the address or of the key id.
         """
         now = self._now()
-        counted = (
-            (self._of(f"address {address}", TRIES_OF_ADDRESS), TRIES_OF_ADDRESS),
-            (self._of(f"key {key_id}", TRIES_OF_KEY), TRIES_OF_KEY),
-        )
+        counted = [(self._of(f"address {address}", TRIES_OF_ADDRESS), TRIES_OF_ADDRESS)]
+        if key_id:  # else it is a link, or no key at all: anyone's nonsense would refuse the others' links
+            counted.append((self._of(f"key {key_id}", TRIES_OF_KEY), TRIES_OF_KEY))
         for tries, limit in counted:
             while tries and now - tries[0] >= WINDOW_SECONDS:
                 tries.popleft()

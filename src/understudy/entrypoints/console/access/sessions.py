@@ -43,6 +43,14 @@ class ConsoleSession(NamedTuple):
         return not (0 <= now - self.began_at < ABSOLUTE_SECONDS and now - self.used_at < IDLE_SECONDS)
 
 
+class _Link(NamedTuple):
+    """What a link that signs in once has in it."""
+
+    key_id: str
+    id: str
+    made_at: float
+
+
 class Sessions:
     """Signs and reads the cookies of sessions, and the tokens of their forms.
 
@@ -103,25 +111,36 @@ class Sessions:
         return console_link(self._secrets[0], key_id, self._now())
 
     def key_of_link(self, link: str) -> str | None:
-        """Return the key that a link signs in with, and use the link up; ``None`` where it is over, used or none."""
+        """Return the key that a link signs in with; ``None`` where it is over, used or none."""
+        found = self._good_link(link)
+        return None if found is None else found.key_id
+
+    def use_link(self, link: str) -> bool:
+        """Use a link up, and return whether it was good still: of two who do so at once one is let in."""
+        found = self._good_link(link)
+        if found is None:
+            return False
+        self._used_links[found.id] = found.made_at + LINK_SECONDS
+        return True
+
+    def of_proxy(self, name: str) -> ConsoleSession:
+        """Return the session of one whom an identity proxy names: it lasts as long as the proxy says so.
+
+        Its id is the name, which begins as no key's session does, so that its forms outlive a secret that is replaced.
+        """
+        now = self._now()
+        return ConsoleSession(name, name, now, now)
+
+    def _good_link(self, link: str) -> "_Link | None":
         if len(link) > MAX_COOKIE or not link.isascii():
             return None
         payload, _, signed = link.partition(".")
         if not self._is_signed(LINK, payload, signed):
             return None
-        key_id, link_id, made_at = orjson.loads(urlsafe_b64decode(payload))
-        now = self._now()
+        found, now = _Link(*orjson.loads(urlsafe_b64decode(payload))), self._now()
         self._used_links = {one: over_at for one, over_at in self._used_links.items() if over_at > now}
-        is_good = 0 <= now - made_at < LINK_SECONDS and link_id not in self._used_links
-        if not is_good or len(self._used_links) >= MAX_USED:
-            return None
-        self._used_links[link_id] = made_at + LINK_SECONDS
-        return str(key_id)
-
-    def of_proxy(self, name: str) -> ConsoleSession:
-        """Return the session of one whom an identity proxy names: it lasts as long as the proxy says so."""
-        now = self._now()
-        return ConsoleSession(name, self._sign("proxy", name), now, now)
+        is_good = 0 <= now - found.made_at < LINK_SECONDS and found.id not in self._used_links
+        return found if is_good and len(self._used_links) < MAX_USED else None
 
     def _sign(self, purpose: str, text: str) -> str:
         return signature(self._secrets[0], purpose, text)

@@ -13,7 +13,7 @@ from understudy.core.routing.access import MAX_CREDENTIAL, Scope, models_of
 from understudy.core.routing.policy import ApiKey
 from understudy.entrypoints.console.access.sessions import ConsoleSession
 from understudy.entrypoints.console.questions import ACT_SECONDS, PATIENCE_SECONDS, within
-from understudy.errors import DeadlineExceeded, Overloaded, RegistryUnavailable, Unauthenticated, UnderstudyError
+from understudy.errors import DeadlineExceeded, Overloaded, RegistryUnavailable, Unauthenticated
 from understudy.ports.registry.key_lookup import KeyLookup
 
 KEPT_SECONDS = 2.0
@@ -22,7 +22,7 @@ AWAY_SECONDS = 900.0
 """How long it is taken so for looking on, but for no act, while Postgres does not answer: the last picture stays."""
 MAX_KEPT = 1_000
 PLACES = 4
-"""Keys that are looked up at a time for those who look, and as many for acts."""
+"""Keys that are looked up at a time for acts."""
 _UNREADABLE = (RegistryUnavailable, DeadlineExceeded, Overloaded)
 _BEARER = "bearer "
 _NOT_GOOD = "the key is unknown, revoked, or may neither read nor operate"
@@ -70,7 +70,7 @@ class Visitor(NamedTuple):
 class Visitors:
     """Looks keys up: at the login by their secret, later by their id.
 
-    However many requests a key sends, at most one look-up of it runs for those who look, and one for acts.
+    However many requests and keys there are, one look-up at a time runs for those who look, and one of a key for acts.
 
     Args:
         keys: Where keys are.
@@ -83,7 +83,10 @@ class Visitors:
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._asking: dict[str, _Asking] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._places, self._act_places = asyncio.Semaphore(PLACES), asyncio.Semaphore(PLACES)
+        self._places, self._act_places = asyncio.Semaphore(1), asyncio.Semaphore(PLACES)
+        self._renewing: asyncio.Task[None] | None = None
+        self._used_at: dict[str, float] = {}
+        """When each kept key was asked for last by one who looks."""
 
     async def check(self, credential: str) -> ApiKey:
         """Return the key of a credential, ``<id>.<secret>``; one that is pasted with its header is taken too.
@@ -96,7 +99,7 @@ class Visitors:
         key = await self._keys.find(key_id) if secret else None
         stored = key.sha256 if key is not None else b"\0" * 32
         matches = compare_digest(sha256(secret.encode()).digest(), stored)
-        if key is None or not matches or not _may_enter(key.scopes):
+        if key is None or not matches or not may_enter(key.scopes):
             raise Unauthenticated(_NOT_GOOD, hint="Paste the key as <id>.<secret>; understudy key create makes one.")
         return key
 
@@ -108,7 +111,7 @@ class Visitors:
             RegistryUnavailable: Postgres does not answer in time.
         """
         key = await self._keys.find(key_id)
-        if key is None or not _may_enter(key.scopes):
+        if key is None or not may_enter(key.scopes):
             raise Unauthenticated(_NOT_GOOD, hint="Sign in with a key that is good.")
         return key
 
@@ -123,7 +126,7 @@ class Visitors:
         """
         known = await (self._for_act(session.key_id) if acts else self._for_look(session.key_id))
         key = known.key
-        return Visitor(session, key.scopes) if key is not None and _may_enter(key.scopes) else None
+        return Visitor(session, key.scopes) if key is not None and may_enter(key.scopes) else None
 
     async def _for_act(self, key_id: str) -> "_Kept":
         """Look a key up anew: no act relies on what was read before it came. Those of one key wait for each other."""
@@ -140,44 +143,65 @@ class Visitors:
     async def _for_look(self, key_id: str) -> "_Kept":
         """Return what is known of a key; a newer answer is waited for briefly where there is an earlier one."""
         now, known = self._monotonic(), self._kept.get(key_id)
+        self._used_at[key_id] = now
         if known is not None and now - known.tried_at < KEPT_SECONDS:
             return known
         asking = self._asking.get(key_id)
         if asking is None:
-            asking = self._asking[key_id] = _Asking(asyncio.create_task(self._renew(key_id)), now)
+            asking = self._asking[key_id] = _Asking(asyncio.get_running_loop().create_future(), now)
+            if self._renewing is None or self._renewing.done():
+                self._renewing = asyncio.create_task(self._renew())
         if known is not None and now - known.read_at >= AWAY_SECONDS:
             known = None
         patience = max(0.0, PATIENCE_SECONDS - (now - asking.began_at))
         # Waiting ends no look-up: others wait for it, too.
-        await asyncio.wait((asking.task,), timeout=None if known is None else patience)
-        problem = asking.task.result() if asking.task.done() else None
+        await asyncio.wait((asking.answered,), timeout=None if known is None else patience)
+        problem = asking.answered.result() if asking.answered.done() else None
         if problem is None:
             return self._kept.get(key_id) or known or _Kept(None, now, now)
-        if known is None:
+        if known is None or not isinstance(problem, _UNREADABLE):
             raise problem
         return known
 
-    async def _renew(self, key_id: str) -> UnderstudyError | None:
-        """Look a key up for all who wait; return why that failed."""
-        try:
-            found = await within(self._places, lambda: self._keys.find(key_id), ACT_SECONDS)
-        except _UNREADABLE as problem:
-            known = self._kept.get(key_id)
-            if known is not None:
-                self._kept[key_id] = known._replace(tried_at=self._monotonic())
-            return problem.as_value()
-        else:
-            self._keep(key_id, found)
-            return None
-        finally:
-            del self._asking[key_id]
+    async def _renew(self) -> None:
+        """Look up what is waited for until nothing is: all keys at a time are one question, as are all viewers."""
+        while self._asking:
+            waiting = dict(self._asking)
+            problem: Exception | None = None
+            try:
+                await self._look_up({*waiting, *self._soon_asked()})
+            except _UNREADABLE as found:
+                problem = found.as_value()
+                for key_id in waiting:
+                    if (known := self._kept.get(key_id)) is not None:
+                        self._kept[key_id] = known._replace(tried_at=self._monotonic())
+            except Exception as defect:  # noqa: BLE001 - each one who waits raises it
+                problem = defect
+            for key_id, asking in waiting.items():
+                del self._asking[key_id]
+                asking.answered.set_result(problem)
+
+    async def _look_up(self, key_ids: set[str]) -> None:
+        found = await within(self._places, lambda: self._keys.find_all(key_ids), ACT_SECONDS)
+        for key_id in key_ids:
+            self._keep(key_id, found.get(key_id))
+
+    def _soon_asked(self) -> set[str]:
+        """Return keys of open pages whose time is half over: asked for now, they need no question of their own."""
+        now = self._monotonic()
+        return {
+            key_id
+            for key_id, known in self._kept.items()
+            if now - self._used_at.get(key_id, now - KEPT_SECONDS) < KEPT_SECONDS
+            and now - known.tried_at >= KEPT_SECONDS / 2
+        }
 
     def _keep(self, key_id: str, key: ApiKey | None) -> "_Kept":
         now = self._monotonic()
         found = self._kept[key_id] = _Kept(key, now, now)
         self._kept.move_to_end(key_id)
         while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
+            self._used_at.pop(self._kept.popitem(last=False)[0], None)
         return found
 
 
@@ -190,13 +214,8 @@ class _Kept(NamedTuple):
 class _Asking(NamedTuple):
     """A look-up that runs."""
 
-    task: "asyncio.Task[UnderstudyError | None]"
+    answered: "asyncio.Future[Exception | None]"
     began_at: float
-
-
-def visitor_of_proxy(session: ConsoleSession, scopes: frozenset[str]) -> Visitor | None:
-    """Return one whom a proxy in front names; ``None`` where none of the groups may look."""
-    return Visitor(session, scopes, is_of_proxy=True) if _may_enter(scopes) else None
 
 
 def parts_of(credential: str) -> tuple[str, str]:
@@ -208,7 +227,8 @@ def parts_of(credential: str) -> tuple[str, str]:
     return (key_id, secret) if key_id and len(text) <= MAX_CREDENTIAL else ("", "")
 
 
-def _may_enter(scopes: frozenset[str]) -> bool:
+def may_enter(scopes: frozenset[str]) -> bool:
+    """Whether these scopes let anyone in: to look or to act, if only at one model."""
     return _may(scopes, Scope.READ) or _may(scopes, Scope.OPERATE)
 
 

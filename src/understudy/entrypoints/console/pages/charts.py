@@ -7,9 +7,10 @@ from starlette.responses import Response
 
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.access.visitors import Visitor
-from understudy.entrypoints.console.console import Console, Live
+from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS, if_new, reader_of, rollout_id_of
 from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind
+from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.views.charts import ChartsPart, charts_part
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.errors import (

@@ -4,8 +4,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.entrypoints.console.access.visitors import Visitor
-from understudy.entrypoints.console.console import Console, Live
+from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.models import age_of, if_new
+from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.views.health import health_page
 from understudy.errors import ScopeMissing
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from understudy.core.routing.policy import ApiKey
-from understudy.entrypoints.console.access.visitors import parts_of
+from understudy.entrypoints.console.access.visitors import may_enter, parts_of
 from understudy.entrypoints.console.console import SEE_OTHER, UNAUTHORIZED, Console
 from understudy.errors import Unauthenticated
 
@@ -17,7 +17,14 @@ _MAX_ADDRESS = 2_000
 async def show_login(console: Console, request: Request) -> Response:
     """Return the login page. A link that signs in once is used by its button: what only looks at it uses nothing up."""
     once = request.query_params.get("once", "") if console.takes_links else ""
-    return _login_page(console, _inside(request.query_params.get("next", "")), once=once[:_MAX_ADDRESS])
+    named = console.named_by_proxy(request)
+    is_shut_out = named is not None and not may_enter(named.scopes)
+    problem = (
+        f"{named.name} is in no group that may look. A key signs in all the same." if named and is_shut_out else ""
+    )
+    return _login_page(
+        console, _inside(request.query_params.get("next", "")), once=once[:_MAX_ADDRESS], problem=problem
+    )
 
 
 def _login_page(console: Console, following: str, status: int = 200, *, once: str = "", problem: str = "") -> Response:
@@ -52,15 +59,19 @@ async def sign_in(console: Console, request: Request) -> Response:
 
 
 async def _key_of_link(console: Console, link: str) -> ApiKey:
-    """Return the key of a link that signs in once, and use the link up.
+    """Return the key of a link that signs in once, and use the link up once it is known that the key is good.
 
     Raises:
         Unauthenticated: It is over, was used, or is none of this console's; or its key may not enter.
     """
+    over = Unauthenticated("the link was used, or is older than a minute", hint="Sign in with the key itself.")
     key_id = console.sessions.key_of_link(link)
     if key_id is None:
-        raise Unauthenticated("the link was used, or is older than a minute", hint="Sign in with the key itself.")
-    return await console.opened.visitors.entering(key_id)
+        raise over
+    key = await console.opened.visitors.entering(key_id)
+    if not console.sessions.use_link(link):
+        raise over
+    return key
 
 
 async def sign_out(console: Console, request: Request) -> Response:

@@ -9,9 +9,10 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.console.access.visitors import Visitor
-from understudy.entrypoints.console.console import SEE_OTHER, Console, Live, require_read
+from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
 from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import STALE_FACTOR, Answer
+from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import rollout_path
@@ -122,8 +123,11 @@ def _models_of(console: Console, visitor: Visitor, answer: Answer) -> Live:
 
 
 def age_of(answer: Answer, period_seconds: float) -> dict[str, Any]:
-    """Return what a page says of its figures' age; nothing while they are fresh."""
-    is_stale = answer.problem is not None or answer.is_late or answer.age_seconds > STALE_FACTOR * period_seconds
+    """Return what a page says of its figures' age; nothing while they are fresh.
+
+    A newer answer that is waited for is no reason yet: where much is done at once, each page would turn pale each time.
+    """
+    is_stale = answer.problem is not None or answer.age_seconds > STALE_FACTOR * period_seconds
     return {"is_stale": is_stale, "read_at": moment(answer.read_at)}
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.entrypoints.console.access.visitors import Visitor
-from understudy.entrypoints.console.console import Console, Live
+from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.charts import charts
 from understudy.entrypoints.console.pages.models import (
     ROLLOUT_SECONDS,
@@ -21,6 +21,7 @@ from understudy.entrypoints.console.pages.models import (
 )
 from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import Answer
+from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.rollout import rollout_page
@@ -98,5 +99,14 @@ async def _answer(console: Console, name: str, number: int, *, is_told: bool = F
 def _rendered(
     console: Console, answer: Answer, visitor: Visitor, templates: Sequence[str], *, may_operate: bool
 ) -> list[Live]:
-    values: dict[str, Any] = {"view": rollout_page(answer.value), **age_of(answer, ROLLOUT_SECONDS)}
-    return [console.live(one, visitor, answer, may_operate=may_operate, **values) for one in templates]
+    """Return parts of a page, which are the same for all who may do the same."""
+    age = age_of(answer, ROLLOUT_SECONDS)
+
+    def make() -> list[Live]:
+        values: dict[str, Any] = {"view": rollout_page(answer.value), **age}
+        return [console.live(one, visitor, answer, may_operate=may_operate, **values) for one in templates]
+
+    rollout = answer.value.status.view.record
+    problem = "" if answer.problem is None else answer.problem.code
+    seen = (rollout.state.model_name, rollout.id, answer.read_at, age["is_stale"], problem)
+    return console.opened.rendered.of((*seen, tuple(templates), may_operate, visitor.is_read_only), make)

@@ -20,12 +20,23 @@ RETRY_SECONDS = 1.0
 @asynccontextmanager
 async def hearing(listen: Listen, watches: Watches) -> AsyncIterator[None]:
     """Hear while the context is open. Without a connection pages are read at their periods, as they are anyway."""
+    is_deaf = False
+
+    def told(change: PolicyChange) -> None:
+        nonlocal is_deaf
+        if is_deaf:
+            _log.info("console.hears_again")
+        is_deaf = False
+        watches.moved(change.model_name)
 
     async def hear() -> None:
+        nonlocal is_deaf
         try:
-            await listen(lambda change: watches.moved(change.model_name))
+            await listen(told)
         except RegistryError as problem:
-            _log.warning("console.hears_nothing", why=problem.detail)
+            if not is_deaf:  # once, and not each second for as long as Postgres is away
+                _log.warning("console.hears_nothing", why=problem.detail)
+            is_deaf = True
 
     task = asyncio.create_task(run_forever("console_listen", hear, Uncounted(), RETRY_SECONDS))
     try:

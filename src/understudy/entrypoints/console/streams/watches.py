@@ -1,8 +1,8 @@
 """Watches: each page that somebody has open is read once for all its viewers, and they are told when it changed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple, Protocol
 
 import structlog
@@ -12,6 +12,8 @@ from understudy.errors import Overloaded, UnderstudyError
 _log = structlog.get_logger(__name__)
 WATCHES = "understudy.watches"
 """Key of a process's watches in the server's state, which ends them before it waits for what is under way."""
+_UNREAD = "unread"
+"""Digest of a page that cannot be read; a page that is open would show its earlier figures as if they were new."""
 
 
 class Reading(Protocol):
@@ -78,11 +80,11 @@ class Watch:
             self._moved.clear()
             try:
                 digest = await self.topic.read(is_told=is_told)
-            except UnderstudyError:  # the page itself says so where it is loaded
-                digest = self.digest
+            except UnderstudyError as problem:  # pages are told, ask, and say that there is no answer
+                digest = f"{_UNREAD} {problem.code}"
             except Exception:  # noqa: BLE001 - a defect: the others are watched on, and this one is tried again
                 _log.exception("console.failed")
-                digest = self.digest
+                digest = _UNREAD
             if digest != self.digest:
                 self.digest = digest
                 self.release()
@@ -120,10 +122,18 @@ class Watches:
         if self.viewers >= self._max_viewers or self.has_ended:
             raise Overloaded(f"{self._max_viewers} pages are live at this console, and no more may be")
 
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Count a viewer while the context is open: from before anything is sent, which may wait for its browser."""
+        self.viewers += 1
+        try:
+            yield
+        finally:
+            self.viewers -= 1
+
     @asynccontextmanager
     async def watching(self, topic: Topic) -> AsyncIterator[Watch]:
         """Watch a page while the context is open."""
-        self.viewers += 1
         watch = self._watches.setdefault(topic.name, Watch(topic))
         watch.viewers += 1
         if watch.task is None:
@@ -131,7 +141,6 @@ class Watches:
         try:
             yield watch
         finally:
-            self.viewers -= 1
             watch.viewers -= 1
             if not watch.viewers:
                 watch.task.cancel()

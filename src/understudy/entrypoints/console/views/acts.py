@@ -80,8 +80,12 @@ def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
 def rollback_page(model: str, policy: PolicyRecord, tried: RollbackRecord, rollout_id: int | None) -> ActPage:
     """Return what is asked before a rollback; ``tried`` is what it would do at this moment."""
     after = f"{tried.champion} answers every call"
-    others = "" if policy.challenger is None else f", {policy.challenger} {policy.challenger_weight} %"
-    rows = (("who answers", f"{policy.champion} as champion{others}", after), ("it does", "", tried.did))
+    share = f" with {policy.challenger_weight} %"
+    others = "" if policy.challenger is None else f", {policy.challenger} as challenger{share}"
+    rows = (
+        ("who answers", f"{policy.champion} as champion{others}", after),
+        ("policy", f"generation {policy.generation}", tried.did),
+    )
     nothing = f"There is nothing to roll back{tried.did.removeprefix('nothing')}."
     sentence = "Every call goes back at once." if tried.changed else nothing
     command = f"understudy rollback {quote(model)} --reason '…'"

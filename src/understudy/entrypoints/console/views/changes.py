@@ -45,7 +45,7 @@ def hidden_rollback(audit: Sequence[AuditEntry], began_at: float, now: float) ->
     found = next((one for one in audit if one.changed_at.timestamp() < began_at and took_back(one)), None)
     if found is None or now - found.changed_at.timestamp() >= NEWS_SECONDS:
         return ""
-    return f"Before it calls were taken back {newest_words(found)}"
+    return f"Earlier, calls were taken back {newest_words(found)}"
 
 
 def moment(seconds: float) -> str:

@@ -38,6 +38,8 @@ class ModelsSeen(NamedTuple):
     """That a model was taken back before its newest rollout began, in words."""
     unreadable: Mapping[str, UnreadableRollout] = {}
     """The newest rollout of each model where this release cannot read it; then it is not among ``rollouts``."""
+    is_unwatched: bool = False
+    """Whether no monitor has looked at open rollouts and guards of late."""
 
 
 class ModelRow(NamedTuple):
@@ -53,13 +55,15 @@ class ModelRow(NamedTuple):
     challenger_percent: int
     reason: str
     hidden: str
-    """That it was taken back of late, where a newer rollout hides it; else empty."""
+    """That it was taken back of late, where a newer rollout hides it, or that no monitor looks at it; else empty."""
     guard: str
     decision: str
     alerts: tuple[str, ...]
     changed: str
 
 
+UNWATCHED = "No monitor looks at open rollouts and guards: nothing is taken back by itself."
+_UNWATCHED_ROW = "No monitor looks at it."
 NONE_TO_SEE = "There is no model that this key may see."
 
 
@@ -82,6 +86,8 @@ def models_page(seen: ModelsSeen, may_read: Collection[str] | None) -> ModelsPag
     )
     troubled = [row for row in rows if row.tone in (Tone.BAD, Tone.WAIT)]
     sentence, tone = _sentence(len(rows), troubled)
+    if any(_is_unwatched(seen.rollouts.get(row.name), seen) for row in rows):
+        sentence = f"{UNWATCHED} {sentence}"
     if not rows and may_read is not None:
         sentence = NONE_TO_SEE
     return ModelsPage(sentence, tone, tuple(rows[:MAX_ROWS]), max(0, len(rows) - MAX_ROWS))
@@ -110,21 +116,26 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
     record, unreadable = seen.rollouts.get(name), seen.unreadable.get(name)
     state, tone = _state(record, policy, seen.read_at) if unreadable is None else _UNREADABLE
     event = None if record is None else seen.events.get(record.id)
+    is_unwatched = _is_unwatched(record, seen)
     return ModelRow(
         name,
         model_path(name),
-        Tone.WAIT if alerts and tone in (Tone.CALM, Tone.GOOD) else tone,
+        Tone.WAIT if (alerts or is_unwatched) and tone in (Tone.CALM, Tone.GOOD) else tone,
         state,
         policy.champion,
         _challenger(policy),
         policy.challenger_weight,
         _reason(record, event, seen.changes.get(name)) if unreadable is None else unreadable.problem,
-        seen.hidden.get(name, ""),
+        " ".join(filter(None, (_UNWATCHED_ROW if is_unwatched else "", seen.hidden.get(name, "")))),
         _guard(policy, record),
         _decision(event),
         alerts,
         f"{ago(policy.updated_at, datetime.fromtimestamp(seen.read_at, UTC))} by {policy.updated_by}",
     )
+
+
+def _is_unwatched(record: RolloutRecord | None, seen: ModelsSeen) -> bool:
+    return seen.is_unwatched and record is not None and not record.state.phase.is_final
 
 
 def _state(record: RolloutRecord | None, policy: PolicyRecord, now: float) -> tuple[str, Tone]:

@@ -11,7 +11,7 @@ from understudy.entrypoints.cli.shared.policy_changes.rollout_plan import (
     plan_words,
     start_command,
 )
-from understudy.entrypoints.console.views.links import start_path
+from understudy.entrypoints.console.views.links import rollout_path, start_path
 from understudy.entrypoints.console.views.policy import Field, PolicySeen, refusal_words, version_options
 from understudy.errors import UnderstudyError
 from understudy.rollout.start.start import Prepared
@@ -42,6 +42,8 @@ class StartForm(NamedTuple):
     plans: tuple[str, ...]
     problem: str
     is_possible: bool
+    open_rollout: str
+    """Address of the one that is in the way; empty: none is."""
 
 
 class StartPage(NamedTuple):
@@ -98,6 +100,7 @@ def start_form(seen: PolicySeen, values: Mapping[str, str], refused: UnderstudyE
         tuple(NAMED_PLANS),
         "" if at else said,
         policy is not None and seen.open_rollout is None,
+        "" if seen.open_rollout is None else rollout_path(seen.model, seen.open_rollout),
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def _acts(record: VersionRecord, *, has_role: bool) -> list[tuple[str, str]]:
 def _loaded(record: VersionRecord, loading: VersionLoadingRecord | None) -> str:
     where = f"endpoints: {', '.join(record.endpoints)}" if record.endpoints else "no endpoint: no proxy can call it"
     if loading is None:
-        return f"not by agents; {where}"
+        return f"by people, and no agent; {where}"
     how_long = "for as long as it has a role"
     if loading.is_kept:
         how_long = "until it is unloaded"
@@ -181,7 +181,7 @@ def _validated(record: VersionRecord, loading: VersionLoadingRecord | None) -> s
         return f"its agents: the digest {digest or 'of its artifact'}, then its cases where the artifact has some"
     if loading is not None:
         return "nothing yet: no server has it"
-    return "nothing here: people registered its endpoints; understudy version check asks them"
+    return "by no agent; understudy version check asks its model servers"
 
 
 def _server(one: VersionAtServerRecord, now: datetime) -> ServerRow:

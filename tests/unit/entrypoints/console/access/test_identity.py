@@ -32,7 +32,7 @@ def sent(*more: tuple[str, str], secret: str | None = SECRET, name: str | None =
 
 
 def test_a_person_has_the_scopes_of_all_her_groups(identity):
-    found = identity.of(PROXY, sent(("x-forwarded-groups", "other, churn-team"), ("x-forwarded-groups", "ml-oncall")))
+    found = identity.of(PROXY, sent(("x-forwarded-groups", "other, churn-team,ml-oncall")))
 
     assert found == Named("proxy:kim@shop.example", frozenset({"operate", "operate:churn", "read:churn"}))
 
@@ -58,6 +58,7 @@ def test_the_group_of_everyone_needs_no_header(identity):
         (PROXY, sent(name="k" * 201)),
         (PROXY, sent(name="kim\x1b[2J")),
         (PROXY, sent(("x-forwarded-email", "root@shop.example"))),
+        (PROXY, sent(("x-forwarded-groups", "ml-oncall"), ("x-forwarded-groups", "staff"))),
     ],
     ids=[
         "network",
@@ -70,10 +71,19 @@ def test_the_group_of_everyone_needs_no_header(identity):
         "long",
         "control",
         "two names",
+        "two lists of groups",
     ],
 )
 def test_headers_of_another_sender_are_as_if_they_were_not_there(identity, address, headers):
     assert identity.of(address, headers) is None
+
+
+def test_a_name_in_utf_8_is_taken_as_it_is_written(identity):
+    found = identity.of(PROXY, sent(name="Ærø Ñandú".encode().decode("latin-1")))
+
+    assert found is not None
+    assert found.name == "proxy:Ærø Ñandú"
+    assert identity.of(PROXY, sent(name="K\xe4the")) == ("proxy:Käthe", frozenset())  # as it was in HTTP's early days
 
 
 def test_an_address_of_version_4_within_version_6_is_the_same_address(identity):

@@ -29,6 +29,17 @@ def test_few_tries_of_an_address_are_let_through_in_a_minute(monkeypatch):
     tries.begin("10.0.0.1", "k9")
 
 
+def test_what_names_no_key_is_counted_by_its_address_alone(monkeypatch):
+    monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 5)
+    tries = LoginTries(Clock())
+    for number in range(30):
+        tries.begin(f"10.0.0.{number // 5}", "")
+
+    with pytest.raises(TooManyLogins):
+        tries.begin("10.0.0.5", "")
+    tries.begin("10.0.0.9", "")
+
+
 def test_twenty_tries_with_one_key_id_are_let_through_from_wherever_they_come():
     tries = LoginTries(Clock())
     for number in range(20):

@@ -99,6 +99,7 @@ def test_while_a_secret_is_replaced_sessions_and_forms_of_both_are_good(sessions
 
     assert replaced.read(cookie) == session
     assert replaced.is_form_of(session, token)
+    assert replaced.is_form_of(replaced.of_proxy("proxy:kim"), sessions.form_token(sessions.of_proxy("proxy:kim")))
     assert over.read(replaced.cookie(session)) == session  # what is signed anew outlives the earlier secret
     assert (over.read(cookie), over.is_form_of(session, token)) == (None, False)
 
@@ -107,9 +108,10 @@ def test_a_link_signs_in_once_and_within_a_minute(sessions, clock):
     link, late = sessions.link("k1"), sessions.link("k1")
     clock.now += LINK_SECONDS - 1
 
-    assert [sessions.key_of_link(link), sessions.key_of_link(link)] == ["k1", None]
+    assert [sessions.key_of_link(link), sessions.key_of_link(link)] == ["k1", "k1"]  # looking uses nothing up
+    assert [sessions.use_link(link), sessions.use_link(link), sessions.key_of_link(link)] == [True, False, None]
     clock.now += 1
-    assert sessions.key_of_link(late) is None
+    assert (sessions.key_of_link(late), sessions.use_link(late)) == (None, False)
 
 
 def test_a_link_is_neither_a_cookie_nor_the_other_way_and_one_that_was_changed_is_none(sessions, clock):

@@ -1,4 +1,5 @@
 import asyncio
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 import pytest
@@ -100,12 +101,12 @@ class SlowKeys(MemoryKeyLookup):
         self.gate = asyncio.Event()
         self.waiting = self.most = 0
 
-    async def find(self, key_id: str) -> ApiKey | None:
+    async def find_all(self, key_ids: Collection[str]) -> Mapping[str, ApiKey]:
         self.waiting += 1
         self.most = max(self.most, self.waiting)
         try:
             await self.gate.wait()
-            return await super().find(key_id)
+            return await super().find_all(key_ids)
         finally:
             self.waiting -= 1
 
@@ -123,18 +124,50 @@ async def test_two_hundred_requests_of_one_key_are_one_look_up_and_one_that_leav
     assert (keys.most, keys.asked) == (1, 1)
 
 
-@pytest.mark.parametrize("acts", [False, True])
-async def test_few_keys_are_looked_up_at_a_time(acts):
+async def test_few_keys_are_looked_up_at_a_time_for_acts():
     names = [f"k{number}" for number in range(20)]
     keys = SlowKeys(*names)
     looking = Visitors(keys)
-    asked = [asyncio.create_task(looking.of(SESSION._replace(key_id=name), acts=acts)) for name in names]
+    asked = [asyncio.create_task(looking.of(SESSION._replace(key_id=name), acts=True)) for name in names]
     for _ in range(9):
         await asyncio.sleep(0)
     keys.gate.set()
     await asyncio.gather(*asked)
 
     assert keys.most == visitors.PLACES
+
+
+async def test_keys_of_many_viewers_are_one_question_each_time_whenever_they_came():
+    names, clock = [f"k{number}" for number in range(20)], [1_000.0]
+    keys = SlowKeys(*names)
+    keys.gate.set()
+    looking = Visitors(keys, lambda: clock[0])
+
+    async def all_look() -> None:
+        found = await asyncio.gather(*(looking.of(SESSION._replace(key_id=name)) for name in names))
+        assert all(visitor is not None for visitor in found)
+
+    for name in names:  # one after the other, within less than half the time that a key is kept
+        await looking.of(SESSION._replace(key_id=name))
+        clock[0] += KEPT_SECONDS / 50
+    keys.asked = 0
+    for _ in range(40):  # each looks four times within that time
+        clock[0] += KEPT_SECONDS / 4
+        await all_look()
+
+    assert (keys.most, keys.asked) == (1, 10)
+
+
+async def test_a_defect_of_a_look_up_is_raised_for_all_who_wait(monkeypatch):
+    world = World("read")
+
+    async def broken(_ids: Collection[str]) -> Mapping[str, ApiKey]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.keys, "find_all", broken)
+    found = await asyncio.gather(*(world.visitors.of(SESSION) for _ in range(3)), return_exceptions=True)
+
+    assert [type(one) for one in found] == [ZeroDivisionError] * 3
 
 
 async def test_acts_of_one_key_are_looked_up_one_after_the_other_each_anew():

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from structlog.testing import capture_logs
 
 from understudy.entrypoints.console.streams import hearing
 from understudy.entrypoints.console.streams.watches import Topic, Watch, Watches
@@ -49,10 +50,11 @@ async def test_however_many_view_a_page_it_is_read_once_and_all_are_told():
     page, watches = Page(), Watches(100)
 
     async def view() -> str:
-        async with watches.watching(page.topic()) as watch:
-            await seen(watch, "")
-            await seen(watch, "one")
-            return watch.digest
+        with watches.place():
+            async with watches.watching(page.topic()) as watch:
+                await seen(watch, "")
+                await seen(watch, "one")
+                return watch.digest
 
     viewers = [asyncio.create_task(view()) for _ in range(100)]
     await until(lambda: watches.viewers == 100 and len(page.readings) == 1)
@@ -85,16 +87,17 @@ async def test_without_news_a_page_is_read_at_its_period():
 
 
 @pytest.mark.parametrize("problem", [RegistryUnavailable("away"), ZeroDivisionError()])
-async def test_a_reading_that_fails_tells_nothing_and_the_next_one_is_made(problem):
+async def test_a_reading_that_fails_is_told_so_that_pages_ask_themselves_and_the_next_one_is_made(problem):
     page, watches = Page(), Watches(1)
     async with watches.watching(page.topic()) as watch:
         await seen(watch, "")
         page.problem = problem
         watches.moved("churn")
-        await until(lambda: len(page.readings) == 2)
+        await seen(watch, "one")
+        unread = watch.digest
         page.problem, page.shown = None, "two"
         watches.moved("churn")
-        await seen(watch, "one")
+        await seen(watch, unread)
 
     assert watch.digest == "two"
 
@@ -103,7 +106,7 @@ async def test_one_viewer_too_many_is_refused_and_nothing_is_read_for_none():
     page, watches = Page(), Watches(1)
     watches.require_place()
     async with watches.watching(page.topic()) as watch:
-        with pytest.raises(Overloaded, match="1 pages are live"):
+        with watches.place(), pytest.raises(Overloaded, match="1 pages are live"):
             watches.require_place()
     watches.require_place()
 
@@ -124,6 +127,26 @@ async def test_the_end_of_the_process_wakes_every_viewer():
         watches.require_place()
 
     assert watches.has_ended
+
+
+async def test_a_listener_that_finds_no_postgres_says_so_once_until_it_hears_again(monkeypatch):
+    monkeypatch.setattr(hearing, "RETRY_SECONDS", 0.0)
+    tried, is_back = 0, asyncio.Event()
+
+    async def listen(on_change: Callable[[PolicyChange], None]) -> None:
+        nonlocal tried
+        tried += 1
+        if tried <= 5:
+            raise RegistryUnavailable("away")
+        on_change(PolicyChange(None))
+        is_back.set()
+        await asyncio.Event().wait()
+
+    with capture_logs() as said:
+        async with hearing.hearing(listen, Watches(1)), asyncio.timeout(BOUND_SECONDS):
+            await is_back.wait()
+
+    assert [one["event"] for one in said] == ["console.hears_nothing", "console.hears_again"]
 
 
 async def test_a_lost_listener_is_opened_again_and_everything_is_read_then(monkeypatch):

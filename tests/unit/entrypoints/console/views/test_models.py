@@ -133,6 +133,24 @@ def test_an_open_alert_makes_a_calm_model_one_to_look_at():
     assert (row.alerts, row.tone) == (("drift",), Tone.WAIT)
 
 
+@pytest.mark.parametrize("kind", [Kind.ROLLOUT, Kind.GUARD])
+def test_while_no_monitor_looks_what_is_open_is_not_calm(kind):
+    rollouts = {"churn": a_record("churn", kind=kind), "fraud": a_record("fraud", phase=Phase.SUCCEEDED)}
+    models = a_model("churn", 10), a_model("fraud")
+    page = a_page(*models, rollouts=rollouts, is_unwatched=True)
+    watched = a_page(*models, rollouts=rollouts)
+
+    assert page.sentence.startswith(
+        "No monitor looks at open rollouts and guards: nothing is taken back by itself. 1 of"
+    )
+    assert [(row.tone, row.hidden) for row in page.rows] == [
+        (Tone.WAIT, "No monitor looks at it."),
+        (Tone.CALM, ""),
+    ]
+    assert watched.sentence == "None of 2 models needs a person."
+    assert models_page(ModelsSeen(models, rollouts, {}, {}, NOW, is_unwatched=True), {"fraud"}).tone is Tone.CALM
+
+
 def test_a_model_without_a_policy_is_not_served_and_further_arms_are_named():
     arms = bucket_ranges({"8": 20}, "6")
     split = a_model("split", challenger=None)

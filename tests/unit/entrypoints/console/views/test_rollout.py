@@ -219,7 +219,7 @@ def test_a_rollback_that_a_newer_rollout_hides_is_told():
     pages = [rollout_page(RolloutSeen(a_status(), None, (one,), {}, (1,))) for one in (earlier, within, long_ago)]
 
     assert [page.warnings for page in pages] == [
-        (f"Before it calls were taken back {newest_words(earlier)}",),
+        (f"Earlier, calls were taken back {newest_words(earlier)}",),
         (),
         (),
     ]
