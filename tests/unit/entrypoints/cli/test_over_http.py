@@ -75,7 +75,6 @@ ON_THE_DATABASE = {
     "subscription list": (),
     "subscription remove": ("oncall",),
     "subscription test": ("oncall",),
-    "version follow": ("visits", "oci://registry.internal/visits:canary", "--group", "onnx"),
     "version validate": ("visits", "7"),
 }
 """Commands that work on the database alone."""
