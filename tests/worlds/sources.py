@@ -136,8 +136,7 @@ class Installation:
             raise PolicyRefused("fraud has an open rollout")
         state = SimpleNamespace(challenger=asked.version, phase=Phase.PROGRESSING, kind=Kind.ROLLOUT, plan=asked.plan)
         self.rollouts.insert(0, SimpleNamespace(id=len(self.rollouts) + 1, state=state))
-        had_role = {"deployed_at": datetime.now(UTC)}
-        self.versions[asked.version] = self.versions[asked.version]._replace(**had_role)
+        self.versions[asked.version] = self.versions[asked.version]._replace(deployed_at=datetime.now(UTC))
         self.reasons.append(actor.reason)
         return self.rollouts[0]
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -225,13 +226,11 @@ def test_a_follower_that_is_killed_after_any_number_of_turns_leaves_nothing_twic
 async def test_what_is_in_the_way_is_in_the_report(problem, state):
     there, label = Installation(), Label(version_offered("7"))
 
-    async def refuse(*_: object, **__: object) -> None:
+    async def refuse(*_: object, **__: object) -> Any:
         raise problem
 
-    if isinstance(problem, ScopeMissing | QuotaExceeded):
-        there.add_version = refuse
-    else:
-        label.offered = refuse
+    refuses: Any = there if isinstance(problem, ScopeMissing | QuotaExceeded) else label
+    setattr(refuses, "add_version" if refuses is there else "offered", refuse)
     report = await there.follower(label).look()
 
     assert (report.state, report.registered, report.detail) == (state, False, problem.detail)
