@@ -19,7 +19,12 @@ _MAX_HEAD = 16_384
 
 @asynccontextmanager
 async def webhook_port(
-    host: str, port: int, secrets: Sequence[WebhookSecret], wake: Callable[[], None]
+    host: str,
+    port: int,
+    secrets: Sequence[WebhookSecret],
+    wake: Callable[[], None],
+    *,
+    request_seconds: float = REQUEST_SECONDS,
 ) -> AsyncIterator[int]:
     """Take webhooks while the context lasts; yields the bound port (``port`` may be 0 for a free one).
 
@@ -35,12 +40,12 @@ async def webhook_port(
             status = HTTPStatus.SERVICE_UNAVAILABLE
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
                 if open_connections <= MAX_OPEN:
-                    async with asyncio.timeout(REQUEST_SECONDS):
+                    async with asyncio.timeout(request_seconds):
                         status = await _judged(reader, secrets)
                 if status is HTTPStatus.NO_CONTENT:
                     wake()
                 writer.write(f"HTTP/1.1 {status.value} {status.phrase}\r\n{_END}".encode())
-                async with asyncio.timeout(REQUEST_SECONDS):
+                async with asyncio.timeout(request_seconds):
                     await writer.drain()
         finally:
             open_connections -= 1
