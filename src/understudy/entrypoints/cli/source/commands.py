@@ -45,7 +45,7 @@ SourceFile = Annotated[
 WebhookPort = Annotated[
     int | None,
     typer.Option(
-        "--webhook-port", min=0, max=65_535, help="Take the registry's signed webhooks there, and look at once."
+        "--webhook-port", min=0, max=65_535, help="Take the registries' webhooks there, and look at once."
     ),
 ]
 MetricsPort = Annotated[
