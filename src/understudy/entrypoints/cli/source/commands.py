@@ -44,9 +44,7 @@ SourceFile = Annotated[
 ]
 WebhookPort = Annotated[
     int | None,
-    typer.Option(
-        "--webhook-port", min=0, max=65_535, help="Take the registries' webhooks there, and look at once."
-    ),
+    typer.Option("--webhook-port", min=0, max=65_535, help="Take the registries' webhooks there, and look at once."),
 ]
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Serve metrics for Prometheus there.")
