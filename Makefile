@@ -189,6 +189,15 @@ triton_PYTHON := $(firstword $(wildcard /usr/bin/python3.11) $(BIN)/python)
 	@$(BIN)/python -m pip --python .venv-servers/$*/bin/python install --quiet --require-hashes --no-deps -r $<
 	@touch $@
 
+# 15 is Debian's, 16 and 18 are in the wheel of the embedded server; 17 is in the nightly pipeline.
+POSTGRES ?= 15 16 18
+
+.PHONY: test-postgres
+test-postgres: $(VENV)/.dev ## The SQL contract and the migrations on each Postgres that is supported (minutes each; POSTGRES=17 for another)
+	@set -e; for major in $(POSTGRES); do echo "Postgres $$major"; \
+	  UNDERSTUDY_TEST_POSTGRES=$$major $(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis -m "not slow" $(PYTEST) \
+	  tests/integration/database tests/migrations; done
+
 .PHONY: test-servers
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -44,6 +44,8 @@ class Round(NamedTuple):
     """From the kill until nothing differed."""
     differs: str
     """What still did when that was given up; empty: nothing."""
+    last_seen: Mapping[str, float]
+    """After the kill, when each difference was seen last; ``change``: when the change itself was over."""
     calls: int
     failed: Sequence[Answer]
 
@@ -109,9 +111,12 @@ async def _round(stack: LifecycleStack, number: int, kind: str, chance: Random, 
     states = Counter(str(row[0]) for row in await patiently(lambda: sql(stack.url, _STATES)))
     killed_at = time.monotonic()
     victim = await KILLS[kind](stack, chance)
+    last_seen = {f"{victim} back": time.monotonic() - killed_at}
     await changing
+    last_seen["change"] = time.monotonic() - killed_at
     found = await _differences(stack)
     while found and time.monotonic() < killed_at + GIVE_UP_SECONDS:
+        last_seen |= dict.fromkeys(found, time.monotonic() - killed_at)
         await asyncio.sleep(PAUSE_SECONDS)
         found = await _differences(stack)
     return Round(
@@ -121,6 +126,7 @@ async def _round(stack: LifecycleStack, number: int, kind: str, chance: Random, 
         ", ".join(f"{count} {state}" for state, count in states.items()),
         time.monotonic() - killed_at,
         "; ".join(f"{where}: {what}" for where, what in found.items()),
+        last_seen,
         len(load.answers) - before,
         load.failed[failed_before:],
     )
@@ -135,6 +141,7 @@ def _tell(one: Round) -> None:
     said = f"{mark} {one.number:3d}  {one.victim:14s} at {one.moment_seconds:3.1f} s ({one.states}): "
     said += f"settled after {one.settled_seconds:.1f} s, {one.calls} calls, {len(one.failed)} failed"
     print(said + (f"; {one.differs}" if one.differs else ""), flush=True)
+    print("      until " + ", ".join(f"{what} {at:.1f} s" for what, at in one.last_seen.items()), flush=True)
     for answer in one.failed[:5]:
         print(f"      status {answer.status} after {answer.seconds * 1000:.0f} ms: {answer.body[:300]!r}", flush=True)
 

@@ -61,7 +61,7 @@ UnderstudyError
     ├── DatabaseNeeded     E225 the command has no way over HTTP: it works on the database
     ├── DeclaredOtherwise  E226 the open test was declared with something else than what is asked
     ├── NotDeclarable      E227 no test can be declared yet: nothing is known to plan it with
-    ├── SourceAway         E229 a model registry that is followed does not answer, or not as one
+    ├── SourceAway         E229 a registry that is followed does not answer, or not as one
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -567,7 +567,7 @@ class NotDeclarable(RegistryError):
 
 class SourceAway(RegistryError):
     code = "E229"
-    title = "The model registry does not answer"
+    title = "The registry of a source does not answer"
     hint = "Check the source's url and its login; what is registered here and loaded stays as it is meanwhile."
 
 

@@ -36,7 +36,7 @@ from understudy.adapters.artifacts.oci_registry import OciAccess
 from understudy.adapters.artifacts.origin import Limits
 from understudy.adapters.artifacts.pin import pin_artifact
 from understudy.adapters.artifacts.tar_layer import unpack
-from understudy.core.loading.floating_label import VERSION
+from understudy.core.loading.image_tag import VERSION
 from understudy.core.loading.oci_address import parse_logins
 from understudy.errors import ArtifactDiffers, ArtifactForbidden, ArtifactNotTaken, ArtifactUnreachable, UnderstudyError
 

@@ -14,7 +14,7 @@ NOT_FOLLOWED = {
     "deploy-kubernetes.md": "needs a cluster",
     "accept-tokens.md": "needs an issuer; tests/integration/entrypoints/test_oidc.py has one",
     "drive-from-ci.md": "needs a pipeline and its proxy; tests/system/test_ci_with_a_key.py goes the same way",
-    "follow-a-model-registry.md": "needs an MLflow server; tests/system/test_version_sources.py does what it says",
+    "follow-a-registry.md": "needs an MLflow server; tests/system/test_version_sources.py does what it says",
     "keep-the-log-in-a-lake.md": "needs a bucket; tests/integration/prediction_log/test_lake.py does what it says",
     "run-with-compose.md": "needs a container engine",
     "ask-a-judge.md": "needs a chat endpoint; tests/integration/rollout/test_chat_judge.py runs its program",

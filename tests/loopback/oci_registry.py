@@ -116,7 +116,8 @@ class Registry:
             first = int(answering.asked.headers["range"].removeprefix("bytes=").partition("-")[0])
             answering.send(206, content[first:], {"content-range": f"bytes {first}-{len(content) - 1}/{len(content)}"})
         else:
-            answering.send(200, content, {"content-type": media_type})
+            named = {} if kind == "blobs" else {"docker-content-digest": digest_of(content)}
+            answering.send(200, content, {"content-type": media_type, **named})
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from servers.test_real_servers import VENVS, stop
 
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.http.mlflow_registry import MlflowRegistry
+from understudy.core.rollout.sources.source_webhook import WebhookSecret
 from understudy.core.rollout.sources.version_source import SourceSpec, artifact_of
 from understudy.entrypoints.cli.source.webhooks import webhook_port
 from understudy.errors import SchemaNotTold, SourceAway
@@ -146,7 +147,9 @@ async def test_mlflows_own_webhook_is_believed_and_has_the_label_looked_at(url: 
     mlflow.post("registered-models/create", name="hooked")
     mlflow.new_version("hooked", MLMODEL)
     woken = asyncio.Event()
-    async with webhook_port("127.0.0.1", 0, ["another", SECRET], woken.set) as port:
+    async with webhook_port(
+        "127.0.0.1", 0, [WebhookSecret("mlflow", "another"), WebhookSecret("mlflow", SECRET)], woken.set
+    ) as port:
         event = {"entity": "MODEL_VERSION_ALIAS", "action": "CREATED"}
         mlflow.post("webhooks", name="understudy", url=f"http://127.0.0.1:{port}/", events=[event], secret=SECRET)
         async with asyncio.timeout(60):

@@ -172,6 +172,27 @@ def what_a_person_on_call_does(ci: WalledCommandLine, run: Callable[..., Done], 
     assert "nothing to roll back" in again.said
 
 
+def test_a_version_is_validated_with_a_key_alone_by_the_proxy_that_reaches_its_servers(ci, model_port, tmp_path):
+    made = ci("version", "register", "visits", "2", "--from", str(describe(tmp_path, 2, model_port("visits:2"))))
+    assert made.code == 0, made
+    cases, inputs = tmp_path / "cases.csv", example_rows("visits")[0].inputs
+    cases.write_text(f"case_id,expected,{','.join(inputs)}\nwrong,-1,{','.join(map(str, inputs.values()))}\n")
+
+    good = ci("version", "validate", "visits", "2", "--load-seconds", "0.2")
+    unlike = ci("version", "validate", "visits", "2", "--cases", str(cases), "--no-robustness", "--load-seconds", "0")
+    nothing = ci("version", "validate", "visits", "2", "--no-robustness", "--load-seconds", "0")
+    long = ci("version", "validate", "visits", "2", "--load-seconds", "11")
+
+    assert (good.code, unlike.code) == (0, 1), (good, unlike)
+    assert "visits 2 is validated" in good.said
+    assert "100 hard calls" in good.said
+    assert "calls in 0.2 s, 4 at a time" in good.said
+    assert "case wrong (1 of 1)" in unlike.said
+    assert (nothing.code, long.code) == (7, 2), (nothing, long)
+    assert "nothing was asked" in nothing.said
+    assert "load_seconds" in long.said
+
+
 def test_a_version_is_registered_checked_rolled_out_and_tried_with_a_key_alone(
     ci, model_port, tmp_path, database_url, stack
 ):

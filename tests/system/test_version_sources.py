@@ -16,10 +16,13 @@ from typing import Any
 
 import pytest
 from command import Done
+from e2e.lifecycle import Lifecycle
 from e2e.stack import Stack, a_stack, register, sql, wait_for_port
 from loopback.mlflow import MlflowServer, an_mlflow_server
+from loopback.oci_registry import a_registry
 from unit.core.rollout.sources.test_source_webhook import signed
 
+from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.loopback_ports import free_port
 
 pytestmark = pytest.mark.timeout(600)
@@ -53,20 +56,16 @@ def registry() -> Iterator[MlflowServer]:
 class Follower:
     """``understudy source`` where nothing names a database: a proxy's URL and a key."""
 
-    def __init__(self, folder: Path, stack: Stack, registry: MlflowServer, model_port: int) -> None:
+    def __init__(self, folder: Path, stack: Stack, source: str) -> None:
         self.file, self._folder = folder / "sources.yaml", folder
-        self.file.write_text(
-            f"kind: mlflow\nmodel: visits\nurl: {registry.url}\nregistered_model: eu.visits\nalias: challenger\n"
-            f"endpoints: 127.0.0.1:{model_port}\nplan: blue_green\n"
-            "token_env: MLFLOW_TOKEN\nwebhook_secret_env: HOOK_SECRET\n"
-        )
+        self.file.write_text(f"model: visits\nwebhook_secret_env: HOOK_SECRET\n{source}")
         self._environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder / "home"),
             "UNDERSTUDY_PROXY_URL": f"http://127.0.0.1:{stack.proxy_port}",
             "UNDERSTUDY_CREDENTIAL": "robot.secret",
             "UNDERSTUDY_STATE_DIR": str(folder / "no-demo"),
-            "MLFLOW_TOKEN": "of-mlflow",
+            "REGISTRY_LOGIN": "of-mlflow",
             "HOOK_SECRET": "of both sides",
             "COLUMNS": "80",
             "NO_COLOR": "1",
@@ -82,6 +81,7 @@ class Follower:
     def __call__(self, *arguments: str) -> Done:
         process = self.start(*arguments)
         out, err = process.communicate(timeout=120)
+        assert "of-mlflow" not in out + err
         return Done(process.returncode, out, err)
 
     def once(self) -> tuple[int, dict[str, Any]]:
@@ -104,7 +104,12 @@ class Follower:
 
 @pytest.fixture
 def follower(tmp_path: Path, stack: Stack, registry: MlflowServer, model_port: Callable[[str], int]) -> Follower:
-    return Follower(tmp_path, stack, registry, model_port("visits:2"))
+    return Follower(
+        tmp_path,
+        stack,
+        f"kind: mlflow\nurl: {registry.url}\nregistered_model: eu.visits\nalias: challenger\n"
+        f"endpoints: 127.0.0.1:{model_port('visits:2')}\nplan: blue_green\ntoken_env: REGISTRY_LOGIN\n",
+    )
 
 
 def there_are(database_url: str) -> tuple[list[str], list[str]]:
@@ -211,6 +216,53 @@ def test_a_signed_webhook_has_the_label_looked_at_at_once_and_another_does_not(f
         registry.is_broken = True
         assert posted(hooks, body, signed(body, at=time.time())) == 204
         until(lambda: 'source_looks_total{source="visits@challenger",state="away"} 1.0' in page(metrics))
+
+
+def test_a_key_that_may_only_read_says_what_would_be_done_and_does_nothing(follower, registry, database_url):
+    registry.aliases["eu.visits", "challenger"] = "2"
+    asyncio.run(sql(database_url, "UPDATE ApiKey SET scopes = '{read:visits}'"))
+
+    shown = follower("show", "--json").document["sources"][0]
+    code, refused = follower.once()
+
+    assert (shown["state"], shown["detail"]) == ("waiting", "version 2 is not registered")
+    assert (code, refused["state"], refused["registered"]) == (1, "refused", False)
+    assert "register" in refused["detail"]
+    assert there_are(database_url) == (["1"], [])
+
+
+def test_a_tag_that_moves_is_registered_loaded_by_agents_and_rolled_out_with_its_own_steps_once(
+    stack, database_url, tmp_path
+):
+    lifecycle, hooks = Lifecycle(stack), free_port()
+    lifecycle.start_server()
+    lifecycle.start_monitor()
+    with a_registry() as images:
+        address = f"oci://{images.name}/models/visits"
+        lifecycle.start_agent({"UNDERSTUDY_ARTIFACT_STORES": address})
+        follower = Follower(
+            tmp_path, stack, f"kind: oci\nurl: {address}:canary\ngroup: onnx\nrequire_validation: true\n"
+        )
+        assert follower.once()[1]["state"] == "unset"
+        asked = {"org.opencontainers.image.version": "2026.11", "dev.understudy.rollout.steps": "1, 5,25,50"}
+        model = images.file("model.onnx", example_version("visits", 2).read())
+        digest = images.push("canary", [model], annotations=asked)
+        with follower.following("--every", "1s", "--webhook-port", str(hooks)), follower.following("--every", "1s"):
+            wait_for_port(hooks)
+            assert posted(hooks, b"{}", {}) == 401
+            assert posted(hooks, b"{}", {"authorization": "Bearer of both sides"}) == 204
+            until(lambda: there_are(database_url) == (["1", "2026.11"], ["2026.11"]))
+        code, again = follower.once()
+        moved = images.push("canary", [images.file("model.onnx", example_version("visits", 3).read())])
+        other = follower.once()[1]
+
+    assert (code, again["state"], again["started"]) == (0, "done", None)
+    assert (other["state"], other["label"]) == ("waiting", moved.removeprefix("sha256:")[:12])
+    made = asyncio.run(sql(database_url, "SELECT version, artifact_path FROM ModelVersion ORDER BY id"))
+    assert [row["artifact_path"] for row in made[1:]] == [f"{address}:canary@{one}" for one in (digest, moved)]
+    [begun] = asyncio.run(sql(database_url, "SELECT plan, reason FROM Rollout WHERE kind = 'rollout'"))
+    assert [step["weight_percent"] for step in json.loads(begun["plan"])["steps"]] == [1, 5, 25, 50, 100]
+    assert begun["reason"] == f"oci: {address}:canary is {digest}"
 
 
 def until(holds: Callable[[], bool]) -> None:

@@ -1,6 +1,7 @@
 """Where artifacts are read from, by settings: for an agent, and for the command that registers a version."""
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from understudy import DISTRIBUTION
 from understudy.adapters.artifacts.folder_origin import FolderOrigin
@@ -11,6 +12,9 @@ from understudy.core.loading.artifact_address import parse_stores, scheme_of
 from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.errors import ArtifactUnreachable
 from understudy.settings import Settings
+
+if TYPE_CHECKING:
+    from understudy.adapters.artifacts.oci_registry import OciAccess
 
 
 def origins_of(settings: Settings) -> Mapping[str, Origin]:
@@ -46,12 +50,18 @@ def _remote(settings: Settings) -> Mapping[str, Callable[[], RemoteOrigin]]:
     return {"s3": lambda: _objects(settings), "oci": lambda: _images(settings)}
 
 
-def _images(settings: Settings) -> RemoteOrigin:
-    from understudy.adapters.artifacts.oci_origin import OciOrigin  # noqa: PLC0415 - its HTTP client takes a while
-    from understudy.adapters.artifacts.oci_registry import OciAccess  # noqa: PLC0415
+def image_access(settings: Settings) -> "OciAccess":
+    """Return what an operator has given for registries of images."""
+    from understudy.adapters.artifacts.oci_registry import OciAccess  # noqa: PLC0415 - its HTTP client takes a while
 
     logins = {} if settings.oci_logins is None else parse_logins(settings.oci_logins.get_secret_value())
-    return OciOrigin(OciAccess(logins, parse_registries(settings.oci_plain_http or "")))
+    return OciAccess(logins, parse_registries(settings.oci_plain_http or ""))
+
+
+def _images(settings: Settings) -> RemoteOrigin:
+    from understudy.adapters.artifacts.oci_origin import OciOrigin  # noqa: PLC0415 - its HTTP client takes a while
+
+    return OciOrigin(image_access(settings))
 
 
 def _objects(settings: Settings) -> RemoteOrigin:

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
-from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect, examine
 from understudy.adapters.model_servers.description import describe
 from understudy.bootstrap.session import Session
-from understudy.core.loading.cases import CASE_FILES
+from understudy.core.loading.cases import CaseRows
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy
 from understudy.core.routing.policy_document import apply_document
-from understudy.errors import MigrationNeeded, NotRegistered, NotValidated, RegistryUnavailable, SchemaInvalid
+from understudy.errors import MigrationNeeded, NotRegistered, RegistryUnavailable, SchemaInvalid
 from understudy.loading.steps import StepResult, Steps
 from understudy.loading.validation import validate
 from understudy.ports.monitoring.window_log import WindowLog
@@ -123,17 +121,14 @@ async def try_version(
 
 
 async def validate_version(
-    settings: Settings, version: ModelVersion, cases: Path | None, steps: Steps
+    settings: Settings, version: ModelVersion, rows: CaseRows | None, steps: Steps
 ) -> list[StepResult]:
     """Ask a version's model servers what an agent would before its endpoint: cases, and the steps.
 
     Raises:
-        NotValidated: The cases cannot be read, or there are none.
+        NotValidated: The cases cannot be asked.
         BackendUnavailable, DeadlineExceeded: The servers do not answer.
     """
-    rows = None if cases is None else await read_case_rows(cases)
-    if cases is not None and rows is None:
-        raise NotValidated(f"there are no cases in {cases}: {', '.join(CASE_FILES)}")
     backend = connector_of(settings)(version)
     try:
         steps = steps._replace(most_rows=settings.backend_batch_rows)

@@ -5,8 +5,9 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.bootstrap.backends import try_version, warm_up_probe
+from understudy.bootstrap.backends import try_version, validate_version, warm_up_probe
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
+from understudy.bootstrap.registering.validated_version import AskServers
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
@@ -27,6 +28,8 @@ class Control(NamedTuple):
     """The challenger's share of a call's deadline."""
     try_version: Callable[[ModelVersion], Awaitable[tuple[tuple[ServerSeen, ...], WarmUpResult | None]]]
     """Asks a version's model servers, as callers would; in the event loop of predictions."""
+    validate_version: AskServers
+    """Asks them what an agent would; in the same event loop."""
 
 
 def control_of(settings: Settings) -> Control:
@@ -36,6 +39,7 @@ def control_of(settings: Settings) -> Control:
         partial(_open_probe, settings),
         settings.challenger_budget_ratio,
         partial(try_version, settings),
+        partial(validate_version, settings),
     )
 
 

@@ -233,3 +233,29 @@ async def test_a_validation_is_not_asked_for_by_a_rollback_or_where_nobody_requi
     await database.execute("SELECT understudy_rollback('visits', 'it fails')")
 
     assert await database.fetchval(f"SELECT champion_version FROM ServingPolicy{HERE}") == required
+
+
+MORE_CALLS = {
+    "a category more": """category_roles = '{"vip": "challenger"}'""",
+    "fewer held out": "category_holdout_percent = 0",
+    "a category beside the champion's": """category_roles = '{"gold": "challenger", "vip": "champion"}'""",
+}
+
+
+@pytest.mark.parametrize("change", MORE_CALLS)
+async def test_a_category_gives_no_calls_to_a_version_whose_validation_holds_no_more_and_may_be_taken_away(
+    database, required, change
+):
+    await database.execute(JUDGE, required, DIGEST, True, "3 cases answered as expected")
+    had = """category_roles = '{"gold": "challenger"}', category_holdout_percent = 20"""
+    had = had if change == "fewer held out" else "category_holdout_percent = 20"
+    await database.execute(
+        f"UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 1, {had}{HERE}", required
+    )
+    await database.execute("UPDATE ModelServer SET build = 'onnx 2'")
+
+    with pytest.raises(asyncpg.CheckViolationError, match="version 2 of visits is not validated"):
+        await database.execute(f"UPDATE ServingPolicy SET {MORE_CALLS[change]}{HERE}")
+    await database.execute(f"UPDATE ServingPolicy SET category_roles = '{{}}', category_holdout_percent = 50{HERE}")
+    await database.execute(f"UPDATE ServingPolicy SET challenger_weight = 0, {MORE_CALLS[change]}{HERE}")
+    await database.execute("SELECT understudy_rollback('visits', 'it fails')")

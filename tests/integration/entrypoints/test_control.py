@@ -978,6 +978,7 @@ def registry_calls() -> list[Asked]:
         Asked("getVersion", "GET", version),
         Asked("registerVersion", "POST", f"{REGISTERED}/versions", {"version": "9", **DESCRIBED}),
         Asked("checkVersion", "POST", f"{version}:check"),
+        Asked("validateVersion", "POST", f"{version}:validate", {"robustness": True}),
         Asked("retireVersion", "POST", f"{version}:retire"),
         Asked("restoreVersion", "POST", f"{version}:restore"),
         Asked("addEndpoint", "PUT", f"{version}/endpoints/127.0.0.1:2"),
@@ -1004,6 +1005,7 @@ async def ask_the_rest(by_name: Mapping[str, Asked], ask: Callable[..., Awaitabl
     await ask(load._replace(path=f"{REGISTERED}/versions/11:load"))
     await ask(unload._replace(path=f"{REGISTERED}/versions/11:unload"))
     await ask(unload._replace(path=f"{REGISTERED}/versions/1:unload"))
+    await ask(by_name["validateVersion"]._replace(path=f"{REGISTERED}/versions/1:validate"))
     await ask(by_name["createKey"]._replace(body={"scopes": ["read:"]}))
     await ask(by_name["revokeKey"]._replace(path="/v1/keys/none:revoke"))
     await ask(by_name["retireVersion"]._replace(path=f"{REGISTERED}/versions/1:retire"))

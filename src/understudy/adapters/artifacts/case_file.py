@@ -1,5 +1,7 @@
 """Reads the file of validation cases that lies at the root of an artifact's folder."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +17,8 @@ from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES,
 from understudy.errors import NotValidated
 
 READ_SECONDS: Final = 60.0
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""What a byte becomes that is not UTF-8."""
 
 
 async def read_case_rows(place: Path) -> CaseRows | None:
@@ -56,9 +60,14 @@ def _rows_in(path: Path) -> CaseRows:
 def _of_table(path: Path) -> CaseRows:
     rows: list[Mapping[str, Any]] = []
     with open_table(path, lambda _, __: None) as table:
+        twice = [name for name, times in Counter(table.columns).items() if times > 1]
+        if twice:
+            raise ValueError(f"{path.name} has the column {twice[0]!r:.60} twice")
         for row in table.rows():
             if row.problem or None in row.cells:  # a line with more cells than the header has
                 raise ValueError(f"{path.name}, line {row.line}: {row.problem or 'has more cells than the header'}")
+            if any(isinstance(cell, str) and _SURROGATE.search(cell) for cell in row.cells.values()):
+                raise ValueError(f"{path.name}, line {row.line}: is not UTF-8")
             rows.append(row.cells)
             if len(rows) > MAX_CASES:  # the rest is not read: so many are refused
                 break

@@ -25,6 +25,7 @@ from understudy.core.loading.oci_manifest import (
 )
 from understudy.errors import ArtifactDiffers, ArtifactNotTaken, ArtifactUnreachable
 
+ACCEPT: Final = {"accept": ", ".join(ACCEPTED)}
 _PARTIAL: Final = 206
 
 
@@ -43,7 +44,7 @@ class OciOrigin:
     def copy(self, uri: str, tree: ArtifactTree) -> str:
         address = _address(uri)
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
-            pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
+            pull = _Pull(registry, uri, tree, self._access.patience(tree.given_up))
             _, layers, _ = pull.layers(address)
             tree.expect_bytes(sum(layer.size for layer in layers))
             for layer in layers:
@@ -54,7 +55,7 @@ class OciOrigin:
         """Return the address with the digest of the manifest that its tag names now, which can be loaded."""
         address = _address(uri)
         with OciRegistry(address.registry, address.repository, self._access, tree.given_up) as registry:
-            pull = _Pull(registry, uri, tree, Patience(tree.given_up, self._access.first_pause_seconds))
+            pull = _Pull(registry, uri, tree, self._access.patience(tree.given_up))
             digest, layers, annotations = pull.layers(address)
         tree.expect_bytes(sum(layer.size for layer in layers))
         return Pinned(address.pinned(digest), None, annotations)
@@ -100,7 +101,7 @@ class _Pull:
 
     def _manifest(self, reference: str, expected: str | None) -> tuple[str, Any]:
         def read() -> bytes:
-            with self._registry.opened(f"manifests/{reference}", {"accept": ", ".join(ACCEPTED)}) as response:
+            with self._registry.opened(f"manifests/{reference}", ACCEPT) as response:
                 return self._registry.body(response, MAX_MANIFEST_BYTES)
 
         content = self._patience.retry(read, self._uri)

@@ -17,7 +17,7 @@ import httpx2
 import orjson
 
 from understudy.adapters.artifacts.bounded_thread import go_on_unless
-from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, Passing
+from understudy.adapters.artifacts.patience import FIRST_PAUSE_SECONDS, MAX_ATTEMPTS, Passing, Patience
 from understudy.core.loading.oci_address import OciLogin, is_loopback
 from understudy.errors import ArtifactForbidden, ArtifactUnreachable
 
@@ -38,6 +38,16 @@ class OciAccess(NamedTuple):
     """Registries that are asked without TLS, besides those of this machine."""
     request_seconds: float = REQUEST_SECONDS
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    attempts: int = MAX_ATTEMPTS
+    """Of each request; whoever asks again by himself makes one."""
+
+    def patience(self, given_up: Event) -> Patience:
+        """Return the pauses of one fetch."""
+        return Patience(given_up, self.first_pause_seconds, self.attempts)
+
+
+class NotThere(ArtifactUnreachable):
+    """The registry says that it has no such thing."""
 
 
 class OciRegistry:
@@ -77,7 +87,7 @@ class OciRegistry:
         self._client.close()
 
     @contextmanager
-    def opened(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx2.Response]:
+    def opened(self, path: str, headers: Mapping[str, str], method: str = "GET") -> Iterator[httpx2.Response]:
         """Ask for a path below the repository, and give the good answer, whose body has not been read.
 
         Raises:
@@ -85,7 +95,7 @@ class OciRegistry:
             ArtifactForbidden, ArtifactUnreachable: It may not be read, or is not there.
         """
         try:
-            response = self._answer(self._base.join(path), headers)
+            response = self._answer(method, self._base.join(path), headers)
             try:
                 self._judge(response, path)
                 yield response
@@ -115,13 +125,13 @@ class OciRegistry:
             go_on_unless(self._given_up)
             yield block
 
-    def _answer(self, url: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Response:
-        response = self._sent(url, headers)
+    def _answer(self, method: str, url: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Response:
+        response = self._sent(method, url, headers)
         if response.status_code == _UNAUTHORIZED:
             challenges = response.headers.get_list("www-authenticate")
             response.close()
             self._authorization = self._authorized(challenges)
-            response = self._sent(url, headers)
+            response = self._sent(method, url, headers)
         for _ in range(MAX_REDIRECTS):
             if not response.has_redirect_location:
                 return response
@@ -130,15 +140,15 @@ class OciRegistry:
             if target.scheme not in (("https",) if url.scheme == "https" else ("http", "https")):
                 raise ArtifactUnreachable(f"{self._registry} redirects to {target.host} without TLS, which is not done")
             url = target
-            response = self._sent(url, headers)
+            response = self._sent(method, url, headers)
         response.close()
         raise ArtifactUnreachable(f"{self._registry} redirects more than {MAX_REDIRECTS} times")
 
-    def _sent(self, url: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Response:
+    def _sent(self, method: str, url: httpx2.URL, headers: Mapping[str, str]) -> httpx2.Response:
         go_on_unless(self._given_up)
         is_own = (url.scheme, url.netloc) == (self._base.scheme, self._base.netloc)
         own = {"authorization": self._authorization} if is_own and self._authorization is not None else {}
-        return self._client.send(self._client.build_request("GET", url, headers={**headers, **own}), stream=True)
+        return self._client.send(self._client.build_request(method, url, headers={**headers, **own}), stream=True)
 
     def _judge(self, response: httpx2.Response, path: str) -> None:
         status = response.status_code
@@ -149,8 +159,10 @@ class OciRegistry:
             raise ArtifactForbidden(f"{self._registry} does not let {self._repository} be read {has}: {status}")
         if status in (_TIMED_OUT, _TOO_MANY) or status >= _BROKEN:
             raise Passing(f"{self._registry} answers {status}", _retry_after_seconds(response))
-        said = "it has none" if status == _NOT_FOUND else f"it answers {status}"
-        raise ArtifactUnreachable(f"{self._registry} gives no {self._repository}/{path}: {said}")
+        what = f"{self._registry} gives no {self._repository}/{path}"
+        if status == _NOT_FOUND:
+            raise NotThere(f"{what}: it has none")
+        raise ArtifactUnreachable(f"{what}: it answers {status}")
 
     # -- who asks ------------------------------------------------------------------------------------------------------
 

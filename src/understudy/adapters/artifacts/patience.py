@@ -33,11 +33,15 @@ class Patience:
     Args:
         given_up: Set once the result is wanted no more; it ends a pause.
         first_pause_seconds: After the first failure.
+        attempts: With the first one.
     """
 
-    def __init__(self, given_up: Event, first_pause_seconds: float = FIRST_PAUSE_SECONDS) -> None:
+    def __init__(
+        self, given_up: Event, first_pause_seconds: float = FIRST_PAUSE_SECONDS, attempts: int = MAX_ATTEMPTS
+    ) -> None:
         self._given_up = given_up
         self._first = first_pause_seconds
+        self._attempts = attempts
         self._failures = 0
 
     def wait(self, problem: Passing, uri: str) -> None:
@@ -49,7 +53,7 @@ class Patience:
         """
         self._failures += 1
         pause = max(self._first * 2 ** (self._failures - 1), problem.after_seconds or 0.0)
-        if self._failures >= MAX_ATTEMPTS or pause > MAX_PAUSE_SECONDS:
+        if self._failures >= self._attempts or pause > MAX_PAUSE_SECONDS:
             raise ArtifactUnreachable(f"{uri} cannot be read: {problem}")
         if self._given_up.wait(pause):
             raise GivenUp

@@ -5,6 +5,7 @@ from pathlib import Path
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.regular_file import open_regular
 from understudy.adapters.files.yaml_tree import MAX_BYTES, TreeRefused, read_documents
+from understudy.core.loading.image_tag import tag_of
 from understudy.core.rollout.sources.source_file import SourceDocument, read_source
 from understudy.core.rollout.sources.version_source import SourceSpec
 from understudy.errors import FileProblem
@@ -34,7 +35,7 @@ def read_sources(path: Path) -> list[SourceSpec]:
     found: list[SourceDocument] = []
     problems: list[FileProblem] = []
     for document in documents:
-        read = read_source(str(path), document)
+        read = read_source(str(path), document, tag_of)
         if isinstance(read, SourceDocument):
             found.append(read)
         else:

@@ -7,6 +7,7 @@ Source:
 """
 
 import asyncio
+import re
 from base64 import b64encode
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ import orjson
 
 from understudy.adapters.files.mlflow_model import FILE, MAX_BYTES, described_in
 from understudy.adapters.files.refusal import FileRefused
-from understudy.core.rollout.sources.version_source import Offered, SourceSpec
+from understudy.core.rollout.sources.version_source import STEPS, Offered, SourceSpec
 from understudy.core.schema.described import DescribedModel
 from understudy.errors import SchemaNotTold, SourceAway
 
@@ -29,6 +30,9 @@ _NO_SUCH: Final = frozenset({"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE
 """What MLflow says where there is no model, or no alias of that name."""
 _SAID_CHARACTERS: Final = 200
 _MAX_NUMBER: Final = 40
+MAX_ADDRESS: Final = 1_000
+_MAX_SAID: Final = 255
+"""Of a name or an id that it says of a version."""
 
 
 class MlflowRegistry:
@@ -44,8 +48,12 @@ class MlflowRegistry:
         self._model, self._alias = spec.registered_model, spec.alias
         self._url = spec.url.rstrip("/")
         self._seconds = timeout_seconds
-        # Redirects are not followed: the login would go where the answer says.
-        self._client = httpx2.AsyncClient(timeout=timeout_seconds, follow_redirects=False, headers=_authorized(login))
+        self._client = httpx2.AsyncClient(
+            timeout=timeout_seconds,
+            follow_redirects=False,  # the login would go where the answer says
+            headers={**_authorized(login), "accept-encoding": "identity"},  # few bytes would become many
+            trust_env=self._url.startswith("https:"),  # no proxy sees a login that is not encrypted
+        )
 
     async def offered(self) -> Offered | None:
         """Return the version that the alias names."""
@@ -57,11 +65,16 @@ class MlflowRegistry:
         number = _member(version, "version", str)
         if not number.isascii() or not number.isalnum() or len(number) > _MAX_NUMBER:
             raise SourceAway(f"{self._url}: the version of an alias is no number")
-        made = version.get("creation_timestamp")
-        moment = datetime.fromtimestamp(int(made) / 1_000, UTC).isoformat() if str(made).isdigit() else None
-        note = {"registered_model": self._model, "version": number, "run_id": version.get("run_id"), "made_at": moment}
-        by = version.get("user_id")
-        return Offered(number, await self._artifact(number), note, str(by) if by else None)
+        note = {
+            "registered_model": self._model,
+            "version": number,
+            "run_id": _said(version, "run_id"),
+            "made_at": _moment(version.get("creation_timestamp")),
+        }
+        by = _said(version, "user_id")
+        reason = f"mlflow: {self._model}@{self._alias} is version {number}"
+        reason = f"{reason}, registered by {by}" if by else reason
+        return Offered(number, await self._artifact(number), note, reason, _tag(version, STEPS))
 
     async def described(self, offered: Offered) -> DescribedModel:
         """Return what the signature in the version's ``MLmodel`` says."""
@@ -81,7 +94,10 @@ class MlflowRegistry:
     async def _artifact(self, number: str) -> str:
         asked = {"name": self._model, "version": number}
         found = await self._document(f"{_API}/model-versions/get-download-uri", asked)
-        return str(_member(found or {}, "artifact_uri", str))
+        address = str(_member(found or {}, "artifact_uri", str))
+        if len(address) > MAX_ADDRESS or not address.isprintable():
+            raise SourceAway(f"{self._url}: the address of version {number} is none")
+        return address
 
     async def _document(
         self, path: str, parameters: Mapping[str, str], *, is_optional: bool = False
@@ -105,8 +121,10 @@ class MlflowRegistry:
                 asyncio.timeout(self._seconds),
                 self._client.stream("GET", self._url + path, params=dict(parameters)) as response,
             ):
+                if response.headers.get("content-encoding", "identity") != "identity":
+                    raise SourceAway(f"{self._url}: its answer is compressed, which was not asked for")
                 body = bytearray()
-                async for part in response.aiter_bytes():
+                async for part in response.aiter_raw():
                     body += part
                     if len(body) > most:
                         raise SourceAway(f"{self._url}: its answer has more than {most:,} bytes")
@@ -114,7 +132,9 @@ class MlflowRegistry:
         except TimeoutError:
             raise SourceAway(f"{self._url}: no answer within {self._seconds:g} s") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as problem:
-            raise SourceAway(f"{self._url}: {str(problem) or type(problem).__name__}") from None
+            # Of others the words may be the login's, such as those about a header that cannot be sent.
+            words = str(problem)[:_SAID_CHARACTERS] if isinstance(problem, httpx2.ConnectError) else ""
+            raise SourceAway(f"{self._url}: {words or type(problem).__name__}") from None
 
 
 def _authorized(login: str | None) -> dict[str, str]:
@@ -131,6 +151,25 @@ def _member(document: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     return value
 
 
+def _said(version: Mapping[str, Any], name: str) -> str | None:
+    """Return what an answer says under a name, where that is a short text; anything else is none."""
+    value = version.get(name)
+    return value if isinstance(value, str) and 0 < len(value) <= _MAX_SAID and value.isprintable() else None
+
+
+def _moment(milliseconds: Any) -> str | None:
+    if not re.fullmatch("[0-9]{1,14}", str(milliseconds)):
+        return None
+    return datetime.fromtimestamp(int(milliseconds) / 1_000, UTC).isoformat()
+
+
+def _tag(version: Mapping[str, Any], key: str) -> str | None:
+    """Return a tag of a version; a list of anything else has none."""
+    tags = version.get("tags")
+    pairs = tags if isinstance(tags, list) else ()
+    return next((_said(tag, "value") for tag in pairs if isinstance(tag, dict) and tag.get("key") == key), None)
+
+
 def _words(status: int, body: bytes) -> str:
     """Return a refusal in words: of MLflow's own the message, else the status."""
     try:
@@ -138,5 +177,5 @@ def _words(status: int, body: bytes) -> str:
         said = str(document["message"])
     except (orjson.JSONDecodeError, LookupError, TypeError):
         said = ""
-    line = " ".join(said.split())[:_SAID_CHARACTERS]
+    line = "".join(filter(str.isprintable, " ".join(said.split())))[:_SAID_CHARACTERS]
     return f"{status} {line}".rstrip()

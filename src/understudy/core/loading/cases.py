@@ -72,7 +72,7 @@ def _meant(cell: Any) -> Any:
     """Return the number, list or truth value that a text is in JSON; else the text."""
     try:
         return json.loads(cell)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):  # the last one of a cell that is nothing but brackets
         return cell
 
 

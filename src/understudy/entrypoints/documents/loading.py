@@ -1,7 +1,9 @@
 """What agents do about a version, as JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 
 
@@ -11,4 +13,14 @@ def loading_document(record: VersionLoadingRecord) -> dict[str, Any]:
         **record._asdict(),
         "servers": [server._asdict() for server in record.servers],
         "validations": [one._asdict() for one in record.validations],
+    }
+
+
+def validation_document(model_name: str, version: str, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return what came of a validation as JSON."""
+    return {
+        "model": model_name,
+        "version": version,
+        "passed": all(finding.state is State.GOOD for finding in findings),
+        "findings": [finding._asdict() for finding in findings],
     }

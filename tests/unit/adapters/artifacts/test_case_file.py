@@ -40,6 +40,12 @@ async def test_cases_are_lines_of_csv_whose_cells_are_texts(tmp_path):
     assert found == CaseRows(rows, is_text=True)
 
 
+async def test_a_mark_of_the_byte_order_is_no_part_of_the_first_column(tmp_path):
+    (tmp_path / "validation_cases.csv").write_bytes(b"\xef\xbb\xbfage,expected\r\n1,0.5\r\n")
+
+    assert await read_case_rows(tmp_path) == CaseRows([{"age": "1", "expected": "0.5"}], is_text=True)
+
+
 async def test_of_two_files_none_is_chosen(tmp_path):
     write(tmp_path, "json")
     write(tmp_path, "parquet")
@@ -57,6 +63,8 @@ async def test_of_two_files_none_is_chosen(tmp_path):
         ("jsonl", b'{"age": 1}\n[', "its cases cannot be read"),
         ("parquet", b"PAR1", "is not a Parquet file"),
         ("csv", b"age,expected\n1,2,3\n", r"validation_cases\.csv, line 2: has more cells than the header"),
+        ("csv", b"age,age,expected\n1,2,0\n", "has the column 'age' twice"),
+        ("csv", b"name,expected\n\xe9,1\n", r"validation_cases\.csv, line 2: is not UTF-8"),
     ],
 )
 async def test_a_file_that_is_none_of_cases_is_said_to_be_so(tmp_path, name, content, said):

@@ -80,3 +80,9 @@ def test_cells_of_a_csv_file_are_numbers_lists_and_labels_and_texts_where_the_ve
 )
 def test_what_is_expected_is_a_label_where_the_version_has_that_label(cell, labels, meant):
     assert typed_rows([{"expected": cell}], texts=[], labels=labels) == [{"expected": meant}]
+
+
+def test_a_cell_that_is_nothing_but_brackets_or_digits_is_a_text():
+    deep, long = "[" * 100_000, "9" * 5_000
+
+    assert typed_rows([{"age": deep, "income": long}], [], []) == [{"age": deep, "income": long}]

@@ -54,6 +54,7 @@ OVER_HTTP = {
     "version retire": ("visits", "7", "--reason", "a test"),
     "version show": ("visits", "7"),
     "version unload": ("visits", "7"),
+    "version validate": ("visits", "7"),
 }
 """Commands that a key is enough for, each with words that it takes."""
 ON_THE_DATABASE = {
@@ -75,8 +76,6 @@ ON_THE_DATABASE = {
     "subscription list": (),
     "subscription remove": ("oncall",),
     "subscription test": ("oncall",),
-    "version follow": ("visits", "oci://registry.internal/visits:canary", "--group", "onnx"),
-    "version validate": ("visits", "7"),
 }
 """Commands that work on the database alone."""
 OF_THEIR_OWN = {

@@ -94,7 +94,6 @@ log show 019a0000-0000-7000-8000-000000000001
 log tail
 log replay visits 2
 version validate visits 2
-version follow visits oci://registry.internal/visits:canary --group onnx
 source show --file sources.yaml
 source follow --file sources.yaml --once
 entity forget visits customer-42 --yes --reason x

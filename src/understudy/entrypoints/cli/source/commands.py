@@ -1,7 +1,7 @@
-"""``understudy source``: follow labels of model registries, which register versions and start their rollouts."""
+"""``understudy source``: follow aliases and tags of registries, which register versions and start their rollouts."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,13 @@ from rich.text import Text
 
 from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.sources import read_sources
-from understudy.bootstrap.registering.version_sources import open_followers, unset_variables
+from understudy.bootstrap.registering.version_sources import (
+    OpenSource,
+    follower_of,
+    look_seconds,
+    open_sources,
+    variable_problems,
+)
 from understudy.core.rollout.sources.version_source import SourceSpec, SourceState
 from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.environment import settings_of_place
@@ -22,22 +28,23 @@ from understudy.entrypoints.cli.shared.session import open_control_plane
 from understudy.entrypoints.cli.shared.times import seconds_of
 from understudy.entrypoints.documents.json_text import document_of
 from understudy.entrypoints.logs import keep_log_off_output
-from understudy.rollout.source_follower import SourceReport
+from understudy.rollout.source_follower import SourceReport, not_looked_at
+from understudy.settings import Settings
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="Follow model registries: a label that moves registers a version and starts its rollout.",
+    help="Follow registries: an alias or tag that moves registers a version and starts its rollout.",
     add_completion=False,
 )
 MIN_SECONDS = 1.0
+MAX_LOOKS = 8
+"""At a time."""
 SourceFile = Annotated[
     Path, typer.Option("--file", "-f", metavar="FILE", help="Sources, a YAML document for each of them.")
 ]
 WebhookPort = Annotated[
     int | None,
-    typer.Option(
-        "--webhook-port", min=0, max=65_535, help="Take the registry's signed webhooks there, and look at once."
-    ),
+    typer.Option("--webhook-port", min=0, max=65_535, help="Take the registries' webhooks there, and look at once."),
 ]
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", min=0, max=65_535, help="Serve metrics for Prometheus there.")
@@ -54,7 +61,7 @@ _CODES = {
 def show_sources(*, file: SourceFile, as_json: AsJson = False) -> None:
     """Say what each label names, how far that version is, and what would be done; change nothing."""
     keep_log_off_output()
-    reports = _looked(_read(file), dry_run=True)
+    reports = asyncio.run(_looked(_read(file), dry_run=True))
     show({"sources": document_of(reports)}, *_texts(reports), as_json=as_json)
 
 
@@ -72,7 +79,7 @@ def follow(
     specs = _read(file)
     if once:
         keep_log_off_output()
-        reports = _looked(specs, dry_run=False)
+        reports = asyncio.run(_looked(specs, dry_run=False))
         show({"sources": document_of(reports)}, *_texts(reports), as_json=as_json)
         found = {report.state for report in reports}
         raise typer.Exit(next((code for state, code in _CODES.items() if state in found), ExitCode.DONE))
@@ -82,6 +89,12 @@ def follow(
     if webhook_port is not None and not all(spec.webhook_secret_env for spec in specs):
         what = "a source names no secret, and anyone could have its registry asked"
         raise CommandRefused(ExitCode.USAGE, what, "Give each source webhook_secret_env: VARIABLE.")
+    raise typer.Exit(asyncio.run(_follow(specs, seconds, webhook_port, metrics_port)))
+
+
+async def _follow(
+    specs: Sequence[SourceSpec], seconds: float, webhook_port: int | None, metrics_port: int | None
+) -> int:
     from understudy.entrypoints.cli.source.following import (  # noqa: PLC0415 - the log, for who goes on
         Following,
         Ports,
@@ -89,17 +102,9 @@ def follow(
     )
 
     settings = settings_of_place()
-
-    async def look() -> list[SourceReport]:
-        # Anew each time: a key that was replaced in its file, or a database that was away, is then no matter.
-        async with (
-            open_control_plane() as control_plane,
-            open_followers(specs, control_plane, settings, this_login()) as followers,
-        ):
-            return [await follower.look() for follower in followers]
-
     ports = Ports(settings.host, webhook_port, settings.metrics_host, metrics_port)
-    raise typer.Exit(asyncio.run(follow_until_stopped(Following(specs, seconds, look), ports)))
+    async with open_sources(specs, settings) as sources:
+        return await follow_until_stopped(Following(sources, seconds, _looker(settings, dry_run=False)), ports)
 
 
 def _read(file: Path) -> list[SourceSpec]:
@@ -107,23 +112,31 @@ def _read(file: Path) -> list[SourceSpec]:
         specs = read_sources(file)
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
-    unset = unset_variables(specs)
-    if unset:
-        raise CommandRefused(ExitCode.USAGE, f"{', '.join(unset)}: not set", f"{file} names them: set them.")
+    problems = variable_problems(specs)
+    if problems:
+        raise CommandRefused(ExitCode.USAGE, "; ".join(problems), f"{file} names them: set them.")
     return specs
 
 
-def _looked(specs: Sequence[SourceSpec], *, dry_run: bool) -> list[SourceReport]:
-    settings, actor = settings_of_place(), this_login()
+async def _looked(specs: Sequence[SourceSpec], *, dry_run: bool) -> list[SourceReport]:
+    settings = settings_of_place()
+    look = _looker(settings, dry_run=dry_run)
+    async with open_sources(specs, settings) as sources:
+        return list(await asyncio.gather(*map(look, sources)))
 
-    async def look() -> list[SourceReport]:
-        async with (
-            open_control_plane() as control_plane,
-            open_followers(specs, control_plane, settings, actor) as followers,
-        ):
-            return [await follower.look(dry_run=dry_run) for follower in followers]
 
-    return asyncio.run(look())
+def _looker(settings: Settings, *, dry_run: bool) -> Callable[[OpenSource], Awaitable[SourceReport]]:
+    slots, actor, most = asyncio.Semaphore(MAX_LOOKS), this_login(), look_seconds(settings)
+
+    async def look(one: OpenSource) -> SourceReport:
+        # This installation is opened anew each time: it may have been away meanwhile, or its key replaced.
+        try:
+            async with slots, asyncio.timeout(most), open_control_plane() as control_plane:
+                return await follower_of(one, control_plane, settings, actor).look(dry_run=dry_run)
+        except TimeoutError:
+            return not_looked_at(one.spec, f"it took longer than {most:g} s")
+
+    return look
 
 
 def _texts(reports: Sequence[SourceReport]) -> list[RenderableType]:

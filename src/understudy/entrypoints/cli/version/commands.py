@@ -14,7 +14,6 @@ from understudy.entrypoints.cli.shared.session import with_control_plane, with_r
 from understudy.entrypoints.cli.shared.times import when_words
 from understudy.entrypoints.cli.version.check import check
 from understudy.entrypoints.cli.version.diff import diff
-from understudy.entrypoints.cli.version.follow import follow
 from understudy.entrypoints.cli.version.loading import load, servers_text, unload
 from understudy.entrypoints.cli.version.record_text import status_facts, version_facts
 from understudy.entrypoints.cli.version.register import register
@@ -36,7 +35,6 @@ app.command()(check)
 app.command()(validate)
 app.command()(load)
 app.command()(unload)
-app.command()(follow)
 WhyNoted = Annotated[str | None, typer.Option("--reason", help="Why; kept with the version, where show has it.")]
 
 

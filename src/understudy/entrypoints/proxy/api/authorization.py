@@ -34,6 +34,7 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("POST", "/v1/registry/models/{model}/versions"): Scope.REGISTER,
     ("GET", "/v1/registry/models/{model}/versions/{version}"): Scope.READ,
     ("POST", "/v1/registry/models/{model}/versions/{version}:check"): Scope.OPERATE,
+    ("POST", "/v1/registry/models/{model}/versions/{version}:validate"): Scope.OPERATE,
     ("POST", "/v1/registry/models/{model}/versions/{version}:retire"): Scope.REGISTER,
     ("POST", "/v1/registry/models/{model}/versions/{version}:restore"): Scope.REGISTER,
     ("PUT", "/v1/registry/models/{model}/versions/{version}/endpoints/{target}"): Scope.REGISTER,

@@ -92,6 +92,11 @@ def _add_checking(api: FastAPI) -> None:
     ) -> Response:
         return response_of(await registry.check(call_of(request, model), version, against, columns))
 
+    @api.post(f"{_VERSION}:validate", **CONTROL["validate_version"])
+    async def validate_version(model: Name, version: Name, request: Request) -> Response:
+        body = await body_of(request, MAX_VERSION_BYTES)
+        return response_of(await loading.validate(call_of(request, model), version, body))
+
 
 def _add_endpoints(api: FastAPI) -> None:
     @api.put(_ENDPOINT, **CONTROL["add_endpoint"])

@@ -62,6 +62,8 @@ class ControlHandler:
         self.probe = control.probe
         self.challenger_budget_ratio = control.challenger_budget_ratio
         self.try_version = control.try_version
+        self.validate_version = control.validate_version
+        self.is_validating = False
         self.pools = {bulkhead: WorkerPool(control.parts, places) for bulkhead, places in PLACES.items()}
 
     def call(self, model_name: str, options: RequestOptions) -> "ControlCall":

@@ -3,11 +3,27 @@
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
 
+import asyncio
+from collections.abc import Sequence
+from shlex import quote
+
 from understudy.bootstrap.session import Session
-from understudy.entrypoints.documents.loading import loading_document
+from understudy.core.loading.cases import CaseRows
+from understudy.core.routing.policy import ModelVersion
+from understudy.entrypoints.documents.loading import loading_document, validation_document
 from understudy.entrypoints.proxy.control.bodies import Remark
-from understudy.entrypoints.proxy.control.handler import READ_SECONDS, WRITE_SECONDS, Bulkhead, ControlCall, answer
+from understudy.entrypoints.proxy.control.handler import (
+    READ_SECONDS,
+    REPORT_SECONDS,
+    WRITE_SECONDS,
+    Bulkhead,
+    ControlCall,
+    answer,
+)
+from understudy.entrypoints.proxy.control.version_bodies import ValidationRequest
 from understudy.entrypoints.proxy.messages.reply import Reply
+from understudy.errors import Overloaded, PolicyRefused
+from understudy.loading.steps import StepResult, Steps
 
 
 async def list_servers(call: ControlCall) -> Reply:
@@ -71,3 +87,43 @@ async def unload(call: ControlCall, version: str, body: bytes, *, dry_run: bool)
         return answer({"loading": loading_document(made), "dry_run": dry_run})
 
     return await call.run(Bulkhead.WRITE, ask, WRITE_SECONDS)
+
+
+async def validate(call: ControlCall, version: str, body: bytes) -> Reply:
+    """Ask a version's model servers what an agent would, from this proxy, and keep what came of it at agents' servers.
+
+    Raises:
+        MalformedBody, BodyInvalid: The body.
+        NotRegistered: There is no such version.
+        PolicyRefused: Its callers would feel it.
+        Overloaded: This process validates another one.
+    """
+    asked, handler, main = ValidationRequest.read(body), call.handler, asyncio.get_running_loop()
+    if handler.is_validating:
+        raise Overloaded("this process validates another version")
+
+    async def ask(found: ModelVersion, rows: CaseRows | None, steps: Steps) -> Sequence[StepResult]:
+        # Connections belong to one event loop: the one that predictions use.
+        asking = handler.validate_version(found, rows, steps)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asking, main))  # type: ignore[arg-type]  # a coroutine
+
+    async def look(parts: Session) -> Reply:
+        from understudy.bootstrap.registering import validated_version as validating  # noqa: PLC0415 - numpy, once
+
+        record = await parts.registry.show_version(call.model_name, version)
+        problem = validating.serving_problem(record, while_serving=asked.while_serving)
+        if problem is not None:
+            raise PolicyRefused(problem, hint="Send while_serving to try its model servers all the same.")
+        rows = None if asked.cases is None else CaseRows(asked.cases, is_text=asked.cases_are_text)
+        wanted = validating.AskedOfVersion(rows, Steps(asked.robustness, asked.load_seconds))
+        findings = await validating.validated_version(parts, record, wanted, ask, call.actor(asked.reason))
+        if not findings:
+            advice = f"Send cases, robustness or load_seconds for {quote(call.model_name)}."
+            raise PolicyRefused("nothing was asked of the version", hint=advice)
+        return answer(validation_document(call.model_name, version, findings))
+
+    handler.is_validating = True
+    try:
+        return await call.run(Bulkhead.WRITE, look, REPORT_SECONDS)
+    finally:
+        handler.is_validating = False

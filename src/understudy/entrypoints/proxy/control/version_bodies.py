@@ -1,6 +1,6 @@
 """The bodies of calls about versions."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
@@ -12,6 +12,9 @@ MAX_VERSION_BYTES = 1_048_576
 """Of a description: schemas of thousands of features, and baselines of drift."""
 MAX_ENDPOINTS = 100
 """Without a bound a body of 1 MiB with 500,000 wrong ones took 1.25 s to be refused."""
+MAX_CASES = 1_000
+MAX_LOAD_SECONDS = 10.0
+"""What a proxy makes beside its callers."""
 _OWN = {"version", "group_name", "requires_validation", "replace", "reason"}
 """Fields of the body that a description in a file has not."""
 
@@ -74,3 +77,21 @@ class VersionRegistration(Body):
             endpoints=targets,
             **described,
         )
+
+
+class ValidationRequest(Body):
+    """What a version's model servers are asked: cases with their answers, calls at the ends of its schema, load."""
+
+    model_config = ConfigDict(
+        json_schema_extra=documented({"cases": [{"age": 41.0, "expected": 0.7}], "load_seconds": 5.0})
+    )
+    absent: ClassVar[bytes] = b"{}"
+
+    cases: list[dict[str, Any]] | None = Field(None, max_length=MAX_CASES, description="Rows of a file of cases.")
+    cases_are_text: bool = Field(default=False, description="Whether each value is a text, as those of CSV.")
+    robustness: bool = Field(default=True, description="Calls at the ends of its schema.")
+    load_seconds: float = Field(
+        default=0.0, ge=0, le=MAX_LOAD_SECONDS, description="How long calls go, 4 at a time; 0: none."
+    )
+    while_serving: bool = Field(default=False, description="Of a version with a role, beside its callers.")
+    reason: Reason | None = Field(None, description="Kept in the audit.")

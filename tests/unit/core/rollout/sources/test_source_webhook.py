@@ -1,4 +1,4 @@
-"""Webhooks of a model registry are taken when they were signed with the secret, and lately."""
+"""Webhooks of a registry are taken when their sender knows the secret; those of MLflow are signed, and not old."""
 
 import hmac
 from base64 import b64encode
@@ -6,9 +6,10 @@ from hashlib import sha256
 
 import pytest
 
-from understudy.core.rollout.sources.source_webhook import MAX_AGE_SECONDS, is_signed
+from understudy.core.rollout.sources.source_webhook import MAX_AGE_SECONDS, WebhookSecret, is_proven
 
 NOW, SECRET = 1_790_000_000.0, "of both sides"
+MLFLOW, OCI = WebhookSecret("mlflow", SECRET), WebhookSecret("oci", SECRET)
 BODY = b'{"entity":"model_version_alias","action":"created"}'
 
 
@@ -24,8 +25,8 @@ def signed(body: bytes, *, at: float = NOW, secret: str = SECRET) -> dict[str, s
 
 
 def test_a_signed_webhook_is_taken():
-    assert is_signed(SECRET, signed(BODY), BODY, NOW)
-    assert is_signed(SECRET, signed(BODY, at=NOW - MAX_AGE_SECONDS), BODY, NOW)
+    assert is_proven(MLFLOW, signed(BODY), BODY, NOW)
+    assert is_proven(MLFLOW, signed(BODY, at=NOW - MAX_AGE_SECONDS), BODY, NOW)
 
 
 @pytest.mark.parametrize(
@@ -46,4 +47,25 @@ def test_a_signed_webhook_is_taken():
     ],
 )
 def test_any_other_is_not(headers: dict[str, str]):
-    assert not is_signed(SECRET, headers, BODY, NOW)
+    assert not is_proven(MLFLOW, headers, BODY, NOW)
+
+
+@pytest.mark.parametrize("said", [f"Bearer {SECRET}", SECRET])
+def test_a_webhook_of_an_image_registry_has_the_secret_in_the_header_that_its_operator_sets(said: str):
+    assert is_proven(OCI, {"authorization": said}, b"", NOW)
+
+
+@pytest.mark.parametrize("said", ["", "Bearer", "Bearer ", f"Bearer {SECRET} ", f"Basic {SECRET}", "é", "\u20ac"])
+def test_any_other_header_is_refused(said: str):
+    assert not is_proven(OCI, {"authorization": said}, b"", NOW)
+    assert not is_proven(OCI, {}, b"", NOW)
+
+
+def test_no_secret_of_one_kind_stands_for_the_other():
+    assert not is_proven(MLFLOW, {"authorization": f"Bearer {SECRET}"}, BODY, NOW)
+    assert not is_proven(OCI, signed(BODY), BODY, NOW)
+
+
+def test_a_secret_is_in_no_log():
+    assert SECRET not in repr(MLFLOW)
+    assert SECRET not in f"{[OCI]}"

@@ -36,7 +36,7 @@ GROUPS = {
     "Rollouts": {
         "plan": "Say how risky a rollout is, and how long it would take.",
         "rollout": "Start, follow and steer rollouts.",
-        "source": "Follow model registries: a label that moves starts a rollout.",
+        "source": "Follow registries: an alias or tag that moves starts a rollout.",
         "rollback": "Send all traffic of a model back, at once.",
     },
     "Measure": {

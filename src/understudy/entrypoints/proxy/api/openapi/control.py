@@ -20,7 +20,7 @@ from understudy.entrypoints.proxy.control.bodies import (
 )
 from understudy.entrypoints.proxy.control.experiments import Declaration, ReportBody
 from understudy.entrypoints.proxy.control.keys import KeyCreation
-from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
+from understudy.entrypoints.proxy.control.version_bodies import ValidationRequest, VersionRegistration
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
 
@@ -180,6 +180,13 @@ _REGISTRY: dict[str, dict[str, Any]] = {
         "Ask a version's model servers what callers would (scope operate)",
         _document(model="visits", version="7", ready=True, findings=[], problems=0, warnings=0),
         (*_READ, 404),
+    ),
+    "validate_version": _call(
+        "validateVersion",
+        "Ask them what an agent would, and keep what came of it (scope operate)",
+        _document(model="visits", version="7", passed=True, findings=[]),
+        (400, 401, 403, 404, 408, 409, 413, 422, 503, 504),
+        ValidationRequest,
     ),
     "retire_version": _call(
         "retireVersion", "Retire a version without a role (scope register)", _RETIRED, (*_WRITE, 409), Remark
