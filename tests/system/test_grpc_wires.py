@@ -56,7 +56,8 @@ class Wire(NamedTuple):
     parts: tuple[Part, ...]
     closes: bool
 
-    async def __call__(self, peer: Peer) -> None:
+    async def serve(self, peer: Peer) -> None:
+        """Be one connection's script."""
         peer.send(HELLO)
         while True:
             stream, _ = await peer.call()
@@ -184,7 +185,7 @@ async def test_an_answer_or_what_is_left_of_it_means_the_same_to_both_clients():
 
     async def both(wire: Wire) -> tuple[Ended, Ended]:
         async with places:
-            return await ended(open_http2, wire), await ended(open_grpcio, wire)
+            return await ended(open_http2, wire.serve), await ended(open_grpcio, wire.serve)
 
     unlike = [
         (wire.names, wire.closes, ours, theirs)
@@ -198,7 +199,7 @@ async def of_any_order(parts: tuple[Part, ...]) -> tuple[bytes | None, bytes, Ht
     """Return what a call is answered with by frames in any order, and the next call by a good connection."""
 
     async def disorderly(peer: Peer) -> None:
-        await Wire((), parts, closes=True)(peer)
+        await Wire((), parts, closes=True).serve(peer)
 
     async def good(peer: Peer) -> None:
         peer.send(HELLO)

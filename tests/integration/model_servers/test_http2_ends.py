@@ -61,7 +61,7 @@ async def leaves_as_it_greets(peer: Peer) -> None:
 
 async def test_calls_wait_for_another_connection_when_the_server_drained_theirs_before_it_was_of_use():
     async with connected(leaves_as_it_greets, leaves_as_it_greets, echo) as (channel, server):
-        assert await asyncio.gather(ask(channel, b"one"), ask(channel, b"two")) == [b"one", b"two"]
+        assert await asyncio.gather(*(ask(channel, content) for content in (b"one", b"two"))) == [b"one", b"two"]
         assert server.connections == 3
 
 
