@@ -113,4 +113,6 @@ class MemoryCache(LeastRecentlyUsed[bytes]):
 def _prediction_bytes(prediction: Prediction) -> int:
     output = prediction.output
     own = len(prediction.json) + PREDICTION_OVERHEAD_BYTES
-    return own if output is None else own + len(output.name) + len(output.content) + OUTPUT_OVERHEAD_BYTES
+    if output is None:
+        return own
+    return own + sum(len(one.name) + len(one.content) + OUTPUT_OVERHEAD_BYTES for one in (output, *output.beside))

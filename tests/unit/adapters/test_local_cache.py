@@ -1,6 +1,7 @@
 """The in-process cache: least recently used, bounded in bytes, each entry with its own end."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -111,7 +112,8 @@ async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_
 def test_a_prediction_is_kept_as_it_is_and_counted_with_its_output():
     memory = PredictionMemory(10_000)
     plain = Prediction(b'{"score":0.5}', 0.5)
-    with_output = plain.but(output=RowOutput("p", Datatype.FP32, (1,), b"\x00\x00\x00\x3f"))
+    output = RowOutput("p", Datatype.FP32, (1,), b"\x00\x00\x00\x3f")
+    with_output = plain.but(output=output)
 
     memory.keep("a", plain, 60)
     plain_bytes = memory.size_bytes
@@ -120,29 +122,32 @@ def test_a_prediction_is_kept_as_it_is_and_counted_with_its_output():
     assert memory.peek("a") == with_output
     assert plain_bytes == 1 + len(plain.json) + PREDICTION_OVERHEAD_BYTES + ENTRY_OVERHEAD_BYTES
     assert memory.size_bytes == plain_bytes + len(b"p\x00\x00\x00\x3f") + OUTPUT_OVERHEAD_BYTES
+    memory.keep("a", plain.but(output=output.but(beside=(output,))), 60)
+    assert memory.size_bytes == plain_bytes + 2 * (len(b"p\x00\x00\x00\x3f") + OUTPUT_OVERHEAD_BYTES)
     memory.clear()
     assert (len(memory), memory.size_bytes) == (0, 0)
 
 
-@pytest.mark.parametrize("keeps_output", [False, True], ids=["plain", "with its output"])
+@pytest.mark.parametrize("outputs", [0, 1, 3], ids=["plain", "with its output", "with others beside it"])
 @pytest.mark.parametrize(
     "elements",
     [[0.25], [0.25, 0.5, 0.75], list(range(50)), [b"cat"], [b"cat", b"dog"]],
     ids=["score", "scores", "many scores", "label", "labels"],
 )
-def test_kept_predictions_hold_no_more_memory_than_is_counted(elements, keeps_output):
+def test_kept_predictions_hold_no_more_memory_than_is_counted(elements, outputs):
     datatype = Datatype.BYTES if isinstance(elements[0], bytes) else Datatype.FP32
     values = np.array(elements * ENTRIES, datatype.numpy_dtype)
     tensor = Tensor(datatype, (ENTRIES, len(elements)), values, "a name as long as its server likes " * 20)
+    tensor = replace(tensor, beside=(tensor,) * (outputs - 1))
     memory = PredictionMemory(10_000_000)
 
     def keep_all() -> None:
         predictions = predictions_of(OutputSchema(), tensor, ENTRIES, batch=True)
-        outputs = row_outputs_of(tensor, range(ENTRIES), batch=True)
-        for number, (prediction, output) in enumerate(zip(predictions, outputs, strict=True)):
+        kept = row_outputs_of(tensor, range(ENTRIES), batch=True)
+        for number, (prediction, output) in enumerate(zip(predictions, kept, strict=True)):
             assert isinstance(prediction, Prediction)
             assert isinstance(output, RowOutput)
-            memory.keep(f"infer:1:{number:081}", prediction.but(output=output) if keeps_output else prediction, 60)
+            memory.keep(f"infer:1:{number:081}", prediction.but(output=output) if outputs else prediction, 60)
 
     keep_all()
     memory.clear()
