@@ -110,7 +110,9 @@ def main() -> int:
     found: dict[str, Counts] = {}
     for name in names or ENGINES:
         began = time.perf_counter()
-        run = subprocess.run([sys.executable, __file__, metadata, name], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, "-P", __file__, metadata, name], capture_output=True, text=True, check=False
+        )
         lines = run.stdout.strip().splitlines()
         if run.returncode or not lines:
             print(f"{name}: {(run.stderr.strip().splitlines() or ['nothing'])[-1][:200]}")
