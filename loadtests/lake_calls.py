@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from loadtests.machine import what_is_missing
 from loadtests.rounds import Contender, take_turns
@@ -23,7 +24,9 @@ SHIPPED_SECONDS = 120
 
 def proxy_of(scene: Scene, mode: str) -> Proxy:
     """Start the proxy of a setting."""
-    place = {} if mode == "postgres" else {"lake_url": scene.folder / "lake", "lake_interval_seconds": INTERVAL_SECONDS}
+    place: dict[str, Any] = (
+        {} if mode == "postgres" else {"lake_url": scene.folder / "lake", "lake_interval_seconds": INTERVAL_SECONDS}
+    )
     return scene.proxy(f"proxy-{mode}", log=mode, **place)
 
 
