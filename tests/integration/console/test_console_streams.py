@@ -159,7 +159,8 @@ async def test_a_stream_ends_by_itself_and_its_next_one_tells_only_what_is_new(
 
 def newest_id(told: str) -> str:
     """Return what was told last; empty where nothing was."""
-    return (re.findall("^id: (.*)$", told, re.MULTILINE) or [""])[-1]
+    found: list[str] = re.findall("^id: (.*)$", told, re.MULTILINE)
+    return found[-1] if found else ""
 
 
 async def told(visit: Visit, path: str, **more: str) -> str:

@@ -161,7 +161,7 @@ class Console:
         """
         named, session = self._named(request), self.require_session(request)
         if named is not None:
-            visitor = Visitor(session, named.scopes, is_of_proxy=True)
+            visitor: Visitor | None = Visitor(session, named.scopes, is_of_proxy=True)
         else:
             visitor = await self.opened.visitors.of(session, acts=acts)
         if visitor is None:
