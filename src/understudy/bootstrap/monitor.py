@@ -124,10 +124,11 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         judges = _open_judge_check(settings, telemetry, stack)
         jobs = [
             *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges)),
+            # A new leader has every job due, and runs them in this order: agents wait for no measurement.
+            *_placement_jobs(settings, telemetry, stack),
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
-            *_placement_jobs(settings, telemetry, stack),
             *([] if lake is None else [Job("lake", LAKE_SECONDS, MEASURING_SECONDS, lake.tick)]),
         ]
 
