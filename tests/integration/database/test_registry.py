@@ -124,6 +124,7 @@ async def test_a_version_is_registered_once(registry):
         {"input_schema": {"features": []}},
         {"input_schema": {"features": [{"name": "a", "dtype": "complex128"}]}},
         {"output_schema": {"activation": "magic"}},
+        {"output_schema": {"tensor": "score", "also": ["rank"]}, "protocol": "torchserve"},
     ],
 )
 async def test_a_schema_that_no_proxy_could_use_is_not_registered(registry, broken):
