@@ -184,6 +184,7 @@ def differing(one: Any, other: Any) -> list[Any]:
     return [] if one == other else [(one, other)]
 
 
+@pytest.mark.timeout(600)
 async def test_each_act_on_a_policy_and_a_rollout_leaves_what_its_command_leaves(
     browser, database, database_url, twin, monkeypatch
 ):
