@@ -1237,15 +1237,17 @@ def test_an_action_carried_out_twice_changes_the_policy_once_and_is_recognised(p
 @given(worlds, histories)
 def test_people_are_asked_once_and_told_when_it_is_over(plan, history):
     world = World(plan)
-    opened: dict[AlertKind, WaitingFor | None] = {}
+    opened: dict[AlertKind, tuple[WaitingFor | None, bool]] = {}
     for tick, hand in history:
         if hand is not None:
             world.by_hand(**hand)
         said = world.tick(**{**tick, "dies": ""}).actions
+        # That a service refuses is news to a person who was asked because it had not answered.
+        about = world.state.waiting_for, world.state.gate is not None and world.state.gate.is_refused
         for alert in said:
             if isinstance(alert, Alert) and alert.action is AlertAction.TRIGGER:
-                assert alert.kind not in opened or opened[alert.kind] is not world.state.waiting_for
-                opened[alert.kind] = world.state.waiting_for
+                assert opened.get(alert.kind) != about
+                opened[alert.kind] = about
             if isinstance(alert, Alert) and alert.action is AlertAction.RESOLVE:
                 opened.pop(alert.kind, None)
         waits = opened.keys() - {AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED}
