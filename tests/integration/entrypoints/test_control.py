@@ -633,7 +633,7 @@ async def test_who_has_no_scope_for_it_moves_no_traffic(proxy, database_url):
                 del request.headers["authorization"]
             told[name].add((await proxy.send(request)).status_code)
 
-    assert len(MOVES) == 19
+    assert len(MOVES) == 20
     assert told == {"anonymous": {403}, "eye": {403}, "shop": {403}, "mover": {403}}
     assert await rows_of(database_url) == before
     assert (await proxy.get("/v1/audit", headers=SHOP)).status_code == 403

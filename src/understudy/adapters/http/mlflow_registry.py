@@ -140,6 +140,7 @@ class MlflowRegistry:
 def _authorized(login: str | None) -> dict[str, str]:
     if login is None:
         return {}
+    login = login.strip()  # the client's log would show a header that ends a line
     is_password = ":" in login
     return {"authorization": f"Basic {b64encode(login.encode()).decode()}" if is_password else f"Bearer {login}"}
 
