@@ -82,7 +82,7 @@ class Rolling:
         return done.stdout
 
     def serve(self, stage: Stage) -> None:
-        """Put a stage's processes in the place of others, one after the other: each proxy when nobody calls it."""
+        """Put a stage's processes in the place of others, one by one: each proxy once no connection goes to it."""
         for name, python in zip(PROXIES, stage.proxies, strict=True):
             if self._pythons.get(name) == python:
                 continue

@@ -251,7 +251,7 @@ class LakeEraser:
 
 
 def _is_waited_for(file: UnfinishedFile) -> bool:
-    """Return whether a file may still come into the table with the entity, or leave an object that nobody deletes."""
+    """Return whether a file may still come into the table with the entity, or leave an object for good."""
     if file.is_stored:
         return not file.has_seen
     return not file.is_left and file.named_seconds < IN_FLIGHT_SECONDS

@@ -39,7 +39,7 @@ class OciAccess(NamedTuple):
     request_seconds: float = REQUEST_SECONDS
     first_pause_seconds: float = FIRST_PAUSE_SECONDS
     attempts: int = MAX_ATTEMPTS
-    """Of each request; whoever asks again by himself makes one."""
+    """Of each request; a caller that asks again by itself makes one."""
 
     def patience(self, given_up: Event) -> Patience:
         """Return the pauses of one fetch."""

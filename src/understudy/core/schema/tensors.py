@@ -115,7 +115,7 @@ class Tensor:
     name: str = ""
     """The server's name of it; empty where the server gave none."""
     beside: "tuple[Tensor, ...]" = ()
-    """Further outputs of the same answer, which nobody judges."""
+    """Further outputs of the same answer, which are not judged."""
 
     def reshaped(self, shape: tuple[int, ...]) -> "Tensor":
         """Return the same values in another shape, which must have as many."""

@@ -26,7 +26,7 @@ MAX_RESETS = 1_024
 """Streams that have ended before their answer and whose frames may still come; of older ones, any frame is let pass."""
 SMALL_BYTES = 64
 HEAD_PART_BYTES = 256
-"""Of a header block that nobody waits for: so much of it costs as much as a frame, or more."""
+"""Of a header block that no call waits for: so much of it costs as much as a frame, or more."""
 _PRIORITY_BYTES = 5
 
 
@@ -195,7 +195,7 @@ class Inbox:
         self._budget.spend(1 + len(block) // HEAD_PART_BYTES)
 
     def _count_late(self, number: int, size: int) -> None:
-        """Count a part of an answer that nobody waits for: its stream's window holds, as long as it is known."""
+        """Count a part of an answer that no call waits for: its stream's window holds, as long as it is known."""
         left = self._resets.get(number)
         if left is None:
             self._budget.spend()

@@ -1,4 +1,4 @@
-"""Webhooks of registries: whether one comes from somebody who knows the secret.
+"""Webhooks of registries: whether the sender of one knows the secret.
 
 A webhook only hastens a look, which reads the label anew. So what it says is not believed, and one that is sent again
 does nothing twice; the proof keeps others from having the registries asked.

@@ -1,7 +1,7 @@
 """``understudy version register``: a version as its engineer describes it, checked before it is stored."""
 
 from shlex import quote
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import typer
 from rich.text import Text
@@ -119,16 +119,23 @@ def register(
     }  # fmt: skip
     _require_agents(group, artifact, source, from_server=from_server, require_validation=require_validation)
     described = described_version(Source(source, from_server, from_onnx, from_mlflow, like), options, choices, model)
-    new = _new_version(
-        described, model_name=model, version=version, group_name=group, requires_validation=require_validation
-    )
+    new = _new_version(described, model, version, group, requires_validation=require_validation)
     registration = _Registration(new, described, ask=ask, pin=pin, replace=replace)
     registration.carry_out(yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-def _new_version(described: Description, **named: Any) -> NewVersion:
+def _new_version(
+    described: Description, model_name: str, version: str, group: str | None, *, requires_validation: bool
+) -> NewVersion:
     endpoints = tuple(described.fields.pop("endpoints", ()))
-    return NewVersion(**named, endpoints=endpoints, **described.fields)
+    return NewVersion(
+        model_name=model_name,
+        version=version,
+        group_name=group,
+        requires_validation=requires_validation,
+        endpoints=endpoints,
+        **described.fields,
+    )
 
 
 def _require_agents(

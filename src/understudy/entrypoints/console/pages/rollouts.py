@@ -8,6 +8,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy.entrypoints.console.access.sessions import ConsoleSession
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.charts import charts
@@ -101,10 +102,12 @@ def _rendered(
 ) -> list[Live]:
     """Return parts of a page, which are the same for all who may do the same."""
     age = age_of(answer, ROLLOUT_SECONDS)
+    # What is kept for all can show nothing of one: templates get neither a session nor scopes.
+    anyone = visitor._replace(session=ConsoleSession("", "", 0.0, 0.0), scopes=frozenset())
 
     def make() -> list[Live]:
         values: dict[str, Any] = {"view": rollout_page(answer.value), **age}
-        return [console.live(one, visitor, answer, may_operate=may_operate, **values) for one in templates]
+        return [console.live(one, anyone, answer, may_operate=may_operate, **values) for one in templates]
 
     rollout = answer.value.status.view.record
     problem = "" if answer.problem is None else answer.problem.code

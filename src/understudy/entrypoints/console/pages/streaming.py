@@ -26,7 +26,7 @@ _ID_CHARACTERS = 16
 
 
 class _Stream(StreamingResponse):
-    """Counts its viewer as soon as it is begun: whoever was asked for a place meanwhile would find it free."""
+    """Counts its viewer as soon as it is begun: else another request would find the same place free."""
 
     def __init__(self, watches: Watches, messages: AsyncIterator[bytes]) -> None:
         super().__init__(messages, media_type=_EVENTS, headers=_HEADERS)
