@@ -119,6 +119,19 @@ async def test_the_latest_windows_of_a_rollout_are_given_back_alone(opened):
     assert [window.key.start for window in between] == [BEGAN, BEGAN + 15]
 
 
+async def test_latest_windows_are_read_anew_where_their_rows_have_changed_and_nowhere_else(opened):
+    await opened.ship(7, BEGAN, calls=3)
+    await opened.ship(7, BEGAN + 15, calls=3)
+    before = (await opened.log.latest_of_rollout(7, 0, 0)).windows
+    await opened.ship(7, BEGAN + 16, calls=2)
+
+    again = (await opened.log.latest_of_rollout(7, 0, 0)).windows
+
+    assert [window.calls for window in again] == [3, 5]
+    if isinstance(opened.log, PostgresWindowLog):  # a twin has nothing to parse
+        assert [one is other for one, other in zip(before, again, strict=True)] == [True, False]
+
+
 async def test_windows_come_without_slices_and_slices_without_what_they_are_not_compared_by(opened):
     await opened.ship_rows([a_row(0)._replace(rollout_id=7, predicted_at=BEGAN, slices=b'{"category":"gold"}')])
 

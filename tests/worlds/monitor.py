@@ -35,13 +35,15 @@ from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
-from understudy.rollout.checks.slice_check import SliceCheck
+from understudy.rollout.checks.slice_check import TURNS, SliceCheck
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
 from worlds.rollout import PastStore
 
 MODELS = 10
 WINDOWS = 300
+FURTHER = 40
+"""Windows of the rollouts after those, for ticks that are measured while all goes on."""
 PLAN = RolloutPlan((Step(10, 86_400, 100), Step(100, 0, 0)))
 ACTOR = Actor("test", "test", "cost")
 BASELINE = {"baseline": baselines_to_json(Baselines(usual_baseline(), {}))}
@@ -96,7 +98,7 @@ async def an_installation(
     rollouts = PostgresRolloutStore(database_url, timeout_seconds=10)
     ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(models)]
     world = world or TrafficWorld("usual", has_scores=True, has_histograms=True)
-    windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS, 10.0)
+    windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS + FURTHER, 10.0)
     store = PostgresPredictionStore(database_url, timeout_seconds=60)
     yield Installation(database_url, database, store, await lead(database_url), now, ids, windows)
     await store.close()
@@ -266,6 +268,7 @@ async def guard_ticks(installation: Installation) -> GuardTicks:
     for number in range(60):
         if number % 3 == 0:
             await guards.ship(1)
+            await installation.ship(WINDOWS + number // 3, 1)
         store.now = guards.now + 6 + 5 * (number % 3)
         ticks.append(await cpu_seconds(partial(usual.tick, installation.epoch)))
     del usual
@@ -280,7 +283,7 @@ class SliceTicks(NamedTuple):
     usual: list[float]
     """Of the rollouts' own ticks, twelve a minute."""
     slices: list[float]
-    """Of the job that adds slices up, once a minute."""
+    """Of the job that adds slices up, as often."""
 
 
 SLICED = TrafficWorld("sliced", has_scores=True, has_histograms=True, categories=(0.125,) * 8)
@@ -297,16 +300,16 @@ async def slice_ticks(installation: Installation, minutes: int = 4) -> SliceTick
     executor = an_executor(installation, store, slices=check)
     for _ in range(2):  # the guards begin, and all windows are read
         await executor.tick(installation.epoch)
-    for _ in range(10):
+    for _ in range(6 * TURNS):
         await check.tick(installation.epoch)
     ticks: list[float] = []
     slices: list[float] = []
     for number in range(12 * minutes):
         if number % 3 == 0:
             await guards.ship(1)
+            await installation.ship(WINDOWS + number // 3, 1)
         store.now = guards.now + 6 + 5 * (number % 3)
-        if number % 12 == 0:
-            slices.append(await cpu_seconds(partial(check.tick, installation.epoch)))
+        slices.append(await cpu_seconds(partial(check.tick, installation.epoch)))
         ticks.append(await cpu_seconds(partial(executor.tick, installation.epoch)))
     assert all(check.latest(rollout_id) is not None for rollout_id, _, _ in installation.rollouts)
     return SliceTicks(ticks, slices)

@@ -49,6 +49,7 @@ from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.judge_check import JudgeCheck
 from understudy.rollout.checks.metric_check import MetricCheck
 from understudy.rollout.checks.outcome_check import OutcomeCheck
+from understudy.rollout.checks.slice_check import TURNS as SLICE_TURNS
 from understudy.rollout.checks.slice_check import SliceCheck
 from understudy.rollout.executor import RolloutExecutor
 from understudy.rollout.gate_asks import GateAsks
@@ -64,7 +65,7 @@ DAY_SECONDS = 86_400.0
 METRICS_SECONDS = 60.0
 OUTCOMES_SECONDS = 60.0
 ENTITIES_SECONDS = 60.0
-SLICES_SECONDS = 60.0
+SLICES_SECONDS = 60.0 / SLICE_TURNS
 CHALLENGER_DRIFT_SECONDS = 30.0
 """Hours are over once an hour; a tick compares ten subjects of each rollout."""
 DRIFT_SECONDS = 15.0

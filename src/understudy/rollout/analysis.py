@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.canary.analysis import evaluate, judge
+from understudy.core.canary.checks import Checks, judged_checks
 from understudy.core.canary.decision import Decision
 from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
@@ -83,6 +84,7 @@ def analysis_of_strata(
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
     are_shared_errors_told: bool = False,
+    checks: Checks = judged_checks,
 ) -> Analysis:
     """Return what all windows of a rollout say, given them side by side."""
     policy, told = policy_of(view), are_shared_errors_told
@@ -98,6 +100,7 @@ def analysis_of_strata(
         slices=slices,
         drift=drift,
         are_shared_errors_told=told,
+        checks=checks,
     )
     is_worse = view.record.state.kind is Kind.GUARD and looks_worse(strata, policy, view.read_at)
     found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)

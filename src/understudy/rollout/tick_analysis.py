@@ -26,6 +26,7 @@ from understudy.rollout.calm_guards import CalmGuards, Turn
 from understudy.rollout.checks.drift_check import DriftCheck
 from understudy.rollout.checks.entity_check import EntityCheck
 from understudy.rollout.checks.slice_check import SliceCheck
+from understudy.rollout.known_checks import KnownChecks
 from understudy.rollout.metrics import RolloutMetrics
 from understudy.rollout.start.start import TRAFFIC_SECONDS
 from understudy.rollout.start.time_allowed import champion_p95_us
@@ -80,10 +81,13 @@ class TickAnalysis:
         self._shared_errors = shared_errors
         self._cache = WindowCache(windows)
         self._calm_guards = CalmGuards(tick_seconds)
+        self._known_checks: dict[int, KnownChecks] = {}
+        """By rollout."""
 
     def turns(self, rollout_ids: Collection[int], guard_ids: Collection[int]) -> Mapping[int, Turn]:
         """Return how closely this tick looks at each rollout that has a turn, and forget those that are not open."""
         self._cache.forget_others(rollout_ids)
+        self._known_checks = {known: checks for known, checks in self._known_checks.items() if known in rollout_ids}
         return self._calm_guards.turns(rollout_ids, guard_ids)
 
     async def look(self, view: RolloutView, turn: Turn, epoch: Epoch) -> tuple[RolloutView, Analysis] | None:
@@ -139,6 +143,7 @@ class TickAnalysis:
             entities=None if self._entities is None else self._entities.latest(rollout_id),
             slices=None if self._slices is None else self._slices.latest(rollout_id),
             drift=self._drifts.latest(rollout_id) if takes_back and self._drifts is not None else (),
+            checks=self._known_checks.setdefault(rollout_id, KnownChecks()),
         )
         is_known = self._shared_errors.is_known(rollout_id)
         found = await asyncio.to_thread(analysis, are_shared_errors_told=is_known)

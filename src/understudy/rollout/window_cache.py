@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from operator import is_
 from typing import NamedTuple
 
 from understudy.core.canary.latency.champion_before import ChampionBefore, champion_before
@@ -62,6 +63,9 @@ class _Kept:
     joined: Strata | None = None
     is_surveyed: bool = False
     """Whether the marks of all blocks were read once."""
+    latest: Sequence[Window] = ()
+    """The newer windows, as they were last read, of which with ``joined`` is ``whole``."""
+    whole: Strata | None = None
 
     def survey(self, since: int, until: int, marks: Mapping[int, str]) -> None:
         """Take over the marks of the blocks from ``since`` to before ``until``; those without one are gone."""
@@ -70,20 +74,27 @@ class _Kept:
         for start in gone:
             del self.blocks[start]
         if gone:
-            self.joined = None
+            self.joined = self.whole = None
 
     def stale(self) -> list[int]:
         """Return the starts of the blocks that are to be read, oldest first."""
         return sorted(s for s, mark in self.marks.items() if s not in self.blocks or self.blocks[s].mark != mark)
 
-    def join(self) -> None:
-        """Put the blocks side by side; each is a part of the whole then, so that nothing is held twice."""
-        if self.joined is not None or not self.blocks:
+    def join(self, newer: Strata, settled: int) -> None:
+        """Put the blocks and what starts at ``settled`` or later side by side.
+
+        All else that is kept is a part of the whole then, so that nothing is held twice.
+        """
+        if not self.blocks:
+            self.whole = newer
             return
         starts = sorted(self.blocks)
-        self.joined = join_strata([self.blocks[start].strata for start in starts])
+        older = [self.joined] if self.joined is not None else [self.blocks[start].strata for start in starts]
+        self.whole = join_strata([*older, newer])
+        self.joined = self.whole.between(starts[0], settled)
         for start in starts:
-            self.blocks[start] = self.blocks[start]._replace(strata=self.joined.between(start, start + BLOCK_SECONDS))
+            end = min(start + BLOCK_SECONDS, settled)
+            self.blocks[start] = self.blocks[start]._replace(strata=self.whole.between(start, end))
 
 
 class WindowCache:
@@ -141,8 +152,11 @@ class WindowCache:
             mark = kept.marks[start]  # from before the windows, so that what is written meanwhile is read again
             windows = await self._windows.of_rollout(rollout_id, start, min(start + BLOCK_SECONDS, settled))
             kept.blocks[start] = _Block(mark, await asyncio.to_thread(stratify, windows, rollout_id))
-            kept.joined = None
-        return await asyncio.to_thread(_all_of, kept, rollout_id, latest)
+            kept.joined = kept.whole = None
+        if kept.whole is None or not _are_same(kept.latest, latest):
+            kept.latest = latest
+            await asyncio.to_thread(_join, kept, rollout_id, settled)
+        return kept.whole
 
     def forget_others(self, rollout_ids: Collection[int]) -> None:
         """Keep nothing of rollouts but these."""
@@ -171,7 +185,10 @@ class WindowCache:
                 return None
 
 
-def _all_of(kept: _Kept, rollout_id: int, latest: Sequence[Window]) -> Strata:
-    added = stratify(latest, rollout_id)
-    kept.join()
-    return added if kept.joined is None else join_strata([kept.joined, added])
+def _are_same(before: Sequence[Window], now: Sequence[Window]) -> bool:
+    """Return whether a log read the same windows again: of an unchanged row it returns the same object."""
+    return len(before) == len(now) and all(map(is_, before, now))
+
+
+def _join(kept: _Kept, rollout_id: int, settled: int) -> None:
+    kept.join(stratify(kept.latest, rollout_id), settled)

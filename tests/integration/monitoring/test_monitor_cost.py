@@ -38,7 +38,7 @@ from understudy.monitoring.metrics_job import MetricsJob
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]  # a processor's figures, for a machine that does nothing else
 BAR_SECONDS = 0.2
 GUARDS_BAR_SECONDS = 0.4
-"""Issue 17: ten rollouts and fifty guards."""
+"""Issue 17: ten rollouts and fifty guards. The mean counts: a tick without new windows is a cheap one."""
 TICKS = 1_000
 INPUTS = 20
 ROWS = 7_000
@@ -61,8 +61,8 @@ def said(text: str) -> None:
 async def test_a_tick_of_ten_rollouts_with_300_windows_takes_less_than_a_fifth_of_a_second(installation):
     first, later = await rollout_ticks(installation)
 
-    said(f"rollouts: first tick {first:.3f} s, then median {median(later):.3f} s, most {max(later):.3f} s of processor")
-    assert median(later) <= BAR_SECONDS
+    said(f"rollouts: first tick {first:.3f} s, then mean {mean(later):.3f} s, most {max(later):.3f} s of processor")
+    assert mean(later) <= BAR_SECONDS
 
 
 @pytest.mark.timeout(900)  # half a million windows are written and read
@@ -75,7 +75,7 @@ async def test_a_tick_with_fifty_guards_of_a_day_beside_takes_less_than_two_fift
         f" {mean(ticks.usual):.3f} s, most {max(ticks.usual):.3f} s; all analysed {median(ticks.all_analysed):.2f} s of"
         f" processor; {held:,.0f} MB"
     )
-    assert median(ticks.usual) <= GUARDS_BAR_SECONDS
+    assert mean(ticks.usual) <= GUARDS_BAR_SECONDS
 
 
 @pytest.mark.timeout(900)  # windows of sixty models are written
@@ -86,10 +86,10 @@ async def test_with_eight_slices_each_a_tick_and_adding_them_up_take_less_than_t
         ticks = await slice_ticks(made)
 
     said(
-        f"eight slices: tick median {median(ticks.usual):.3f} s, most {max(ticks.usual):.3f} s; slices added up, once a"
-        f" minute, median {median(ticks.slices):.3f} s, most {max(ticks.slices):.3f} s of processor"
+        f"eight slices: tick mean {mean(ticks.usual):.3f} s, most {max(ticks.usual):.3f} s; slices added up as often,"
+        f" mean {mean(ticks.slices):.3f} s, most {max(ticks.slices):.3f} s of processor"
     )
-    assert median(ticks.usual) + median(ticks.slices) <= GUARDS_BAR_SECONDS
+    assert mean(ticks.usual) + mean(ticks.slices) <= GUARDS_BAR_SECONDS
 
 
 async def test_measuring_a_minute_and_the_turn_of_an_hour_take_less_than_a_fifth_of_a_second_a_tick(installation):

@@ -14,7 +14,7 @@ import numpy as np
 
 from understudy.core.canary import messages as words
 from understudy.core.canary.challenger_drift import drift_reason, drift_row
-from understudy.core.canary.checks import judged_checks, needed_of
+from understudy.core.canary.checks import Checks, judged_checks, needed_of
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.entities.worst_entities import EntityCounts, entities_words, failing_entities
 from understudy.core.canary.errors.early_failure import early_failure
@@ -94,18 +94,20 @@ def judge(
     slices: SliceCounts | None = None,
     drift: Sequence[BesideChampion] = (),
     are_shared_errors_told: bool = False,
+    checks: Checks = judged_checks,
 ) -> Decision:
     """Return what :func:`evaluate` returns, for windows that are already side by side.
 
     Entities that the challenger fails, of those in ``entities``, hold the step; so do slices for which it does worse,
     of those in ``slices``, unless the policy says something else. So do errors that the champion had as well, where a
-    check would fail with them, until an operator was told. ``drift`` from the champion takes it back.
+    check would fail with them, until an operator was told. ``drift`` from the champion takes it back. ``checks`` comes
+    to the same rows as :func:`judged_checks`, and may know them from the analysis before.
     """
     needed = needed_of(policy, stage.rules)
     begun, inputs, detectable, start = _compared(strata, policy, stage, now, needed[ERROR_RATE.name])
     inputs = inputs._replace(outcomes=outcomes, metrics=metrics, judgements=judgements, now=now)
     split = judge_sample_ratio(inputs)
-    rows = _beside_each_other(inputs, judged_checks(inputs, needed), needed)
+    rows = _beside_each_other(inputs, checks(inputs, needed), needed)
     if start.warming is not None and not _fails_more(inputs, needed[ERROR_RATE.name]):
         rows = _held_while_warming(rows)
     evidence = (*rows, split)

@@ -1,6 +1,6 @@
 """The checks of a canary analysis, one row each: what is compared, how it is judged, and its share of alpha."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf, log
 from typing import Any, NamedTuple
@@ -49,6 +49,8 @@ def _share_of_metric(number: int, policy: CanaryPolicy) -> float | None:
     return policy.metric_share * metric_shares(policy.metrics)[number]
 
 
+Checks = Callable[[CheckInput, Mapping[str, float]], Sequence[Evidence]]
+"""What :func:`judged_checks` is: the rows, from what is compared and what each check in use needs."""
 CHECKS = (
     CheckSpec(ERROR_RATE, judge_error_rate, lambda policy: policy.error_rate_share),
     CheckSpec(SLOW_TAIL, judge_slow_tail, lambda policy: policy.slow_tail_share),

@@ -93,6 +93,11 @@ class Side:
         np.add.at(found, places * ANALYSIS_BUCKETS + buckets, counts)
         return found.reshape(len(self.sums), ANALYSIS_BUCKETS)
 
+    def is_equal(self, other: "Side") -> bool:
+        """Return whether both hold the same numbers."""
+        mine = (self.sums, self.buckets, self.tails, self.shared)
+        return all(map(np.array_equal, mine, (other.sums, other.buckets, other.tails, other.shared)))
+
     def cut(self, first: int, end: int) -> "Side":
         """Return the windows from ``first`` to before ``end``."""
         tails, shared = _cut(self.tails, first, end), _cut(self.shared, first, end)
@@ -127,6 +132,10 @@ class Arrivals(NamedTuple):
     new_entities: NDArray[np.int64]
     new_in_role: NDArray[np.int64]
 
+    def is_equal(self, other: "Arrivals") -> bool:
+        """Return whether both hold the same rows in the same order."""
+        return self.shippers == other.shippers and all(map(np.array_equal, self[1:], other[1:]))
+
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> "Arrivals":
         """Return the rows that a mask or a list of indices chooses."""
         return Arrivals(self.shippers, *(column[chosen] for column in self[1:]))
@@ -147,6 +156,15 @@ class Strata:
     champion: Side
     challenger: Side
     arrivals: Arrivals
+
+    def is_equal(self, other: "Strata") -> bool:
+        """Return whether both hold the same windows, to the last bit."""
+        return self is other or (
+            np.array_equal(self.starts, other.starts)
+            and self.arrivals.is_equal(other.arrivals)
+            and self.challenger.is_equal(other.challenger)
+            and self.champion.is_equal(other.champion)
+        )
 
     def until(self, moment: float) -> "Strata":
         """Return what had ended at a moment, in seconds since the epoch."""

@@ -59,7 +59,10 @@ class WindowLog(Protocol):
         """
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
-        """Return the same up to ``settled``, and when it has come there, the windows from ``settled`` on."""
+        """Return the same up to ``settled``, and when it has come there, the windows from ``settled`` on.
+
+        A window that was read before and has not changed may be the same object, and one that has changed is another.
+        """
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         """Return the windows of these versions that start in ``[since, until)`` (seconds since the epoch)."""

@@ -1,8 +1,13 @@
-"""Slices of open rollouts, added up from windows beside the tick, two minutes of them at a time."""
+"""Slices of open rollouts, added up from windows beside the tick, two minutes of them at a time, a few rollouts a turn.
+
+The two minutes of all rollouts end at the same moment. If all were added up then, one second would have the work of a
+minute, and a rollback might wait for it; so each rollout has its turn within a minute.
+"""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import NamedTuple
 
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
@@ -20,7 +25,9 @@ SHIPPED_SECONDS = 30.0
 """Windows are complete so long after their end; what comes later is not counted."""
 READ_UNITS = 15
 """Stretches of one question for windows."""
-READ_SECONDS = 4.0
+TURNS = 12
+"""In so many ticks each open rollout has its turn once; a tick has as many of them as that takes, one at least."""
+READ_SECONDS = 0.4
 PAST_SECONDS = 86_400.0
 """A monitor that takes over reads so much of a rollout's past at most: evidence that began earlier is lost."""
 
@@ -74,10 +81,10 @@ class SliceCheck:
             kept.told = (kept.told or set()) | set(named)
 
     async def tick(self, _epoch: Epoch) -> None:
-        """Read on for each open rollout; what there is no time for comes first in the next tick.
+        """Read on for the open rollouts whose turn it is; what there is no time for comes first in the next tick.
 
         Raises:
-            Exception: The last failure, once all were asked for; a rollout that failed keeps what was counted.
+            Exception: The last failure, once these were asked for; a rollout that failed keeps what was counted.
         """
         open_ids = await self._store.open_ids()
         self._kept = {rollout_id: kept for rollout_id, kept in self._kept.items() if rollout_id in open_ids}
@@ -86,7 +93,7 @@ class SliceCheck:
         turn = _Turn(asyncio.get_running_loop().time() + self._read_seconds)
         failure: Exception | None = None
         async with self._store.shared_session(), self._windows.shared_session():
-            for place, rollout_id in enumerate(list(self._turns)):
+            for place, rollout_id in enumerate(self._turns[: ceil(len(self._turns) / TURNS)]):
                 if place and turn.is_over:
                     break
                 self._turns.remove(rollout_id)

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from math import ceil
 from typing import cast
 
 import numpy as np
@@ -19,7 +20,7 @@ from understudy.errors import RegistryUnavailable
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutEventRecord, RolloutRecord, RolloutStore
-from understudy.rollout.checks.slice_check import READ_UNITS, SHIPPED_SECONDS, SliceCheck
+from understudy.rollout.checks.slice_check import READ_UNITS, SHIPPED_SECONDS, TURNS, SliceCheck
 
 EPOCH = cast("Epoch", None)
 GOLD = Slice("category", "gold")
@@ -116,7 +117,7 @@ async def test_a_long_past_is_read_piece_by_piece():
 
 
 async def test_slow_windows_have_rollouts_take_turns():
-    store, windows = OpenRollouts(1, 2, 3), Windows()
+    store, windows = OpenRollouts(*range(1, 3 * TURNS + 1)), Windows()
     check = SliceCheck(cast("RolloutStore", store), cast("WindowLog", windows), read_seconds=0.0)
 
     for _ in range(3):
@@ -125,8 +126,22 @@ async def test_slow_windows_have_rollouts_take_turns():
     assert [asked[0] for asked in windows.asked] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("count", [1, TURNS, 2 * TURNS + 1])
+async def test_each_rollout_has_a_turn_within_a_minute_and_no_tick_has_more_than_its_share(count):
+    check = a_check(OpenRollouts(*range(1, count + 1)), windows := Windows())
+    in_tick = []
+
+    for _ in range(TURNS):
+        before = len(windows.asked)
+        await check.tick(EPOCH)
+        in_tick.append(len(windows.asked) - before)
+
+    assert [asked[0] for asked in windows.asked] == list(range(1, count + 1))
+    assert max(in_tick) == ceil(count / TURNS)
+
+
 async def test_a_rollout_whose_windows_cannot_be_read_keeps_no_other_from_its_turn():
-    check = a_check(OpenRollouts(1, 2), Windows(away=[1]))
+    check = a_check(OpenRollouts(*range(1, TURNS + 2)), Windows(away=[1]))
 
     with pytest.raises(RegistryUnavailable):
         await check.tick(EPOCH)

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
+from typing import Any
 
 import asyncpg
 import structlog
@@ -82,8 +83,25 @@ _FORGET = """
 """
 
 
+Parsed = dict[tuple[Any, ...], Window]
+"""Windows by the row that each was parsed from."""
+_WINDOWS_KEPT = 4_096
+"""Of so many, some ten kilobytes each, it is known from one tick to the next what their rows say."""
+
+
 class PostgresWindowLog(SessionPerCall):
-    """Implements ``ports.WindowLog``."""
+    """Implements ``ports.WindowLog``.
+
+    The newest windows of a rollout are read at each tick, and most of them have not changed: of a row that is the same
+    the window is the same object.
+    """
+
+    def __init__(
+        self, database_url: str, *, timeout_seconds: float, on_unusable: Callable[[str, int], None] | None = None
+    ) -> None:
+        super().__init__(database_url, timeout_seconds=timeout_seconds, on_unusable=on_unusable)
+        self._latest: dict[int, Parsed] = {}
+        """The newest windows by rollout; those of the rollout that was read last are the last ones."""
 
     async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = inf) -> Sequence[Window]:
         return await self._fetch(_OF_ROLLOUT, rollout_id, since, until)
@@ -101,7 +119,9 @@ class PostgresWindowLog(SessionPerCall):
             marks = await _marks(connection, rollout_id, since, settled)
             if marks.until == settled:
                 rows = await connection.fetch(_OF_ROLLOUT, rollout_id, float(settled), inf)
-        return LatestWindows(await self._usable(rows), marks)
+        parsed = await self._usable(rows, self._latest.pop(rollout_id, {}))
+        self._keep(rollout_id, parsed)
+        return LatestWindows(list(parsed.values()), marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:
         return await self._fetch(_OF_VERSIONS, list(version_ids), since, until)
@@ -114,12 +134,17 @@ class PostgresWindowLog(SessionPerCall):
     async def _fetch(self, query: str, *arguments: object) -> list[Window]:
         async with self._connection("windows cannot be read") as connection:
             rows: list[asyncpg.Record] = await connection.fetch(query, *arguments)
-        return await self._usable(rows)
+        return list((await self._usable(rows, {})).values())
 
-    async def _usable(self, rows: Sequence[asyncpg.Record]) -> list[Window]:
-        windows = await asyncio.to_thread(_windows, rows)
+    async def _usable(self, rows: Sequence[asyncpg.Record], known: Parsed) -> Parsed:
+        windows = await asyncio.to_thread(_windows, rows, known)
         self._left_out("PredictionWindow", len(rows) - len(windows))
         return windows
+
+    def _keep(self, rollout_id: int, parsed: Parsed) -> None:
+        self._latest[rollout_id] = parsed
+        while len(self._latest) > 1 and sum(map(len, self._latest.values())) > _WINDOWS_KEPT:
+            del self._latest[next(iter(self._latest))]
 
     @asynccontextmanager
     async def _snapshot(self) -> AsyncIterator[asyncpg.Connection]:
@@ -143,16 +168,17 @@ async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, un
     return Marks({row["block"]: row["mark"] for row in rows}, until)
 
 
-def _windows(rows: Sequence[asyncpg.Record]) -> list[Window]:
-    """Parse rows; 50 µs each, so not on the event loop, which also renews the lease.
+def _windows(rows: Sequence[asyncpg.Record], known: Parsed) -> Parsed:
+    """Parse rows that are not known; 50 µs each, so not on the event loop, which also renews the lease.
 
     Any login of a proxy writes these rows: what is no window is left out, counted in the log, and stops no verdict.
     """
-    read: list[Window] = []
+    read: Parsed = {}
     unusable: Counter[tuple[str, str]] = Counter()
     for row in rows:
+        values = tuple(row)
         try:
-            read.append(_window(row))
+            read[values] = known.get(values) or _window(row)
         except ValueError as problem:
             unusable[row["shipper"][:_NAME_CHARACTERS], str(problem)[:_NAME_CHARACTERS]] += 1
     for (shipper, first_problem), count in unusable.most_common(1):

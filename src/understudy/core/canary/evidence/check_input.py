@@ -76,6 +76,23 @@ class CheckInput(NamedTuple):
         """Whether so many challenger requests were judged that a difference would mean something."""
         return self.requests[1] >= self.policy.min_requests
 
+    def is_judged_like(self, other: "CheckInput") -> bool:
+        """Return whether every check comes to the same row for both: only the time differs, and no check asks for it.
+
+        Metrics and judgements count that were known by then, so where there are any, nothing is said of two times.
+        ``restarts`` and ``latency_shift`` follow from the windows and the stage.
+        """
+        asks_for_time = bool(self.policy.metrics) or self.policy.judge is not None
+        return (
+            not asks_for_time
+            and (self.policy, self.stage, self.firsts, self.warm)
+            == (other.policy, other.stage, other.firsts, other.warm)
+            and self.outcomes == other.outcomes
+            and self.is_error_detectable == other.is_error_detectable
+            and self.early_failure == other.early_failure
+            and self.strata.is_equal(other.strata)
+        )
+
     def processes(self) -> Processes:
         """Return where evidence begins."""
         return processes_of(self.firsts, self.stage.planned, self.restarts)
