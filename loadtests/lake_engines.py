@@ -2,9 +2,8 @@
 
 Runs in a venv of its own with whichever engines are installed there: ``pip install daft polars chdb pyspark orjson
 duckdb duckdb-extension-iceberg duckdb-extension-avro 'pyiceberg[pyarrow]'``. Each engine reads the table in a process
-of its own, by the metadata alone where it reads such tables itself. Two get the list of files: Spark, since the jar
-that knows Iceberg is in no index of Python packages, and Daft, which reads no table whose files have no field ids.
-Ends with 1 where two of them differ.
+of its own, by the metadata alone. Spark alone gets the list of files, since the jar that knows Iceberg is in no index
+of Python packages. Ends with 1 where two of them differ.
 """
 
 import json
@@ -37,7 +36,7 @@ def arrow(metadata: str) -> Counts:
 
 def daft(metadata: str) -> Counts:
     engine: Any = import_module("daft")
-    table = engine.read_parquet(_files(metadata))
+    table = engine.read_iceberg(StaticTable.from_metadata(metadata))
     return _first(engine.sql(f"SELECT {_as(COUNTS)} FROM log", log=table).to_pydict())
 
 

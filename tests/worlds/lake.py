@@ -11,6 +11,8 @@ from typing import Any
 
 import duckdb
 from integration.prediction_log.log_worker import Silent
+from pyarrow import parquet
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from traffic.spooled_rows import a_row, new_windows, no_threshold
 
 from understudy.adapters.archive.open import open_archive
@@ -196,6 +198,11 @@ async def ship_files(lake: Lake, version: int, numbers: Iterable[int], *, ago: f
 def files_of(lake: Lake) -> list[str]:
     """Return the files that the table consists of."""
     return [task.file.file_path for task in lake.table().load().scan().plan_files()]
+
+
+def columns_in(path: str) -> Any:
+    """Return the columns of a file, with the field ids that it gives them itself; raises where it has none."""
+    return pyarrow_to_schema(parquet.read_schema(path.removeprefix("file://"))).as_struct()
 
 
 def stored(lake: Lake) -> list[str]:

@@ -1,6 +1,6 @@
 """The world of ``experiment_world`` with both logs: each call goes through a spool to Postgres and to a lake."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import asyncpg
@@ -94,6 +94,23 @@ def readers_of(lake: Lake) -> tuple[Readers, Readers]:
     )
 
 
+def _tied(world: World, at: float, generations: Mapping[int, int]) -> list[Call]:
+    """Return entities whose first two calls, to two arms in two epochs, are of the same microsecond."""
+    calls = []
+    for number in range(8):
+        ids = [world.new_id(at), world.new_id(at)]
+        for label, weight in (("6", 20), ("7", 50)):
+            prediction_id = ids.pop(number % len(ids))
+            role = "champion" if label == "6" else "challenger"
+            calls.append(
+                Call(
+                    f"tied-{number}", at, world.versions[label], generations[weight], role=role, score=0.25,
+                    prediction_id=prediction_id,
+                )
+            )  # fmt: skip
+    return calls
+
+
 async def a_month_of_everything(world: World, began: float, entities: int) -> list[Call]:
     """Write calls, outcomes and a shadow's rows with all that a report has to leave out, or to look at twice."""
     rng = np.random.default_rng(8)
@@ -129,6 +146,7 @@ async def a_month_of_everything(world: World, began: float, entities: int) -> li
         Call("cust-1", began + 1, versions["7"], generations[20], reason="forced", role="challenger"),
         Call("vip", began + 1, versions["6"], generations[20], reason="category"),
     ]
+    calls += _tied(world, began + 2 * DAY, generations)
     named = await world.call(calls)
     asked = [call for call in named if call.role == "champion" and call.at >= began and rng.random() < 0.8]
     await world.call(

@@ -7,11 +7,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from traffic.spooled_rows import a_prediction_id
-from worlds.lake import A_VERSION, Calls, Fault, Lake, log_shipper, ship_both, some_rows
+from worlds.lake import A_VERSION, Calls, Fault, Lake, columns_in, files_of, log_shipper, ship_both, some_rows
 
-from understudy.core.prediction_log.lake import LAKE_COLUMNS
+from understudy.adapters.lake.iceberg_table import SCHEMA
+from understudy.core.prediction_log.archive_plan import ROWS_ROOT
+from understudy.core.prediction_log.lake import LAKE_COLUMNS, LAYOUT
 from understudy.errors import LakeUnavailable
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
@@ -32,6 +36,10 @@ def lake(database_url, tmp_path):
 
 def once(numbers: Iterable[int]) -> Counter[str]:
     return Counter(map(a_prediction_id, numbers))
+
+
+def without_ids(rows: Any) -> Any:
+    return rows.cast(pa.schema([field.remove_metadata() for field in rows.schema]))
 
 
 def plain(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -109,7 +117,7 @@ async def test_a_leader_that_was_replaced_in_the_middle_of_a_commit_adds_nothing
     spool.append_all(some_rows(range(5), version, lambda _n: {}))
     await lake.ship(shelf)
     epoch = await lake.epoch()
-    commit = await lake.commits.begin(0, 1, 10, epoch=epoch)
+    commit = await lake.commits.begin(0, LAYOUT, 10, epoch=epoch)
     old, new = lake.table(), lake.table()
     late = old.load()  # what the old leader's commit is made of
     assert new.commit(commit)
@@ -172,11 +180,50 @@ async def test_a_release_adds_its_column_to_the_table_and_leaves_out_rows_of_ver
     spool.close()
 
 
+async def test_files_have_field_ids_and_those_without_them_are_read_by_their_names(lake, version):
+    spool = lake.spool()
+    spool.append_all(some_rows(range(3), version, lambda _n: {}))
+    await lake.ship(SharedSpool(spool, 1).shelf_of(0))
+    await lake.commit()
+    before = lake.rows()
+    (file,) = files_of(lake)
+    plain_file = lake.folder / "lake" / ROWS_ROOT / "data" / "plain.parquet"
+    parquet.write_table(without_ids(parquet.read_table(file.removeprefix("file://"))), plain_file)
+
+    # As an earlier release added one.
+    lake.table().load().add_files([f"file://{plain_file}"])
+
+    assert columns_in(file) == SCHEMA.as_struct()
+    with pytest.raises(ValueError, match="does not have field-ids"):
+        columns_in(str(plain_file))
+    assert len(files_of(lake)) == 2
+    assert sorted(lake.rows().to_pylist(), key=repr) == sorted(before.to_pylist() * 2, key=repr)
+    spool.close()
+
+
+async def test_a_table_of_which_another_engine_renamed_a_column_takes_no_file(lake, version):
+    with lake.table().load().update_schema() as columns:
+        columns.rename_column("slices", "cuts")
+    spool = lake.spool()
+    spool.append_all(some_rows(range(3), version, lambda _n: {"slices": b'{"country":"de"}'}))
+    await lake.ship(SharedSpool(spool, 1).shelf_of(0))
+
+    with pytest.raises(LakeUnavailable, match=r"field id 23 is slices in files, and cuts in the table") as refused:
+        await lake.commit()
+
+    assert "give the one with this id that name" in refused.value.next_step
+    with lake.table().load().update_schema() as columns:
+        columns.rename_column("cuts", "slices")
+    await lake.commit()
+    assert lake.rows()["slices"].to_pylist() == ['{"country":"de"}'] * 3
+    spool.close()
+
+
 async def test_a_file_of_a_later_release_waits_for_its_committer(lake, database, version):
     spool = lake.spool()
     spool.append_all(some_rows(range(3), version, lambda _n: {}))
     await lake.ship(SharedSpool(spool, 1).shelf_of(0))
-    await database.execute("UPDATE LakeFile SET layout = 2")
+    await database.execute("UPDATE LakeFile SET layout = $1", LAYOUT + 1)
 
     await lake.commit()
 

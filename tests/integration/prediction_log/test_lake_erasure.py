@@ -6,9 +6,10 @@ from uuid import uuid4
 
 import pytest
 from traffic.spooled_rows import a_prediction_id
-from worlds.lake import A_VERSION, Calls, Fault, Lake, some_rows
+from worlds.lake import A_VERSION, Calls, Fault, Lake, columns_in, files_of, some_rows
 from worlds.lake_erasure import ENTITY, an_eraser, bytes_with, forget, names_of, ship
 
+from understudy.adapters.lake.iceberg_table import SCHEMA
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
 pytestmark = pytest.mark.deep
@@ -55,6 +56,7 @@ async def test_an_entity_is_in_no_byte_of_the_lake_any_more_and_its_rows_stay_un
     assert (result.is_finished, result.lake, result.left) == (True, None, [])
     assert (result.erased.lake_rows, result.erased.lake_files) == (9, 3)
     assert bytes_with(lake, ENTITY) == []
+    assert {columns_in(path) == SCHEMA.as_struct() for path in files_of(lake)} == {True}
     erased = {name: count for name, count in names_of(lake).items() if name.startswith("erased-")}
     assert sorted(erased.values()) == [2, 7]
     assert sum(names_of(lake).values()) == 43

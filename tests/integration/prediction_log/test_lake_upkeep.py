@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 from traffic.spooled_rows import a_prediction_id
-from worlds.lake import A_VERSION, Lake, files_of, ship_files, stored
+from worlds.lake import A_VERSION, Lake, columns_in, files_of, ship_files, stored
 
+from understudy.adapters.lake.iceberg_table import SCHEMA
 from understudy.adapters.lake.rewriting import IcebergRewrites
 from understudy.core.prediction_log.lake import LAKE_COLUMNS
 from understudy.errors import LakeUnavailable
@@ -43,6 +44,7 @@ async def test_small_files_of_a_model_and_hour_become_one_and_the_replaced_ones_
 
     assert len(small) == 8
     assert len(files_of(lake)) == 2
+    assert [columns_in(path) for path in files_of(lake)] == [SCHEMA.as_struct()] * 2
     assert rows_of(lake) == before
     assert len(stored(lake)) == 10
     assert reader.to_arrow().num_rows == 24, "a reader's own snapshot still has its files"

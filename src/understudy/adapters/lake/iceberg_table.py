@@ -9,7 +9,7 @@ without looking, are off.
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -23,7 +23,15 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.name_mapping import update_mapping
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AssertCurrentSchemaId,
+    SetCurrentSchemaUpdate,
+    SetPropertiesUpdate,
+    TableUpdate,
+)
 from pyiceberg.transforms import HourTransform, IdentityTransform
 from pyiceberg.types import (
     BooleanType,
@@ -127,16 +135,41 @@ class IcebergTable:
 
     def _ready(self, table: Table) -> Table:
         """Add the columns that this release has and the table lacks, and turn retries off if they were turned on."""
-        known = {field.name for field in table.schema().fields}
+        known = set(table.schema().column_names)
+        self._check_ids(table.schema(), known)
+        missing = [field for field in SCHEMA.fields if field.name not in known]
         changed = {name: value for name, value in _WANTED.items() if table.properties.get(name) != value}
-        if known.issuperset(SCHEMA.column_names) and not changed:
-            return table
-        with table.transaction() as change:
-            if changed:
+        if missing:
+            self._add_columns(table, missing)
+        if changed:
+            with (self.load() if missing else table).transaction() as change:
                 change.set_properties(changed)
-            with change.update_schema() as columns:
-                columns.union_by_name(SCHEMA)
-        return self.load()
+        return self.load() if missing or changed else table
+
+    def _add_columns(self, table: Table, missing: Sequence[NestedField]) -> None:
+        """Add columns under the ids that files have: the library's own way gives each the next free one."""
+        schemas, current = table.metadata.schemas, table.schema()
+        added = Schema(*current.fields, *missing, schema_id=1 + max(one.schema_id for one in schemas))
+        # Without a number it is the one that was added last.
+        updates: tuple[TableUpdate, ...] = (AddSchemaUpdate(schema=added), SetCurrentSchemaUpdate())
+        mapping = table.name_mapping()
+        if mapping is not None:
+            text = update_mapping(mapping, {}, {-1: list(missing)}).model_dump_json()
+            updates += (SetPropertiesUpdate(updates={TableProperties.DEFAULT_NAME_MAPPING: text}),)
+        unchanged = AssertCurrentSchemaId.model_validate({"current-schema-id": current.schema_id})
+        table.catalog.commit_table(table, (unchanged,), updates)
+
+    def _check_ids(self, schema: Schema, known: Collection[str]) -> None:
+        """Refuse files of which the table would take a column for another one, or for none: it goes by the ids."""
+        for field in SCHEMA.fields:
+            found = schema.find_column_name(field.field_id)
+            if found != (field.name if field.name in known else None):
+                raise LakeUnavailable(
+                    f"{self.location}: the field id {field.field_id} is {field.name} in files, and"
+                    f" {found or 'no column'} in the table",
+                    hint="Another engine changed the columns: have it give the one with this id that name, and take"
+                    " the name from any other.",
+                )
 
     def _expire(self, table: Table) -> None:
         """Forget snapshots that are old; their files of metadata stay in the store."""
@@ -150,6 +183,8 @@ class IcebergTable:
         """Raise what the libraries raise as ``LakeUnavailable``."""
         try:
             yield
+        except LakeUnavailable:
+            raise
         except CommitFailedException as problem:
             raise LakeUnavailable(
                 f"{self.location}: another process changed the table: {_first_line(problem)}"

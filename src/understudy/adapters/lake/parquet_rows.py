@@ -25,7 +25,11 @@ TYPES: Mapping[str, Any] = {
     "double": pa.float64(),
     "bool": pa.bool_(),
 }
-SCHEMA = pa.schema([(name, TYPES[kind]) for name, kind in LAKE_COLUMNS])
+SCHEMA = pa.schema([
+    # By this id, and not by its name, engines find a column of an Iceberg table.
+    pa.field(name, TYPES[kind], metadata={"PARQUET:field_id": str(number)})
+    for number, (name, kind) in enumerate(LAKE_COLUMNS, 1)
+])  # fmt: skip
 _NAMES = ("model", "version")
 """Made here: a spooled row has the version's number alone."""
 _SPOOLED = pa.schema([field for field in SCHEMA if field.name not in _NAMES])
@@ -85,7 +89,7 @@ class ParquetRows:
             path = self._folder / f"{len(written)}.parquet"
             # In one piece: where its pages end must not depend on how rows were read. A first try may reach the store
             # after the second one, and the table knows how long the file is.
-            parquet.write_table(part.combine_chunks(), path, **OPTIONS)
+            _write(part, path)
             key = lake_file_key(model, hour, stretch)
             written.append((NamedFile(key, part.num_rows, path.stat().st_size), path))
         return written, unknown
@@ -114,7 +118,7 @@ class ParquetRows:
         ):
             anew = pc.if_else(pa.array(is_late), pa.array(values, pa.string()), rows[column])
             rows = rows.set_column(SCHEMA.get_field_index(column), column, anew)
-        parquet.write_table(rows.combine_chunks(), path, **OPTIONS)
+        _write(rows, path)
         digest = sha256("\n".join(sorted({name for name, _ in names.values()})).encode()).hexdigest()[:8]
         key = f"{file.key.removesuffix('.parquet')}-late{digest}.parquet"
         return NamedFile(key, file.row_count, path.stat().st_size)
@@ -124,6 +128,11 @@ class ParquetRows:
         # Arrow keeps what it gave back for the next time, which is a minute away.
         pa.default_memory_pool().release_unused()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _write(rows: Any, path: Path) -> None:
+    # Tables that were put together column by column have lost what the schema says of each.
+    parquet.write_table(rows.combine_chunks().cast(SCHEMA), path, **OPTIONS)
 
 
 def _is_before(rows: Any, before: float) -> Any:

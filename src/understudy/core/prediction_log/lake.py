@@ -8,8 +8,8 @@ from understudy.core.prediction_log.archive_plan import ROWS_ROOT, model_folder
 Place = tuple[int, int]
 """Segment and offset of a spool."""
 
-LAYOUT = 1
-"""Of files; a committer leaves those of a higher layout to a later release."""
+LAYOUT = 2
+"""Of files; a committer leaves those of a higher layout to a later release. From 2 on columns have their field ids."""
 
 LAKE_COLUMNS = (
     ("prediction_id", "text"),
@@ -36,8 +36,9 @@ LAKE_COLUMNS = (
     ("deadline_us", "long"),
     ("slices", "text"),
 )
-"""Names and kinds, in the order of a file; a later release adds some at the end. ``inputs`` stay out, as they do of the
-archive: they are erased by age and by person. ``model`` and ``version`` are the names behind ``model_version_id``."""
+"""Names and kinds, in the order of a file; a later release adds some at the end, since the place, from 1 on, is the
+column's field id in files and in the table. ``inputs`` stay out, as they do of the archive: they are erased by age and
+by person. ``model`` and ``version`` are the names behind ``model_version_id``."""
 
 MAX_BEHIND_SECONDS = 3_600.0
 """After how long a file that was named, and that its spool has gone past, is taken back."""

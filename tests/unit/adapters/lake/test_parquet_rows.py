@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
+from pyiceberg.io.pyarrow import pyarrow_to_schema
 from traffic.spooled_rows import a_row
 
+from understudy.adapters.lake.iceberg_table import SCHEMA as TABLE
 from understudy.adapters.lake.parquet_rows import SCHEMA, ParquetRows
 from understudy.core.prediction_log.lake import NamedFile, Stretch
 from understudy.core.prediction_log.row import COLUMNS
@@ -101,3 +103,17 @@ def test_the_same_rows_are_the_same_bytes_however_they_were_read(tmp_path):
         texts.append(path.read_bytes())
 
     assert texts[0] == texts[1]
+
+
+def test_every_column_of_a_file_has_the_tables_field_id(tmp_path):
+    files = ParquetRows(tmp_path)
+    files.add(a_batch([encode_line(a_row())]))
+    [(_, path)], _ = files.write(STRETCH, NAMES)
+    written_first = pyarrow_to_schema(parquet.read_schema(path))
+    late = files.erase(
+        NamedFile("k.parquet", 1, 1), path, 4e9, {0: ("erased-1", "0199a1b2-0000-7000-8000-0000000000ff")}
+    )
+
+    assert late.row_count == 1
+    assert written_first.as_struct() == TABLE.as_struct()
+    assert pyarrow_to_schema(parquet.read_schema(path)).as_struct() == TABLE.as_struct()

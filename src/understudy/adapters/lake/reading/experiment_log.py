@@ -8,7 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from understudy.adapters.lake.reading import statements as sql
-from understudy.adapters.lake.reading.question import Lake, Question, Steps, ids_of, micros, span_us
+from understudy.adapters.lake.reading.entries import (
+    CALLS,
+    SCORES,
+    exposures_of,
+    load_calls,
+    load_entries,
+    load_events,
+    load_sample,
+)
+from understudy.adapters.lake.reading.question import Lake, Question, Steps, micros, span_us
 from understudy.adapters.lake.reading.snapshot import Wanted
 from understudy.core.prediction_log.hash_sample import is_whole, largest_hash
 from understudy.ports.experiments.experiment_log import (
@@ -63,47 +72,56 @@ class LakeExperimentLog:
     async def entities(self, query: EntityQuery) -> EntityGroups:
         most = MAX_ENTITIES if query.is_share else MAX_ENTITIES_WITH_SUMS
         async with self._lake.open() as steps:
-            await self._load_entries(steps, query)
+            await steps.do(lambda question: load_entries(question, query, CALLS))
             await self._load_told(steps, query)
-            await steps.do(lambda question: _load_before(question, query))
 
             def asked(question: Question) -> tuple[int, list[tuple[Any, ...]]]:
                 ((total,),) = question.run(sql.COUNT_ENTRIES)
-                values = _entity_values(query) | ({"most": most} if total > most else {})
-                statement = sql.ENTITIES.format(sample=sql.SAMPLE if total > most else "")
-                return total, question.run(statement, values)
+                within: dict[str, object] = {"within_us": span_us(query.within_seconds)}
+                if total > most:
+                    question.run(sql.CHOOSE_SOME, within | {"most": most})
+                else:
+                    question.run(sql.CHOOSE_ALL, within)
+                load_calls(question, query)
+                return total, question.run(sql.ENTITIES, _entity_values(query))
 
             total, rows = await steps.do(asked)
         groups = [EntityGroup(*row) for row in rows]
         return EntityGroups(groups, sum(group.entities for group in groups), total)
 
     async def arm_entries(self, query: EntityQuery, version_ids: Sequence[int]) -> Sequence[ArmEntries]:
+        def asked(question: Question) -> list[tuple[Any, ...]]:
+            load_entries(question, query, version_ids=version_ids)
+            return question.run(sql.ARM_ENTRIES)
+
         async with self._lake.open() as steps:
-            await self._load_entries(steps, query, version_ids)
-            rows = await steps.do(lambda question: question.run(sql.ARM_ENTRIES))
-        return [ArmEntries(*row) for row in rows]
+            return [ArmEntries(*row) for row in await steps.do(asked)]
 
     async def entity_values(self, query: EntityQuery, of: Observed) -> Sequence[EntityValues]:
-        values: dict[str, object] = {
-            "most": MAX_OBSERVED_ENTITIES,
-            "most_values": MAX_OBSERVED_VALUES,
-            "within_us": span_us(query.within_seconds),
-            "challenger": query.challenger_id,
-        }
+        values: dict[str, object] = {"most_values": MAX_OBSERVED_VALUES, "challenger": query.challenger_id}
+
+        def latencies(question: Question) -> list[tuple[Any, ...]]:
+            load_sample(question, query, MAX_OBSERVED_ENTITIES)
+            return question.gather(exposures_of(query, sql.LATENCY_COLUMNS), sql.LATENCIES, values)
+
+        def outcomes(question: Question) -> list[tuple[Any, ...]]:
+            load_sample(question, query, MAX_OBSERVED_ENTITIES)
+            load_events(question, query)
+            return question.run(sql.OUTCOMES, values | {"until_us": micros(query.until)})
+
         async with self._lake.open() as steps:
-            await self._load_entries(steps, query)
             if of is Observed.LATENCY:
-                rows = await steps.do(lambda question: question.run(sql.LATENCIES, values))
-            else:
-                await self._load_told(steps, query)
-                values["until_us"] = micros(query.until)
-                rows = await steps.do(lambda question: question.run(sql.OUTCOMES, values))
-        return [EntityValues(*row) for row in rows]
+                return [EntityValues(*row) for row in await steps.do(latencies)]
+            await self._load_told(steps, query)
+            return [EntityValues(*row) for row in await steps.do(outcomes)]
 
     async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
+        def asked(question: Question) -> list[tuple[Any, ...]]:
+            load_sample(question, query, MAX_SCORES, SCORES)
+            return question.run(sql.MEAN_SCORES)
+
         async with self._lake.open() as steps:
-            await self._load_entries(steps, query)
-            rows = await steps.do(lambda question: question.run(sql.MEAN_SCORES, {"most": MAX_SCORES}))
+            rows = await steps.do(asked)
         a, b = (
             [score for assigned, score in rows if assigned == version_id]
             for version_id in (query.champion_id, query.challenger_id)
@@ -111,10 +129,10 @@ class LakeExperimentLog:
         return a, b
 
     async def count_calls(self, query: ShadowQuery) -> int:
-        wanted = _calls_wanted(query, sql.COUNT_COLUMNS)
+        wanted, values = _calls_wanted(query, sql.COUNT_COLUMNS), _asked_values(query)
         async with self._lake.open() as steps:
-            counts = await steps.do(lambda question: question.gather(wanted, sql.COUNT_CALLS, _asked_values(query)))
-        return sum(count for (count,) in counts)
+            ((count,),) = await steps.do(lambda question: question.gather(wanted, sql.COUNT_CALLS, values))
+        return int(count)
 
     async def pairs(self, query: ShadowQuery, ratio: float) -> Sequence[LoggedPair]:
         return await self._pairs(sql.PAIRS, query, ratio, MAX_PAIRS_READ)
@@ -137,25 +155,6 @@ class LakeExperimentLog:
         async with self._lake.open() as steps:
             return [LoggedPair(*row) for row in await steps.do(paired)]
 
-    async def _load_entries(self, steps: Steps, query: EntityQuery, version_ids: Sequence[int] | None = None) -> None:
-        versions = ids_of((query.champion_id, query.challenger_id)) if version_ids is None else version_ids
-
-        def loaded(question: Question) -> None:
-            question.run(sql.EXPOSURES)
-            epochs = {"generations": list(query.epochs.keys()), "numbers": list(query.epochs.values())}
-            question.run(sql.ADD_EPOCHS, epochs)
-            wanted = Wanted(
-                sql.EXPOSURE_COLUMNS,
-                micros(query.since),
-                micros(query.until),
-                version_ids=versions,
-                equal=(("reason", "bucket"),),
-            )
-            question.gather(wanted, sql.ADD_EXPOSURES, {"versions": list(versions)})
-            question.run(sql.ENTRY)
-
-        await steps.do(loaded)
-
     async def _load_told(self, steps: Steps, query: EntityQuery) -> None:
         await steps.do(lambda question: question.run(sql.TOLD))
         since = query.since - query.within_seconds
@@ -170,16 +169,8 @@ def _add_told(rows: Any, question: Question) -> None:
     question.over(rows, sql.ADD_TOLD)
 
 
-def _load_before(question: Question, query: EntityQuery) -> None:
-    question.run(sql.BEFORE)
-    since = micros(query.since - query.within_seconds)
-    wanted = Wanted(sql.BEFORE_COLUMNS, since, micros(query.since), models=[query.model_name])
-    question.gather(wanted, sql.ADD_BEFORE)
-
-
 def _entity_values(query: EntityQuery) -> dict[str, object]:
     return {
-        "within_us": span_us(query.within_seconds),
         "since_us": micros(query.since),
         "until_us": micros(query.until),
         "recent_us": micros(query.until - _SECONDS_OF_A_DAY),

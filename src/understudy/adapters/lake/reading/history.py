@@ -27,12 +27,17 @@ class LakeHistory:
         wanted = Wanted(sql.SCORE_COLUMNS, micros(since), micros(until), version_ids=[version_id])
 
         def asked(question: Question) -> LoggedScores:
-            question.run(sql.SCORES)
-            question.gather(wanted, sql.ADD_SCORES, {"version": version_id})
-            ((calls,),) = question.run(sql.COUNT_SCORES)
+            ((calls,),) = question.gather(wanted, sql.COUNT_SCORES, {"version": version_id})
             ratio = at_most / max(calls, at_most)
-            values = {"is_whole": is_whole(ratio), "largest": largest_hash(ratio), "last_bucket": ANALYSIS_BUCKETS - 1}
-            return LoggedScores([scores for (scores,) in question.run(sql.SCORE_GROUPS, values)], calls)
+            values = {
+                "version": version_id,
+                "is_whole": is_whole(ratio),
+                "largest": largest_hash(ratio),
+                "last_bucket": ANALYSIS_BUCKETS - 1,
+            }
+            sampled = wanted._replace(columns=sql.SAMPLED_SCORE_COLUMNS)
+            groups = question.gather(sampled, sql.SCORE_GROUPS, values)
+            return LoggedScores([scores for (scores,) in groups], calls)
 
         async with self._lake.open() as steps:
             return await steps.do(asked)

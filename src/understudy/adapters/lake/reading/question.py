@@ -2,7 +2,7 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -12,8 +12,11 @@ from typing import Any, TypeVar
 import duckdb
 import numpy as np
 import pyarrow as pa
+from pyiceberg.table import FileScanTask
 
-from understudy.adapters.lake.reading.snapshot import LakeReader, LakeSnapshot, Wanted, told
+from understudy.adapters.lake.parquet_rows import SCHEMA as ROWS
+from understudy.adapters.lake.reading.plain_files import Source
+from understudy.adapters.lake.reading.snapshot import LakeReader, LakeSnapshot, Wanted, moment_of, told
 from understudy.core.prediction_log.text_hash import text_hashes
 from understudy.errors import LakeUnavailable
 
@@ -25,6 +28,7 @@ SHARE_OF_LIMIT = 4
 SPILLED = "64GB"
 """What a question may spill at most."""
 THREADS = 2
+ROWS_ADDED_AT_ONCE = 10_000_000
 QUESTIONS = 8
 """Of one process at a time. One that was given up counts until its thread has ended: a store that hangs delays that."""
 _PLACES = BoundedSemaphore(QUESTIONS)
@@ -58,22 +62,60 @@ class Question:
         with told("the lake did not answer"):
             return self._connection.execute(statement, dict(values or {})).fetchall()
 
-    def gather(self, wanted: Wanted, statement: str, values: Mapping[str, object] | None = None) -> list[Any]:
-        """Run a statement over ``batch``, some files' rows of the snapshot at a time, and return all its results."""
-        found: list[Any] = []
-        for rows in self._snapshot.rows(wanted):
-            self._check()
-            if rows.num_rows:
-                found += self.over(rows, statement, values)
-        return found
+    def gather(
+        self, wanted: Wanted, statement: str, values: Mapping[str, object] | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Run a statement over ``batch``, which has the snapshot's rows that are wanted, and return its rows."""
+        self._check()
+        return self._over_files(self._snapshot.source(wanted), wanted, statement, values)
 
-    def over(self, rows: Any, statement: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
-        """Run a statement over ``batch``, a table of Arrow."""
-        self._connection.register("batch", rows)
+    def add_up(self, wanted: Wanted, statement: str, fold: str) -> None:
+        """Run a statement over ``batch`` again and again, some files' rows at a time, and ``fold`` after each time.
+
+        A table of groups is filled so, and folded to one row a group: DuckDB does not add up many times more rows than
+        fit into its memory, however few groups they have.
+        """
+        self._check()
+        for place, some in enumerate(self._snapshot.source(wanted).in_turns(ROWS_ADDED_AT_ONCE)):
+            self._over_files(some, wanted, statement, None)
+            if place:
+                self.run(fold)
+
+    def _over_files(
+        self, source: Source, wanted: Wanted, statement: str, values: Mapping[str, object] | None
+    ) -> list[tuple[Any, ...]]:
+        names = ", ".join(wanted.columns)
+        parts = [f"SELECT {names} FROM streamed"]  # noqa: S608 - constants
+        with told("the lake's rows cannot be read"):
+            if source.plain:
+                files = self._connection.read_parquet(source.paths, hive_partitioning=False)
+                files.filter(_condition(wanted)).create_view("plain", replace=True)
+                parts = [f"SELECT {names} FROM plain", *(parts if source.others else ())]  # noqa: S608 - constants
+            self._connection.register("streamed", self._streamed(wanted, source.others))
+            self._connection.execute(f"CREATE OR REPLACE TEMP VIEW batch AS {' UNION ALL '.join(parts)}")
         try:
             return self.run(statement, values)
         finally:
-            self._connection.unregister("batch")
+            self._connection.unregister("streamed")
+
+    def _streamed(self, wanted: Wanted, tasks: Sequence[FileScanTask]) -> pa.RecordBatchReader:
+        """Return the rows of files that DuckDB does not read itself, some files after the other."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for rows in self._snapshot.rows(wanted, tasks) if tasks else ():
+                self._check()
+                yield from rows.to_batches()
+
+        schema = pa.schema([ROWS.field(name).remove_metadata() for name in wanted.columns])
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def over(self, rows: Any, statement: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
+        """Run a statement over ``given``, a table of Arrow."""
+        self._connection.register("given", rows)
+        try:
+            return self.run(statement, values)
+        finally:
+            self._connection.unregister("given")
 
     def interrupt(self) -> None:
         """End what runs, from another thread; nothing runs after it."""
@@ -171,6 +213,18 @@ class Steps:
             pa.default_memory_pool().release_unused()
         finally:
             _PLACES.release()
+
+
+def _condition(wanted: Wanted) -> duckdb.Expression:
+    """Return the condition by which rows are wanted, which is pushed into the files."""
+    column, constant = duckdb.ColumnExpression, duckdb.ConstantExpression
+    at = column("predicted_at")
+    condition = (at >= constant(moment_of(wanted.since_us))) & (at < constant(moment_of(wanted.until_us)))
+    for name, values in wanted.among.items():
+        condition &= column(name).isin(*map(constant, values)) if values else constant(False)
+    for name, value in wanted.equal:
+        condition &= column(name) == constant(value)
+    return condition
 
 
 def _hashes(texts: Any, seeds: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Rows of one snapshot of the lake's table, as tables of Arrow that fit into memory one after the other.
+"""Rows of one snapshot of the lake's table: the paths of files, or tables of Arrow that fit into memory one by one.
 
-The library prunes files by the hour, the model and the bounds of columns, reads of each file only the columns and
-row groups that are asked for, and applies deletes that another engine wrote.
+The library prunes files by the hour, the model and the bounds of columns. What it reads itself it reads by the columns
+and row groups that are asked for, with the deletes that another engine wrote.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import And, BooleanExpression
 from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
-from pyiceberg.table import FileScanTask, Table
+from pyiceberg.table import DataScan, FileScanTask, Table
 
 from understudy.adapters.lake.iceberg_table import CATALOGUE, NAME, SCHEMA, catalogue_properties
+from understudy.adapters.lake.parquet_rows import SCHEMA as ROWS
+from understudy.adapters.lake.reading.plain_files import Source, source_of
 from understudy.errors import LakeUnavailable
 
 ROWS_AT_ONCE = 1_000_000
@@ -40,9 +42,25 @@ class Wanted(NamedTuple):
     models: Sequence[str] | None = None
     version_ids: Sequence[int] | None = None
     """That answered."""
+    assigned_ids: Sequence[int] | None = None
+    """That the call was assigned to."""
     equal: tuple[tuple[str, str], ...] = ()
     """Further columns that have one value."""
-    is_newest_first: bool = False
+
+    @property
+    def among(self) -> Mapping[str, Sequence[object]]:
+        """Columns that have one of some values."""
+        found = {
+            "model": self.models,
+            "model_version_id": self.version_ids,
+            "assigned_version_id": self.assigned_ids,
+        }
+        return {name: values for name, values in found.items() if values is not None}
+
+    @property
+    def read(self) -> Sequence[str]:
+        """All columns that have to be read for it."""
+        return sorted({*self.columns, "predicted_at", *self.among, *(name for name, _ in self.equal)})
 
 
 class LakeSnapshot:
@@ -55,28 +73,53 @@ class LakeSnapshot:
     def __init__(self, table: Table | None) -> None:
         self._table = table
 
-    def rows(self, wanted: Wanted) -> Iterator[Any]:
+    def source(self, wanted: Wanted) -> Source:
+        """Return which files have the rows, and who reads them; blocks.
+
+        Raises:
+            LakeUnavailable: The object store cannot be read.
+        """
+        with told("the lake's rows cannot be read"):
+            if self._table is None:
+                return Source((), ())
+            return source_of(self._table, self._planned(wanted), wanted.read)
+
+    def rows(self, wanted: Wanted, tasks: Iterable[FileScanTask] | None = None) -> Iterator[Any]:
         """Yield the rows, some files at a time, also where these have none; blocks.
+
+        Args:
+            wanted: Which rows.
+            tasks: The files to read, all by default.
 
         Raises:
             LakeUnavailable: The object store cannot be read.
         """
         if self._table is None:
             return
+        wanted_schema = pa.schema([ROWS.field(name).remove_metadata() for name in wanted.columns])
         with told("the lake's rows cannot be read"):
-            known = set(self._table.schema().column_names)
-            # A column that this release added is in no file before the first commit after the upgrade.
-            columns = tuple(name for name in wanted.columns if name in known)
-            scan = self._table.scan(row_filter=_condition(wanted), selected_fields=columns)
-            tasks = sorted(scan.plan_files(), key=_hour, reverse=wanted.is_newest_first)
+            if tasks is None:
+                tasks = self._planned(wanted)
+            scan = self._scan(wanted)
         for some in _in_turns(tasks):
             with told("the lake's rows cannot be read"):
                 reader = ArrowScan(self._table.metadata, self._table.io, scan.projection(), scan.row_filter)
                 found = reader.to_table(some)
-            for name in wanted.columns:
-                if name not in known:
-                    found = found.append_column(name, pa.nulls(found.num_rows, pa.string()))
-            yield found.select(list(wanted.columns))
+                for field in wanted_schema:
+                    # A column that this release added is in no file before the first commit after the upgrade.
+                    if field.name not in found.column_names:
+                        found = found.append_column(field, pa.nulls(found.num_rows, field.type))
+                found = found.select(wanted_schema.names).cast(wanted_schema)
+            yield found
+
+    def _planned(self, wanted: Wanted) -> list[FileScanTask]:
+        return sorted(self._scan(wanted).plan_files(), key=_hour)
+
+    def _scan(self, wanted: Wanted) -> DataScan:
+        assert self._table is not None, "it was looked at"
+        known = set(self._table.schema().column_names)
+        columns = tuple(name for name in wanted.columns if name in known)
+        return self._table.scan(row_filter=_condition(wanted), selected_fields=columns)
 
     @staticmethod
     def empty() -> Any:
@@ -127,18 +170,16 @@ def told(what: str) -> Iterator[None]:
 
 def _condition(wanted: Wanted) -> BooleanExpression:
     parts: list[BooleanExpression] = [
-        _EXPRESSIONS.GreaterThanOrEqual("predicted_at", _moment(wanted.since_us)),
-        _EXPRESSIONS.LessThan("predicted_at", _moment(wanted.until_us)),
+        _EXPRESSIONS.GreaterThanOrEqual("predicted_at", moment_of(wanted.since_us)),
+        _EXPRESSIONS.LessThan("predicted_at", moment_of(wanted.until_us)),
     ]
-    if wanted.models is not None:
-        parts.append(_EXPRESSIONS.In("model", list(wanted.models)))
-    if wanted.version_ids is not None:
-        parts.append(_EXPRESSIONS.In("model_version_id", list(wanted.version_ids)))
+    parts += [_EXPRESSIONS.In(name, list(values)) for name, values in wanted.among.items()]
     parts += [_EXPRESSIONS.EqualTo(name, value) for name, value in wanted.equal]
     return And(*parts)
 
 
-def _moment(us: int) -> datetime:
+def moment_of(us: int) -> datetime:
+    """Return the moment that is so many microseconds after the epoch."""
     return _EPOCH + timedelta(microseconds=us)
 
 

@@ -3,65 +3,137 @@
 Times are whole microseconds, so that no rounding of theirs differs from Postgres'. Every value is an argument.
 """
 
-EXPOSURES = """
-    CREATE TEMP TABLE epochs (generation BIGINT, number INTEGER);
-    CREATE TEMP TABLE exposure (entity_id VARCHAR, prediction_id UUID, at_us BIGINT, score DOUBLE, millis DOUBLE,
-                                epoch INTEGER, assigned BIGINT, served BIGINT);
-"""
-EXPOSURE_COLUMNS = (
-    "entity_id", "prediction_id", "predicted_at", "score", "latency_us", "policy_generation", "assigned_version_id",
-    "model_version_id", "role", "reason", "status", "cache_hit",
-)  # fmt: skip
+# Exposures of which a question is made: calls routed by their bucket (a category or the caller's wish is not random)
+# in one of its epochs. Rows are read again for whatever needs more of them than an entity's counts: a table of all of
+# them would not fit into memory.
+EPOCHS = "CREATE TEMP TABLE epochs (generation BIGINT, number INTEGER)"
 ADD_EPOCHS = "INSERT INTO epochs SELECT unnest($generations::BIGINT[]), unnest($numbers::INTEGER[])"
-# A call that a category or the caller routed is not randomised. Latencies are of calls that a model answered.
-ADD_EXPOSURES = """
-    INSERT INTO exposure
-    SELECT entity_id, prediction_id::UUID, epoch_us(predicted_at), score,
-           CASE WHEN status IN ('ok', 'fallback') AND NOT cache_hit THEN latency_us / 1e3 END,
-           epochs.number, assigned_version_id, model_version_id
-    FROM batch JOIN epochs ON epochs.generation = batch.policy_generation
-    WHERE list_contains($versions::BIGINT[], assigned_version_id) AND role <> 'shadow' AND reason = 'bucket'
+EXPOSURE_COLUMNS = (
+    "entity_id", "predicted_at", "policy_generation", "assigned_version_id", "model_version_id", "role",
+)  # fmt: skip
+_EXPOSURE = """
+    (SELECT * REPLACE (epoch_us(predicted_at) AS predicted_at), epochs.number AS epoch, assigned_version_id AS assigned,
+            model_version_id AS served
+     FROM batch JOIN epochs ON epochs.generation = batch.policy_generation WHERE role <> 'shadow') AS exposure
 """
-# The first by time and then by prediction: the least of all.
+# What an entity met first, and what else a question needs of these calls. Folded again and again while it is filled.
+_MET = "CREATE TEMP TABLE met (entity_id VARCHAR, epoch INTEGER, assigned BIGINT, served BIGINT, first_us BIGINT{more})"
+_ADD_MET = f"""
+    INSERT INTO met
+    SELECT entity_id, epoch, assigned, served, min(predicted_at){{more}} FROM {_EXPOSURE}
+    GROUP BY entity_id, epoch, assigned, served
+"""  # noqa: S608 - constants
+_FOLD_MET = """
+    CREATE TEMP TABLE folded AS
+    SELECT entity_id, epoch, assigned, served, min(first_us) AS first_us{more} FROM met
+    GROUP BY entity_id, epoch, assigned, served;
+    DROP TABLE met;
+    ALTER TABLE folded RENAME TO met
+"""
+MET, ADD_MET, FOLD_MET = (text.format(more="") for text in (_MET, _ADD_MET, _FOLD_MET))
+MET_CALLS = _MET.format(more=", last_us BIGINT, calls BIGINT")
+ADD_MET_CALLS = _ADD_MET.format(more=", max(predicted_at), count(*)")
+FOLD_MET_CALLS = _FOLD_MET.format(more=", max(last_us) AS last_us, sum(calls)::BIGINT AS calls")
+MET_SCORES = _MET.format(more=", scores DOUBLE, scored BIGINT")
+ADD_MET_SCORES = _ADD_MET.format(more=", sum(score), count(score)")
+FOLD_MET_SCORES = _FOLD_MET.format(more=", sum(scores) AS scores, sum(scored)::BIGINT AS scored")
 ENTRY = """
     CREATE TEMP TABLE entry AS
-    SELECT entity_id, first.at_us AS entered_at, first.epoch AS epoch, first.assigned AS assigned FROM (
-        SELECT entity_id, min({'at_us': at_us, 'id': prediction_id, 'epoch': epoch, 'assigned': assigned}) AS first
-        FROM exposure GROUP BY entity_id)
+    SELECT entity_id, min(first_us) AS entered_at, arg_min(epoch, first_us) AS epoch,
+           arg_min(assigned, first_us) AS assigned
+    FROM met GROUP BY entity_id
+"""
+# Entities that met two arms in their first microsecond: the least prediction id decides.
+TIED = """
+    CREATE TEMP TABLE tied AS
+    SELECT entity_id, entered_at FROM entry JOIN met USING (entity_id)
+    WHERE first_us = entered_at GROUP BY entity_id, entered_at
+    HAVING max(met.epoch) > min(met.epoch) OR max(met.assigned) > min(met.assigned)
+"""
+TIMES_OF_TIED = "SELECT min(entered_at), max(entered_at) FROM tied"
+TIED_COLUMNS = (*EXPOSURE_COLUMNS, "prediction_id")
+FIRST_OF_TIED = f"""
+    CREATE TEMP TABLE first_of_tied AS
+    SELECT entity_id, first(epoch ORDER BY prediction_id::UUID NULLS LAST) AS epoch,
+           first(assigned ORDER BY prediction_id::UUID NULLS LAST) AS assigned
+    FROM {_EXPOSURE} JOIN tied USING (entity_id) WHERE predicted_at = entered_at GROUP BY entity_id
+"""  # noqa: S608 - constants
+SETTLE_TIED = """
+    UPDATE entry SET epoch = first_of_tied.epoch, assigned = first_of_tied.assigned
+    FROM first_of_tied WHERE entry.entity_id = first_of_tied.entity_id
 """
 COUNT_ENTRIES = "SELECT count(*) FROM entry"
 ARM_ENTRIES = "SELECT epoch, assigned, count(*) FROM entry GROUP BY ALL"
 
-BEFORE = "CREATE TEMP TABLE before (entity_id VARCHAR, calls BIGINT)"
-BEFORE_COLUMNS = ("entity_id", "role", "predicted_at")
-ADD_BEFORE = "INSERT INTO before SELECT entity_id, count(*) FROM batch WHERE role <> 'shadow' GROUP BY entity_id"
-
-TOLD = "CREATE TEMP TABLE told (event_id VARCHAR, entity_id VARCHAR, prediction_id UUID, at_us BIGINT, value DOUBLE)"
-ADD_TOLD = "INSERT INTO told SELECT event_id, entity_id, prediction_id::UUID, at_us, value FROM batch"
-_EVENT = """
-    event AS (
-        SELECT event_id, entity_id, at_us, value FROM told WHERE entity_id IS NOT NULL
-        UNION ALL
-        SELECT event_id, exposure.entity_id, told.at_us, told.value
-        FROM told JOIN exposure ON exposure.prediction_id = told.prediction_id WHERE told.entity_id IS NULL
-    )
-"""
-_TIMES = "entered_at - entered_at % 1000000 AS begins, entered_at + $within_us AS ends"
-_DURING = "FILTER (WHERE event.at_us >= begins AND event.at_us < ends)"
-_PAST = "FILTER (WHERE event.at_us < $since_us)"
 # An outcome's time may be cut to whole seconds, so it counts from the second on in which its entity came.
+_CHOSEN = """
+    CREATE TEMP TABLE chosen AS
+    SELECT *, entered_at - entered_at % 1000000 AS begins, entered_at + $within_us AS ends FROM {entries}
+"""
+_HASH = "hashtextextended(entity_id, 20::BIGINT)"
+CHOOSE_ALL = _CHOSEN.format(entries="entry")
+CHOOSE_SOME = _CHOSEN.format(entries=f"entry ORDER BY {_HASH} LIMIT $most")
+CHOOSE_OF_ARMS = _CHOSEN.format(
+    entries=f"entry QUALIFY row_number() OVER (PARTITION BY assigned ORDER BY {_HASH}) <= $most"
+)
+
+# Calls count until an entity's time for outcomes ends. Where some came later the rows have to be read again.
+CALLED = """
+    CREATE TEMP TABLE called AS
+    SELECT entity_id, sum(calls)::BIGINT AS calls,
+           coalesce(sum(calls) FILTER (WHERE served = chosen.assigned), 0)::BIGINT AS own_calls
+    FROM met JOIN chosen USING (entity_id) GROUP BY entity_id HAVING max(last_us) < min(ends)
+"""
+STAYED = """
+    CREATE TEMP TABLE stayed AS
+    SELECT entity_id, assigned, ends FROM chosen ANTI JOIN called USING (entity_id)
+"""
+LAST_END = "SELECT max(ends) FROM stayed"
+ADD_CALLED = f"""
+    INSERT INTO called
+    SELECT entity_id, count(*), count(*) FILTER (WHERE served = stayed.assigned)
+    FROM {_EXPOSURE} JOIN stayed USING (entity_id) WHERE predicted_at < ends GROUP BY entity_id
+"""  # noqa: S608 - constants
+FOLD_CALLED = """
+    CREATE TEMP TABLE folded AS
+    SELECT entity_id, sum(calls)::BIGINT AS calls, sum(own_calls)::BIGINT AS own_calls FROM called GROUP BY entity_id;
+    DROP TABLE called;
+    ALTER TABLE folded RENAME TO called
+"""
+DROP_MET = "DROP TABLE met; DROP TABLE entry"
+
+BEFORE_COLUMNS = ("entity_id", "role")
+BEFORE = "CREATE TEMP TABLE known_before (entity_id VARCHAR, calls_before BIGINT)"
+ADD_BEFORE = """
+    INSERT INTO known_before
+    SELECT entity_id, count(*) FROM batch JOIN chosen USING (entity_id) WHERE role <> 'shadow' GROUP BY entity_id
+"""
+FOLD_BEFORE = """
+    CREATE TEMP TABLE folded AS
+    SELECT entity_id, sum(calls_before)::BIGINT AS calls_before FROM known_before GROUP BY entity_id;
+    DROP TABLE known_before;
+    ALTER TABLE folded RENAME TO known_before
+"""
+
+TOLD = "CREATE TEMP TABLE told (event_id VARCHAR, entity_id VARCHAR, prediction_id VARCHAR, at_us BIGINT, value DOUBLE)"
+ADD_TOLD = "INSERT INTO told SELECT event_id, entity_id, prediction_id, at_us, value FROM given"
+COUNT_TOLD_OF_CALLS = "SELECT count(*) FROM told WHERE entity_id IS NULL"
+EVENT_COLUMNS = TIED_COLUMNS
+EVENT = "CREATE TEMP TABLE event AS SELECT event_id, entity_id, at_us, value FROM told WHERE entity_id IS NOT NULL"
+ADD_EVENTS = f"""
+    INSERT INTO event
+    SELECT event_id, exposure.entity_id, at_us, value FROM {_EXPOSURE} JOIN told USING (prediction_id)
+    WHERE told.entity_id IS NULL
+"""  # noqa: S608 - constants
+_DURING = "FILTER (WHERE at_us >= begins AND at_us < ends)"
+_PAST = "FILTER (WHERE at_us < $since_us)"
 ENTITIES = f"""
-    WITH chosen AS MATERIALIZED (
-        SELECT *, {_TIMES} FROM entry {{sample}}
-    ), called AS (
-        SELECT entity_id, count(*) AS calls, count(*) FILTER (WHERE served = chosen.assigned) AS own_calls
-        FROM exposure JOIN chosen USING (entity_id) WHERE at_us < ends GROUP BY entity_id
-    ), {_EVENT}, outcome AS (
+    WITH outcome AS (
         SELECT entity_id, count(*) {_DURING} AS events,
                CASE WHEN $is_share THEN max(value) {_DURING} ELSE sum(value) {_DURING} END AS value,
                CASE WHEN $is_share THEN max(value) {_PAST} ELSE sum(value) {_PAST} END AS value_before
         FROM event JOIN chosen USING (entity_id) GROUP BY entity_id
-    ), known_before AS (SELECT entity_id, sum(calls)::BIGINT AS calls_before FROM before GROUP BY entity_id)
+    )
     SELECT coalesce(assigned = $challenger::BIGINT, FALSE) AS is_b, epoch,
            least(floor(((entered_at - $since_us) / 1e6) * $slices::DOUBLE / greatest($entering::DOUBLE, 1e-6)),
                  $slices::DOUBLE - 1)::INTEGER AS slice,
@@ -76,17 +148,8 @@ ENTITIES = f"""
     LEFT JOIN outcome USING (entity_id) LEFT JOIN known_before USING (entity_id)
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 13
 """  # noqa: S608 - constants
-SAMPLE = "ORDER BY hashtextextended(entity_id, 20::BIGINT) LIMIT $most"
 
-_CHOSEN = f"""
-    chosen AS MATERIALIZED (
-        SELECT *, {_TIMES} FROM (
-            SELECT *,
-                   row_number() OVER (PARTITION BY assigned ORDER BY hashtextextended(entity_id, 20::BIGINT)) AS place
-            FROM entry) AS placed
-        WHERE place <= $most
-    )
-"""  # noqa: S608 - constants
+LATENCY_COLUMNS = (*TIED_COLUMNS, "latency_us", "status", "cache_hit")
 _VALUES = """
     numbered AS (
         SELECT *, count(*) OVER (PARTITION BY entity_id) AS total,
@@ -94,28 +157,26 @@ _VALUES = """
         FROM observed
     )
     SELECT assigned = $challenger::BIGINT AS is_b, epoch, max(total) AS total, list(value) AS values
-    FROM numbered JOIN chosen USING (entity_id) WHERE number <= $most_values GROUP BY entity_id, assigned, epoch
+    FROM numbered WHERE number <= $most_values GROUP BY entity_id, assigned, epoch
 """
+# Latencies are of calls that a model answered.
 LATENCIES = f"""
-    WITH {_CHOSEN}, observed AS (
-        SELECT entity_id, millis AS value, prediction_id::VARCHAR AS key FROM exposure JOIN chosen USING (entity_id)
-        WHERE at_us < ends AND millis IS NOT NULL
+    WITH observed AS (
+        SELECT entity_id, chosen.assigned, chosen.epoch, latency_us / 1e3 AS value, prediction_id AS key
+        FROM {_EXPOSURE} JOIN chosen USING (entity_id)
+        WHERE predicted_at < ends AND latency_us IS NOT NULL AND status IN ('ok', 'fallback') AND NOT cache_hit
     ), {_VALUES}
 """  # noqa: S608 - constants
 OUTCOMES = f"""
-    WITH {_CHOSEN}, {_EVENT}, observed AS (
-        SELECT entity_id, value, event_id AS key FROM event JOIN chosen USING (entity_id)
-        WHERE event.at_us >= begins AND event.at_us < ends AND ends <= $until_us
+    WITH observed AS (
+        SELECT entity_id, assigned, epoch, value, event_id AS key FROM event JOIN chosen USING (entity_id)
+        WHERE at_us >= begins AND at_us < ends AND ends <= $until_us
     ), {_VALUES}
 """  # noqa: S608 - constants
+SCORED_COLUMNS = (*EXPOSURE_COLUMNS, "score")
 MEAN_SCORES = """
-    WITH chosen AS (
-        SELECT *, row_number() OVER (PARTITION BY assigned ORDER BY hashtextextended(entity_id, 20::BIGINT)) AS place
-        FROM entry
-    )
-    SELECT chosen.assigned, avg(score) FROM chosen
-    JOIN exposure ON exposure.entity_id = chosen.entity_id AND served = chosen.assigned
-    WHERE place <= $most AND score IS NOT NULL GROUP BY chosen.assigned, chosen.entity_id
+    SELECT chosen.assigned, sum(scores) / sum(scored) FROM met JOIN chosen USING (entity_id)
+    WHERE served = chosen.assigned AND scored > 0 GROUP BY chosen.assigned, entity_id
 """
 
 CALL_COLUMNS = (
@@ -127,7 +188,7 @@ COUNT_COLUMNS = (
 )  # fmt: skip
 _ASKED = """
     model_version_id = $champion AND assigned_version_id = $champion AND role = 'champion' AND reason <> 'forced'
-    AND list_contains($generations::BIGINT[], policy_generation) AND prediction_id IS NOT NULL
+    AND policy_generation IN (SELECT unnest($generations::BIGINT[])) AND prediction_id IS NOT NULL
 """
 COUNT_CALLS = f"SELECT count(*) FROM batch WHERE {_ASKED}"  # noqa: S608 - constants
 _IN_SAMPLE = "AND ($is_whole OR hashtextextended(prediction_id, 0::BIGINT) <= $largest)"
@@ -159,21 +220,15 @@ DISAGREEMENTS = f"""
     ORDER BY abs(seen.score - asked.score) DESC, asked.prediction_id LIMIT $most
 """
 
-SCORE_COLUMNS = (
-    "assigned_version_id", "status", "cache_hit", "score", "reason", "role", "entity_id", "prediction_id",
-    "predicted_at",
-)  # fmt: skip
-SCORES = """
-    CREATE TEMP TABLE scored (entity_id VARCHAR, prediction_id VARCHAR, score DOUBLE)
-"""
+SCORE_COLUMNS = ("assigned_version_id", "status", "cache_hit", "score", "reason", "role")
+SAMPLED_SCORE_COLUMNS = (*SCORE_COLUMNS, "entity_id", "prediction_id")
 # The rows that windows take scores from; a score that is no number compares as the largest.
-ADD_SCORES = """
-    INSERT INTO scored SELECT entity_id, prediction_id, score FROM batch
+_SCORED = """
+    FROM batch
     WHERE assigned_version_id = $version AND status = 'ok' AND NOT cache_hit AND score BETWEEN -1e100 AND 1e100
       AND reason <> 'forced' AND (reason <> 'category' OR role = 'shadow')
 """
-COUNT_SCORES = "SELECT count(*) FROM scored"
-SCORE_GROUPS = """
-    SELECT list(score) FROM scored WHERE $is_whole OR hashtextextended(prediction_id, 0::BIGINT) <= $largest
-    GROUP BY hashtextextended(entity_id, 0::BIGINT) & $last_bucket
+COUNT_SCORES = f"SELECT count(*) {_SCORED}"
+SCORE_GROUPS = f"""
+    SELECT list(score) {_SCORED} {_IN_SAMPLE} GROUP BY hashtextextended(entity_id, 0::BIGINT) & $last_bucket
 """
