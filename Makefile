@@ -199,7 +199,7 @@ test-postgres: $(VENV)/.dev ## The SQL contract and the migrations on each Postg
 	  tests/integration/database tests/migrations; done
 
 .PHONY: test-servers
-test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow
+test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) .venv-clients/.done ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow, and what clients see of the first two
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
 .venv-clients/.done: requirements/clients.txt | $(VENV)/.dev
@@ -216,6 +216,7 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) ## The predict sui
 .PHONY: test-clients
 test-clients: $(VENV)/.dev .venv-clients/.done .venv-clients-ovms/.done ## Unmodified clients of Triton, KServe and TensorFlow Serving against a running proxy, also through reloads (minutes)
 	@$(BIN)/pytest -q -p no:randomly tests/clients
+	@UNDERSTUDY_TEST_RELOADS=10 UNDERSTUDY_TEST_RATE=200 $(BIN)/pytest -q -s -p no:randomly tests/system/test_reloads_of_grpc.py
 
 .PHONY: test-registry
 test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY=its binary)

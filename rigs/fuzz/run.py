@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,11 +105,19 @@ class Round(NamedTuple):
         return all(check.holds for check in self.checks) and not any(tally.broken for tally in self.tallies)
 
 
-def attack(world: World, workers: int, examples: int, seed: int, *, with_bursts: bool = True) -> Round:
-    """Attack one proxy with about so many examples."""
+def attack(
+    world: World,
+    workers: int,
+    examples: int,
+    seed: int,
+    *,
+    with_bursts: bool = True,
+    kinds: Collection[str] = tuple(_SHARES),
+) -> Round:
+    """Attack one proxy with about so many examples, or with what these kinds have of them."""
     began = time.monotonic()
     # What the first calls open and fill (connections, caches, code) is no leak.
-    warm_up = _send_all(world, max(examples // 20, 200), seed + 1, "warming up")
+    warm_up = _send_all(world, max(examples // 20, 200), seed + 1, "warming up", kinds)
     calls = good_calls()
     warm_up += [asyncio.run(send_cases(world.port, "warming up: pools", calls, len(calls))) for _ in range(workers)]
     if with_bursts:
@@ -117,7 +125,7 @@ def attack(world: World, workers: int, examples: int, seed: int, *, with_bursts:
     before, series = world.usage(), world.series()
     peak = Peak(world)
     with world.bystander() as seen, peak.watched():
-        tallies = _send_all(world, examples, seed, f"{workers} worker(s)")
+        tallies = _send_all(world, examples, seed, f"{workers} worker(s)", kinds)
         if with_bursts:
             tallies += _send_bursts(world)
     checks = [
@@ -154,9 +162,11 @@ class Peak:
             self.usage = Usage(max(self.usage.rss_bytes, now.rss_bytes), max(self.usage.descriptors, now.descriptors))
 
 
-def _send_all(world: World, examples: int, seed: int, title: str) -> list[Tally]:
+def _send_all(world: World, examples: int, seed: int, title: str, kinds: Collection[str]) -> list[Tally]:
     tallies = []
     for name, share in _SHARES.items():
+        if name not in kinds:
+            continue
         count = max(round(examples * share), 1)
         tally = _SENDERS[name](world, name, count, seed)
         tallies.append(tally)
@@ -376,6 +386,7 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=52_000, help="in all, half for each proxy")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same examples again")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone")
     parser.add_argument("--json", type=Path, help="where the result goes; by default a file in loadtests/results")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="us-fuzz-", dir="/tmp"))
@@ -388,7 +399,8 @@ def main() -> None:
                 place = folder / str(workers)
                 place.mkdir()
                 with a_world(place, database_url, valkey, workers=workers) as world:
-                    rounds.append(attack(world, workers, asked.examples // len(asked.workers), asked.seed))
+                    each_proxy = asked.examples // len(asked.workers)
+                    rounds.append(attack(world, workers, each_proxy, asked.seed, kinds=asked.only))
         files = attack_files(asked.examples // 25, asked.seed, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

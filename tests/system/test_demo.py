@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+import grpc
+import numpy as np
 import pytest
 from asyncpg import PostgresError
 from command import CommandLine
@@ -18,7 +20,8 @@ from e2e.demos import START_SECONDS, STOP_SECONDS, a_demo, start
 from e2e.stack import sql
 from redis import Redis, RedisError
 
-from understudy.adapters.dev_server.example_models import example_rows
+from understudy.adapters._proto import understudy_oip_pb2 as pb
+from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.adapters.embedded.child_process import is_alive
 from understudy.bootstrap.psql import find_psql
 from understudy.entrypoints.demo.places import Demo
@@ -37,6 +40,18 @@ def predict(proxy: str, number: int) -> dict[str, Any]:
     with urlopen(request, timeout=10) as answer:
         said: dict[str, Any] = json.load(answer)
         return said
+
+
+def role_by_grpc(target: str) -> str:
+    """Return the role that answers a customer over gRPC, as Triton's clients call."""
+    row, features = example_rows("visits")[0], example_version("visits", 1).input_schema["features"]
+    values = np.array([[row.inputs[feature["name"]] for feature in features]], "<f4")
+    request = pb.ModelInferRequest(model_name="visits", raw_input_contents=[values.tobytes()])
+    request.inputs.add(name="input", datatype="FP32", shape=values.shape)
+    with grpc.insecure_channel(target) as channel:
+        ask: Any = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+        answer = pb.ModelInferResponse.FromString(ask(request.SerializeToString(), timeout=10))
+    return answer.parameters["role"].string_param
 
 
 def roles_of(proxy: str) -> set[str]:
@@ -87,7 +102,7 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
     change = ["model", "set", "visits", "--challenger", "2", "--weight", "50", "--reason", "looks good", "--yes"]
 
     with a_demo(short_path, "--no-traffic") as (demo, running):
-        roles = roles_of(running["proxy"])
+        roles = roles_of(running["proxy"]) | {role_by_grpc(running["grpc"])}
         strangers = [refusal_of(running[server]) for server in ("database_url", "redis_url") if running[server]]
         measured = ""
         for place in ("metrics", "monitor_metrics"):

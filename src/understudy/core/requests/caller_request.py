@@ -49,15 +49,16 @@ class CallerRequest(NamedTuple):
         return Violation(self.place_of(row, None, 0), f"{shown(name)} {violation.detail}" if name else violation.detail)
 
 
-def require_rows(count: int, pointer: str) -> None:
-    """Refuse a call without rows, or with too many.
+def require_rows(count: int, pointer: str, name: str | None = None) -> None:
+    """Refuse a call without rows, or with too many; the input of this ``name`` says how many it has.
 
     Raises:
         BatchInvalid: With the number and the limit.
     """
     if not 1 <= count <= MAX_ROWS:
         advice = "Send several calls." if count else "Send at least one row."
-        detail = f"a call has 1 to {MAX_ROWS} rows, this one {count:,}"
+        which = "this one" if name is None else f"input {shown(name)} has"
+        detail = f"a call has 1 to {MAX_ROWS} rows, {which} {count:,}"
         raise BatchInvalid(detail, (Violation(pointer, detail),), hint=advice)
 
 

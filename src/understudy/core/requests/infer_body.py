@@ -88,12 +88,13 @@ def _tensor_of(place: str, entry: Any) -> tuple[InferTensor, int | None]:
         raise refuse_inputs(f"{place}/name", "expected a string")
     if not isinstance(datatype, str):
         raise refuse_inputs(f"{place}/datatype", "expected a string such as FP32")
-    sizes = shape_of(shape if isinstance(shape, list) else [None], place)
+    sizes = shape_of(shape if isinstance(shape, list) else [None], place, name)
     parameters = _object(entry, "parameters", place)
     refuse_shared_memory(name, parameters)
     size = parameters.get(_SIZE)
     if size is not None and (type(size) is not int or size < 0):
-        raise refuse_inputs(f"{place}/parameters/{_SIZE}", "expected a whole number from 0 on")
+        detail = f"input {shown(name)}: expected a whole number from 0 on"
+        raise refuse_inputs(f"{place}/parameters/{_SIZE}", detail)
     if (size is None) == ("data" not in entry):
         both = "both data and" if size is not None else "neither data nor"
         raise MalformedBody(f"input {shown(name)} has {both} {_SIZE}: expected one of them", hint=FRAMING)

@@ -47,17 +47,22 @@ class InferTensor(NamedTuple):
         return f"{self.place}/data/{element}"
 
 
-def shape_of(sizes: Sequence[Any], place: str) -> tuple[int, ...]:
-    """Return a shape that a caller wrote.
+def shape_of(sizes: Sequence[Any], place: str, name: str) -> tuple[int, ...]:
+    """Return a shape that a caller wrote of the input of this name.
 
     Raises:
         InputInvalid: A size is no whole number, or negative; or they are too many.
     """
     if not all(type(size) is int and size >= 0 for size in sizes):
-        raise refuse_inputs(f"{place}/shape", "expected a list of whole numbers from 0 on")
+        raise refuse_inputs(f"{place}/shape", f"input {shown(name)}: expected a list of whole numbers from 0 on")
     if len(sizes) > MAX_DIMENSIONS:
-        raise refuse_inputs(f"{place}/shape", f"more than {MAX_DIMENSIONS} dimensions")
+        raise refuse_inputs(f"{place}/shape", f"input {shown(name)}: more than {MAX_DIMENSIONS} dimensions")
     return tuple(sizes)
+
+
+def too_few_or_many(name: str, count: int, shape: Sequence[int]) -> str:
+    """Return what is wrong with an input that has so many values, where its shape has others."""
+    return f"input {shown(name)} has {count:,} values, and {list(shape)[:8]} has {prod(shape):,}"
 
 
 def require_names_once(tensors: Sequence[InferTensor]) -> None:
@@ -98,7 +103,7 @@ def request_of(tensors: Sequence[InferTensor], parameters: Mapping[str, Any], sc
     if unknown is not None:
         raise refuse_inputs(f"{unknown.place}/name", f"{shown(unknown.name)} is not an input of this version")
     count = _rows_of(sent, wanted, batch=schema.batch)
-    require_rows(count, f"{sent[0].place}/shape" if sent else "/inputs")
+    require_rows(count, f"{sent[0].place}/shape" if sent else "/inputs", sent[0].name if sent else None)
     elements = {tensor.name: _elements_of(tensor, wanted[tensor.name].spec) for tensor in sent}
     rows: list[dict[str, Any]] = []
     for row in range(count):
@@ -155,7 +160,8 @@ def _elements_of(tensor: InferTensor, spec: TensorSpec) -> list[Any]:
     values = np.frombuffer(tensor.content, spec.datatype.numpy_dtype)
     if spec.datatype.is_float and not np.isfinite(values).all():
         places = np.flatnonzero(~np.isfinite(values))[:MAX_NAMED_VALUES]
-        bad = (Violation(tensor.at(place), "is NaN or infinite; expected a number") for place in places)
+        detail = f"input {shown(tensor.name)} is NaN or infinite here; expected a number"
+        bad = (Violation(tensor.at(place), detail) for place in places)
         raise InputInvalid.naming(*bad)
     return _numbers_of(values)
 
@@ -176,17 +182,17 @@ def _numbers_of(values: NDArray[Any]) -> list[Any]:
 def _flat(tensor: InferTensor) -> list[Any]:
     """Return JSON's elements, which may be nested, row after row."""
     if not isinstance(tensor.data, list):
-        raise refuse_inputs(f"{tensor.place}/data", "expected a list")
+        raise refuse_inputs(f"{tensor.place}/data", f"input {shown(tensor.name)}: expected a list")
     level: list[Any] = tensor.data
     for _ in range(MAX_DEPTH):
         if not any(isinstance(one, list) for one in level):
             break
         if not all(isinstance(one, list) for one in level):
-            raise refuse_inputs(f"{tensor.place}/data", "lists and single values stand side by side")
+            detail = f"input {shown(tensor.name)}: lists and single values stand side by side"
+            raise refuse_inputs(f"{tensor.place}/data", detail)
         level = list(chain.from_iterable(level))
     if len(level) != prod(tensor.shape):
-        detail = f"has {len(level):,} values, and {list(tensor.shape)[:8]} has {prod(tensor.shape):,}"
-        raise refuse_inputs(f"{tensor.place}/data", detail)
+        raise refuse_inputs(f"{tensor.place}/data", too_few_or_many(tensor.name, len(level), tensor.shape))
     return level
 
 
@@ -203,9 +209,9 @@ def _texts_of(tensor: InferTensor) -> list[str]:
         try:
             text = element.decode()
         except UnicodeDecodeError:
-            raise refuse_inputs(tensor.at(place), "is not UTF-8") from None
+            raise refuse_inputs(tensor.at(place), f"input {shown(tensor.name)} is not UTF-8 here") from None
         if "\x00" in text:
-            raise refuse_inputs(tensor.at(place), "holds U+0000")
+            raise refuse_inputs(tensor.at(place), f"input {shown(tensor.name)} holds U+0000 here")
         texts.append(text)
     return texts
 

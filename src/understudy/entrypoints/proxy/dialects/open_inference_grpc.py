@@ -18,7 +18,14 @@ from understudy.core.requests.infer_call import (
     require_single_call,
     timeout_of,
 )
-from understudy.core.requests.infer_tensors import CONTENT, InferTensor, request_of, require_names_once, shape_of
+from understudy.core.requests.infer_tensors import (
+    CONTENT,
+    InferTensor,
+    request_of,
+    require_names_once,
+    shape_of,
+    too_few_or_many,
+)
 from understudy.core.requests.tensor_inputs import shown
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.codec import join_bytes_elements, split_bytes_elements
@@ -105,7 +112,7 @@ def _tensors_of(inputs: Sequence[pb.ModelInferRequest.InferInputTensor], raw: Se
     for index, one in enumerate(inputs):
         place = f"/inputs/{index}"
         refuse_shared_memory(one.name, one.parameters)
-        shape = shape_of(one.shape, place)
+        shape = shape_of(one.shape, place, one.name)
         if not raw:
             content = _listed(one, shape, place)
         elif one.HasField("contents") and one.contents.ByteSize():
@@ -124,14 +131,15 @@ def _listed(tensor: pb.ModelInferRequest.InferInputTensor, shape: tuple[int, ...
         raise refuse_inputs(f"{place}/datatype", f"input {shown(tensor.name)} has a datatype that no version takes")
     values = getattr(tensor.contents, CONTENT_FIELDS[datatype])
     if len(values) != prod(shape):
-        field, wanted = CONTENT_FIELDS[datatype], f"{list(shape)[:8]} has {prod(shape):,}"
-        raise refuse_inputs(f"{place}/contents/{field}", f"has {len(values):,} values, and {wanted}")
+        what = too_few_or_many(tensor.name, len(values), shape)
+        raise refuse_inputs(f"{place}/contents/{CONTENT_FIELDS[datatype]}", what)
     if datatype is Datatype.BYTES:
         return join_bytes_elements(values)
     try:
         return np.fromiter(values, datatype.numpy_dtype, count=len(values)).tobytes()
     except OverflowError:
-        raise refuse_inputs(f"{place}/data", f"has a value outside {datatype.wire_name}") from None
+        what = f"input {shown(tensor.name)} has a value outside {datatype.wire_name}"
+        raise refuse_inputs(f"{place}/data", what) from None
 
 
 def _values_of(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def _tensor_of(name: str, tensor: pb.TensorProto) -> InferTensor:
     if datatype is None:
         raise refuse_inputs(f"{place}/dtype", f"input {shown(name)} has a type that no version takes")
     if tensor.tensor_shape.unknown_rank:
-        raise refuse_inputs(f"{place}/tensor_shape", "expected a shape that is known")
-    shape = shape_of([dim.size for dim in tensor.tensor_shape.dim], place)
+        raise refuse_inputs(f"{place}/tensor_shape", f"input {shown(name)}: expected a shape that is known")
+    shape = shape_of([dim.size for dim in tensor.tensor_shape.dim], place, name)
     if tensor.tensor_content and datatype is Datatype.BYTES:
         raise MalformedBody(f"input {shown(name)}: strings come in string_val", hint=CONTENT)
     content = tensor.tensor_content or _listed(datatype, getattr(tensor, field), prod(shape), f"{place}/{field}")

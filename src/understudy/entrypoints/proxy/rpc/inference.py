@@ -51,7 +51,7 @@ class InferenceService:
     def methods(self) -> tuple[Method, ...]:
         """What it has."""
         return (
-            Method(methods.OIP_MODEL_INFER, self._infer, is_traced=True),
+            Method(methods.OIP_MODEL_INFER, self._infer, is_of_model=True),
             Method(methods.OIP_SERVER_LIVE, self._live, needs_key=False, reads=False),
             Method(methods.OIP_SERVER_READY, self._ready, needs_key=False, reads=False),
             Method(methods.OIP_SERVER_METADATA, self._server),

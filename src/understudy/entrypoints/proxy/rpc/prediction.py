@@ -42,9 +42,9 @@ class PredictionServices:
     def prediction(self) -> tuple[Method, ...]:
         """The methods of the one."""
         return (
-            Method("Predict", self._predict, is_traced=True),
-            Method("Classify", self._classify, is_traced=True),
-            Method("Regress", self._regress, is_traced=True),
+            Method("Predict", self._predict, is_of_model=True),
+            Method("Classify", self._classify, is_of_model=True),
+            Method("Regress", self._regress, is_of_model=True),
             Method("GetModelMetadata", self._metadata),
             *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
         )

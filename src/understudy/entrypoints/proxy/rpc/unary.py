@@ -13,6 +13,7 @@ from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read_headers
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
+from understudy.entrypoints.proxy.rpc.company import Company
 from understudy.entrypoints.proxy.rpc.incoming import Context, address_of, headers_of, message_of
 from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
@@ -75,7 +76,8 @@ class Method(NamedTuple):
     answer: Callable[[Incoming], Awaitable[Outcome]]
     needs_key: bool = True
     """Whether a caller without one is refused, where the proxy asks for keys, before its message has come."""
-    is_traced: bool = False
+    is_of_model: bool = False
+    """Whether a model server answers it; then it has a span, too."""
     reads: bool = True
     """Whether its answer depends on its message. What does not is answered without it: callers without a key could
     have gRPC hold what they send."""
@@ -151,6 +153,7 @@ class UnaryCalls:
         self._tracer = tracer
         self._now = now
         self._under_way = 0
+        self._company = Company()
         self.busy_at = float("-inf")
         """When a call last came."""
 
@@ -192,7 +195,7 @@ class UnaryCalls:
         self._under_way += 1
         try:
             headers = headers_of(context.invocation_metadata() or (), context.time_remaining())
-            tracer = self._tracer if method.is_traced else None
+            tracer = self._tracer if method.is_of_model else None
             trail.begin(path, headers, tracer, self._new_id)
             with within(trail.span):
                 return await self._answered(Incoming(path, headers, b"", held), method, context)
@@ -229,7 +232,17 @@ class UnaryCalls:
         if len(body) > SMALL_BYTES:
             call.held.count(len(body))
         headers = [*call.headers, (b"content-length", b"%d" % len(body))]
-        return await method.answer(call._replace(headers=headers, body=body))
+        return await self._together(call._replace(headers=headers, body=body), method)
+
+    async def _together(self, call: Incoming, method: Method) -> Outcome:
+        """Answer a call whose message is there; one for a model server goes on with others."""
+        if not method.is_of_model:
+            return await method.answer(call)
+        try:
+            await self._company.join()
+            return await method.answer(call)
+        finally:
+            self._company.leave()
 
 
 def message(found: Message) -> Outcome:

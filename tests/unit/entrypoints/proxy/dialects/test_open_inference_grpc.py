@@ -101,7 +101,11 @@ REFUSED: dict[str, tuple[pb.ModelInferRequest, type[RequestError], str]] = {
     "huge shape": (request_of("FP32", (2**62, 2), fp32_contents=[1, 2]), InputInvalid, "has 2 values"),
     "65 dimensions": (request_of("FP32", (1,) * 65, fp32_contents=[1]), InputInvalid, "more than 64 dimensions"),
     "no rows": (request_of("FP32", (0, 2)), BatchInvalid, "a call has 1 to 256 rows"),
-    "too many rows": (request_of("FP32", (257, 2), fp32_contents=[1] * 514), BatchInvalid, "this one 257"),
+    "too many rows": (
+        request_of("FP32", (257, 2), fp32_contents=[1] * 514),
+        BatchInvalid,
+        "input 'input' has 257",
+    ),
     "other datatype": (request_of("FP64", fp64_contents=[1, 2]), InputInvalid, "is FP32, not FP64"),
     "no datatype of ours": (request_of("BF16", fp32_contents=[1, 2]), InputInvalid, "that no version takes"),
     "too few values": (request_of("FP32", fp32_contents=[1]), InputInvalid, "has 1 values, and [1, 2] has 2"),

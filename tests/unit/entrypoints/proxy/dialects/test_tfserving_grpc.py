@@ -92,7 +92,7 @@ REFUSED: dict[str, tuple[pb.PredictRequest, type[RequestError], str]] = {
     "no rows": (request_of(a_tensor(shape=(0, 2))), BatchInvalid, "a call has 1 to 256 rows"),
     "packed strings": (request_of(a_tensor("DT_STRING", tensor_content=b"x")), MalformedBody, "come in string_val"),
     "packed too short": (request_of(a_tensor(tensor_content=bytes(7))), MalformedBody, "has 7 bytes, its shape 8"),
-    "not finite": (request_of(a_tensor(float_val=[1, float("inf")])), InputInvalid, "/inputs/input/data/1: is NaN"),
+    "not finite": (request_of(a_tensor(float_val=[1, float("inf")])), InputInvalid, "input 'input' is NaN"),
 }  # fmt: skip
 
 
