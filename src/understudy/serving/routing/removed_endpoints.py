@@ -7,14 +7,14 @@ from weakref import ref
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 
 TOLD_SECONDS: Final = 60.0
-"""How long a removal is told of: long after an agent has read the report. Later ones wait for the calls' time-out."""
+"""How long a removal is told of beyond the time-out of its calls: an agent has read the report long before."""
 
 
 class _Removal(NamedTuple):
     """A version as it was before it lost an endpoint."""
 
     version_id: int
-    noted_at: float
+    told_until: float
     version: ref[ModelVersion]
     """Each call that may reach the endpoint holds it: from the choice of its route until its answer is there."""
 
@@ -34,12 +34,13 @@ class RemovedEndpoints:
             for label, version in left.items():
                 kept = here[label].endpoints if label in here else ()
                 if not set(version.endpoints) <= set(kept):
-                    self._removals.append(_Removal(version.id, self._now(), ref(version)))
+                    told_until = self._now() + version.timeout_seconds + TOLD_SECONDS
+                    self._removals.append(_Removal(version.id, told_until, ref(version)))
 
     def calls(self) -> dict[int, int]:
         """Return by version id how many of its older forms calls hold; 0: none of its calls is left."""
-        told_since = self._now() - TOLD_SECONDS
-        self._removals = [one for one in self._removals if one.noted_at > told_since]
+        now = self._now()
+        self._removals = [one for one in self._removals if one.told_until > now]
         found: dict[int, int] = {}
         for one in self._removals:
             found[one.version_id] = found.get(one.version_id, 0) + (one.version() is not None)
