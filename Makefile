@@ -164,6 +164,15 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults $(FAULTS)
 
+LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/artifacts tests/unit/serving/routing \
+  tests/contract/test_agent_store.py tests/contract/test_lease.py tests/contract/test_server_control.py \
+  tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/integration/model_servers/test_loading.py \
+  tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
+  tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py
+.PHONY: test-lifecycle
+test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
+	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
+
 .PHONY: lifecycle-faults
 lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.lifecycle $(KILLS)
