@@ -164,6 +164,15 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 	@$(if $(FAULTS),,$(BIN)/pytest -q -s -p no:randomly tests/faults)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.faults $(FAULTS)
 
+LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/artifacts tests/unit/serving/routing \
+  tests/contract/test_agent_store.py tests/contract/test_lease.py tests/contract/test_server_control.py \
+  tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/integration/model_servers/test_loading.py \
+  tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
+  tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py
+.PHONY: test-lifecycle
+test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
+	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
+
 .PHONY: lifecycle-faults
 lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look)
 	@PYTHONPATH=tests $(BIN)/python -m rigs.lifecycle $(KILLS)
@@ -245,6 +254,14 @@ bench-tracing: $(VENV)/.dev ## Processor time of a predict call without traces, 
 .PHONY: bench-treatments
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
+
+.PHONY: bench-placement
+bench-placement: $(VENV)/.dev ## Packing 10,000 versions into the memory of 200 servers, and copies by load, by simulation (half a minute)
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.placement
+
+.PHONY: bench-agent
+bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (5 minutes; BENCH="--only rest")
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
 
 ROWS ?= 3000000
 .PHONY: bench-archive

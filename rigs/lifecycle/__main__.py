@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from statistics import median
 from typing import Final, NamedTuple
 
 from e2e.load import Answer, Load, run_load
@@ -21,7 +22,7 @@ from e2e.stack import PREDICT_BODIES, VISITS, sql
 from rigs.lifecycle.change import change_champion
 from rigs.lifecycle.kills import KILLS
 from rigs.lifecycle.settled import differences
-from rigs.lifecycle.stack import GIVE_UP_SECONDS, PAUSE_SECONDS, LifecycleStack, patiently
+from rigs.lifecycle.stack import GIVE_UP_SECONDS, PAUSE_SECONDS, SERVERS, LifecycleStack, patiently
 
 SETTLED_SECONDS: Final = 30.0
 MAX_MOMENT_SECONDS: Final = 5.0
@@ -35,6 +36,7 @@ class Round(NamedTuple):
     """A change with a kill in it."""
 
     number: int
+    kind: str
     victim: str
     moment_seconds: float
     """After the change began."""
@@ -45,7 +47,8 @@ class Round(NamedTuple):
     differs: str
     """What still did when that was given up; empty: nothing."""
     last_seen: Mapping[str, float]
-    """After the kill, when each difference was seen last; ``change``: when the change itself was over."""
+    """After the kill, when each difference was seen last; ``back``: when the victim was started again, ``change``: when
+    the change itself was over."""
     calls: int
     failed: Sequence[Answer]
 
@@ -111,7 +114,7 @@ async def _round(stack: LifecycleStack, number: int, kind: str, chance: Random, 
     states = Counter(str(row[0]) for row in await patiently(lambda: sql(stack.url, _STATES)))
     killed_at = time.monotonic()
     victim = await KILLS[kind](stack, chance)
-    last_seen = {f"{victim} back": time.monotonic() - killed_at}
+    last_seen = {"back": time.monotonic() - killed_at}
     await changing
     last_seen["change"] = time.monotonic() - killed_at
     found = await _differences(stack)
@@ -121,6 +124,7 @@ async def _round(stack: LifecycleStack, number: int, kind: str, chance: Random, 
         found = await _differences(stack)
     return Round(
         number + 1,
+        kind,
         victim,
         moment,
         ", ".join(f"{count} {state}" for state, count in states.items()),
@@ -155,7 +159,21 @@ def _summed_up(rounds: Sequence[Round], load: Load) -> int:
             f"{settled[len(settled) // 2]:.1f} s (median), {settled[-1]:.1f} s (longest); load of the machine "
             f"{os.getloadavg()[0]:.1f}"
         )
+        for kind in KILLS:
+            _split_up(kind, [one for one in rounds if one.kind == kind])
     return 1 if bad or not rounds else 0
+
+
+def _split_up(kind: str, rounds: Sequence[Round]) -> None:
+    """Say how the time of the rounds with one kind of victim was spent: medians, seconds after the kill."""
+    if not rounds:
+        return
+    settled = sorted(one.settled_seconds for one in rounds)
+    said = [f"{len(rounds)} settled after {median(settled):.1f} s, {settled[-1]:.1f} s at the longest"]
+    steps = {"back": ("back",), "change": ("change",), "endpoints": ("endpoints",), "servers": SERVERS}
+    for what, keys in steps.items():
+        said.append(f"{what} {median(max(one.last_seen.get(key, 0.0) for key in keys) for one in rounds):.1f} s")
+    print(f"{kind:9s} {', '.join(said)}")
 
 
 if __name__ == "__main__":

@@ -350,6 +350,7 @@ async def test_a_change_is_before_the_horizon_once_it_was_polled_and_loaded_and_
     assert world.source.horizon is None
     await world.source.load(names)
 
+    assert world.source.newest_change == changed
     assert world.source.horizon is not None
     assert world.source.horizon > changed
 

@@ -43,7 +43,7 @@ def test_no_block_is_left_out_but_those_that_are_counted_here(path: Path):
     assert len(left_out) == NOT_RUN.get(path.name, 0)
 
 
-def test_there_are_the_four_tutorials_and_the_index_names_every_page():
+def test_there_are_the_five_tutorials_and_the_index_names_every_page():
     index = (DOCS / "README.md").read_text(encoding="utf-8")
 
     assert {path.stem for path in TUTORIALS} == {
@@ -51,6 +51,7 @@ def test_there_are_the_four_tutorials_and_the_index_names_every_page():
         "your-own-scikit-learn-model",
         "shadow-a-new-version",
         "ab-test-to-a-decision",
+        "from-a-bucket-to-a-tenth-of-the-calls",
     }
     pages = {
         shown_path(path).removeprefix("docs/")

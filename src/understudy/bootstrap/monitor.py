@@ -123,10 +123,12 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         lake = open_lake_job(settings, telemetry, stack) if settings.has_lake else None
         metrics = _open_metric_check(settings, telemetry, stack)
         judges = _open_judge_check(settings, telemetry, stack)
+        rollouts, *checks = _open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges))
         jobs = [
-            *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges)),
             # A new leader has every job due, and runs them in this order: agents wait for no measurement.
+            rollouts,
             *_placement_jobs(settings, telemetry, stack),
+            *checks,
             *_measuring_jobs(settings, telemetry),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),

@@ -42,6 +42,10 @@ from understudy.ports.telemetry.telemetry import Telemetry
 _log = structlog.get_logger(__name__)
 
 QUIESCING_ROUND_SECONDS: Final = 1.0
+AWAY_ROUND_SECONDS: Final = 1.0
+"""Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
+MAX_AWAY_SECONDS: Final = 60.0
+"""After so long it is looked at every five seconds, as any server."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
 _NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
@@ -94,6 +98,8 @@ class Agent:
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
         self._again: asyncio.TimerHandle | None = None
+        self._away_since: float | None = None
+        """Since when the server has not answered."""
         self._build = ""
         self._refusal = ServerRefusal(now)
         self._staged: frozenset[str] | None = None
@@ -108,7 +114,9 @@ class Agent:
         versions = await self._store.look(report, epoch)
         _count(self._telemetry, versions, problem)
         if served is None:
+            self._look_again_while_away()
             return  # what it has is unknown; calls that it does not answer go elsewhere
+        self._away_since = None
         named = {served_name(version.model_name, version.version): version for version in versions}
         busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
         seen = [
@@ -127,15 +135,14 @@ class Agent:
             if not (has_pause and action in _CHANGES):
                 name = names[version_id]
                 await self._begin(action, name, named[name], epoch)
-        self._look_again_soon(versions)
+        self._look_again_while_quiescing(versions)
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
-        if self._again is not None:
-            self._again.cancel()
-            self._again = None
+        self._look_again_after(None)
+        self._away_since = None
         self._unload_wait.clear()
         self._refusal.clear()
         self._staged = None
@@ -157,13 +164,28 @@ class Agent:
             is_loading = any(action is Action.LOAD for action, _ in self._tasks.values())
             return None, "" if is_loading else f"{problem.code} {problem.detail}"
 
-    def _look_again_soon(self, versions: Sequence[VersionAtServer]) -> None:
+    def _look_again_while_away(self) -> None:
+        """Have the next round soon after a server went away, which a restart may have done."""
+        if self._away_since is None:
+            self._away_since = self._now()
+        is_restart = self._now() - self._away_since < MAX_AWAY_SECONDS
+        self._look_again_after(AWAY_ROUND_SECONDS if is_restart else None)
+
+    def _look_again_while_quiescing(self, versions: Sequence[VersionAtServer]) -> None:
         """Have the next round soon while proxies are waited for: no notification says that they have read something."""
+        waiting = [one for one in versions if one.record is not None and one.record.state is LoadingState.QUIESCING]
+        left = [self._unload_wait.seconds_left(one) for one in waiting]
+        # One whose wait is over is unloaded at its turn, and hurries no round.
+        pauses = [min(seconds, QUIESCING_ROUND_SECONDS) if seconds > 0 else QUIESCING_ROUND_SECONDS for seconds in left]
+        self._look_again_after(min(pauses, default=None))
+
+    def _look_again_after(self, seconds: float | None) -> None:
+        """Have one more round after so many seconds, in the place of the one that was to come; ``None``: none."""
         if self._again is not None:
             self._again.cancel()
             self._again = None
-        if any(one.record is not None and one.record.state is LoadingState.QUIESCING for one in versions):
-            self._again = asyncio.get_running_loop().call_later(QUIESCING_ROUND_SECONDS, self._on_progress)
+        if seconds is not None:
+            self._again = asyncio.get_running_loop().call_later(seconds, self._on_progress)
 
     async def _clear_stage(self, versions: Sequence[VersionAtServer]) -> None:
         """Delete artifacts of which nothing is recorded any more; none was being fetched when that was read."""

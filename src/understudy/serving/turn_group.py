@@ -32,6 +32,10 @@ class TurnGroup(Generic[T]):
             self.add(several[0])
             self._come += several[1:]
 
+    def take_by(self, take: Callable[[list[T]], None]) -> None:
+        """Give what comes to another taker from now on."""
+        self._take = take
+
     def end(self) -> None:
         """Give on what has come, if anything has."""
         come, self._come, self.add = self._come, [], self._add_first

@@ -188,6 +188,39 @@ async def test_an_unload_waits_for_proxies_that_were_live_and_have_not_read_the_
     assert seen.record.unread_proxies == unread
 
 
+@pytest.mark.parametrize(
+    ("reports", "are_over"),
+    [
+        ([], False),
+        (["1, '{\"%d\": 0}'"], True),
+        (["1, '{\"%d\": 2}'"], False),
+        (["1, '{}'"], False),
+        (["0, '{\"%d\": 0}'"], False),
+        (["1, '{\"%d\": 0}'", "1, '{\"%d\": 1}'"], False),
+        (["1, '{\"%d\": 0}'", "1, '{\"%d\": 0}'"], True),
+    ],
+    ids=["no proxy", "none", "some", "older release", "not read", "one of two", "both"],
+)
+async def test_the_calls_to_a_removed_endpoint_are_over_once_each_proxy_that_has_read_that_says_so(
+    database, database_url, agent, reports, are_over
+):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    assert await agent.store.withdraw(version_id, LoadingState.QUIESCING, agent.epoch)
+
+    for number, report in enumerate(reports):
+        read, in_flight = report.replace("%d", str(version_id)).split(", ", 1)
+        await database.execute(
+            "INSERT INTO ProxyInstance (instance, seen_at, read_xid, in_flight)"
+            f" SELECT 'web-{number}:7', removed_at, (removed_xid::text::bigint + {read})::text::xid8, {in_flight}"
+            " FROM LoadedVersion"
+        )
+    (seen,) = await agent.seen()
+
+    assert seen.record is not None
+    assert seen.record.calls_are_over is are_over
+
+
 async def test_while_a_session_keeps_the_reports_of_proxies_locked_no_version_is_taken_for_quiet_and_rounds_go_on(
     database, database_url, agent
 ):
@@ -200,7 +233,7 @@ async def test_while_a_session_keeps_the_reports_of_proxies_locked_no_version_is
         (seen,) = await agent.seen()
 
     assert seen.record is not None
-    assert seen.record.unread_proxies == 1
+    assert (seen.record.unread_proxies, seen.record.calls_are_over) == (1, False)
 
 
 async def test_a_server_that_comes_back_under_another_address_has_its_endpoints_there_alone(

@@ -16,7 +16,13 @@ from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactForbidden, ArtifactNotTaken, LeadershipLost, RegistryUnavailable
-from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.agent import (
+    AWAY_ROUND_SECONDS,
+    MAX_AWAY_SECONDS,
+    QUIESCING_ROUND_SECONDS,
+    Agent,
+    AgentServer,
+)
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.ports.loading.artifact_stage import Staged
 
@@ -105,10 +111,30 @@ def test_an_unwanted_version_loses_its_endpoint_first_and_is_unloaded_once_no_pr
         world.store.unread_proxies = 0
         await world.run_for(1 + LAST_CALLS_SECONDS - 0.1)  # the version's own time-out is a second
         assert await world.loaded() == {NAME}
-        await world.run_for(2)
+        await world.run_for(0.2)  # and no round later
 
         assert await world.loaded() == set()
         assert world.store.state_of(1) is LoadingState.END
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_version_is_unloaded_a_second_after_proxies_have_said_that_none_of_its_calls_is_left(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.register(3, "visits", "3", "visits/1", timeout_seconds=30.0)
+        world.store.place(3, Why.ASKED)
+        await world.run_for(1)
+        world.store.unread_proxies = 1
+        world.store.place(3, None)
+        await world.run_for(5)
+
+        world.store.unread_proxies = 0
+        world.store.calls_are_over = True
+        await world.run_for(LAST_CALLS_SECONDS - 0.1)
+        assert await world.loaded() != set()
+        await world.run_for(QUIESCING_ROUND_SECONDS + 0.1)
+
+        assert await world.loaded() == set()
 
     in_a_world(tmp_path, scenario)
 
@@ -141,6 +167,36 @@ def test_a_server_that_was_restarted_gets_its_versions_again_and_proxies_do_not_
 
         assert await world.loaded() == {NAME}
         assert world.store.has_endpoint(1)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_comes_back_empty_is_noticed_within_a_second(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        world.control.available = False
+        await world.run_for(7.5)
+        world.control.restart()
+        world.control.available = True
+
+        await world.run_for(1.1)
+
+        assert await world.loaded() == {NAME}
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_a_server_that_stays_away_is_looked_at_every_five_seconds_after_a_minute(tmp_path):
+    async def scenario(world: World) -> None:
+        world.control.available = False
+        await world.run_for(MAX_AWAY_SECONDS)
+        looked = len(world.store.reports)
+        assert looked == pytest.approx(MAX_AWAY_SECONDS / AWAY_ROUND_SECONDS, abs=2)
+
+        await world.run_for(60)
+
+        assert len(world.store.reports) - looked == pytest.approx(60 / ROUND_SECONDS, abs=2)
 
     in_a_world(tmp_path, scenario)
 

@@ -43,6 +43,8 @@ class MemoryAgentStore:
         """Whether calls are answered."""
         self.epoch: Epoch = 1
         self.unread_proxies = 0
+        self.calls_are_over = False
+        """Whether proxies say that none of their calls can reach an endpoint that was taken back."""
         self.refuses_endpoints = False
         """Whether no model server may have the server's address."""
         self.reports: list[ServerReport] = []
@@ -205,7 +207,8 @@ class MemoryAgentStore:
             record = record._replace(may_retry=True)
         if record.state is LoadingState.QUIESCING:
             since = self._now() - self._removed_at[number]
-            record = record._replace(unread_proxies=self.unread_proxies, removed_seconds=since)
+            is_over = self.calls_are_over and not self.unread_proxies
+            record = record._replace(unread_proxies=self.unread_proxies, removed_seconds=since, calls_are_over=is_over)
         return record
 
     def _set(self, version_id: int, record: LoadingRecord) -> None:

@@ -15,7 +15,7 @@ class MemoryPolicySource:
 
     ``available`` may be set to ``False`` at any time: every call then fails as with an unavailable Postgres, and
     each listener ends. ``reported``, ``in_flight`` and ``horizons`` hold the last report of each instance that has not
-    signed off. ``last_xid`` numbers the changes.
+    signed off. ``last_xid`` numbers the changes; a transaction that tests leave open is ``oldest_open``.
     """
 
     def __init__(self, document: PolicyDocument | None = None) -> None:
@@ -32,6 +32,9 @@ class MemoryPolicySource:
         self.in_flight: dict[str, dict[int, int]] = {}
         self.horizons: dict[str, int | None] = {}
         self.last_xid = 0
+        self.oldest_open: int | None = None
+        """A transaction that is open: no horizon is beyond it."""
+        self.newest_change: int | None = None
         self._horizon: int | None = None
 
     @property
@@ -79,7 +82,7 @@ class MemoryPolicySource:
         names = self._models if model_names is None else [name for name in model_names if name]
         models = {name: deepcopy(self._models.get(name, nothing)) for name in names}
         if model_names is None:
-            self._horizon = self.last_xid + 1
+            self._horizon, self.newest_change = self._next_horizon(), None
         for noted in (self._changed, self._polled):
             noted.difference_update(set(noted) if model_names is None else model_names, [""])
         secret = {"cache_secret": self._cache_secret} if model_names is None or "" in model_names else {}
@@ -87,7 +90,8 @@ class MemoryPolicySource:
 
     async def changed_since_last_poll(self) -> Sequence[str]:
         self._answer_or_fail()
-        self._horizon, self._polled = self.last_xid + 1, set(self._changed)
+        self._horizon, self._polled = self._next_horizon(), set(self._changed)
+        self.newest_change = self.last_xid or None
         return sorted(self._changed)
 
     @property
@@ -123,6 +127,9 @@ class MemoryPolicySource:
     async def close(self) -> None:
         """End every listener."""
         self.available = False
+
+    def _next_horizon(self) -> int:
+        return self.last_xid + 1 if self.oldest_open is None else self.oldest_open
 
     def _notify(self, model_name: str) -> None:
         self.last_xid += 1

@@ -21,7 +21,7 @@ class Role(StrEnum):
     SHADOW = "shadow"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class ModelVersion:
     """A trained, deployable artifact and how to call it.
 

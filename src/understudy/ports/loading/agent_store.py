@@ -35,6 +35,8 @@ class LoadingRecord(NamedTuple):
     """How long ago that was."""
     is_over: bool = False
     """Whether it ended an hour ago."""
+    calls_are_over: bool = False
+    """While ``QUIESCING``: whether each of the proxies has said that none of its calls can reach the endpoint."""
 
 
 class Verdict(NamedTuple):

@@ -29,6 +29,10 @@ class PolicySource(Protocol):
     def horizon(self) -> int | None:
         """Every change by a transaction before this one was returned by :meth:`load`; ``None``: not known to be so."""
 
+    @property
+    def newest_change(self) -> int | None:
+        """The transaction of the newest change that the last poll found; a horizon behind it does not cover it yet."""
+
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """Call ``on_change`` for each committed change until cancelled or the connection is found dead.
 

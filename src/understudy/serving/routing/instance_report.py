@@ -9,6 +9,7 @@ from understudy.core.routing.policy import PolicySnapshot, ServingPolicy
 from understudy.errors import RegistryError
 from understudy.ports.registry.policy import PolicySource
 from understudy.serving.background import end_tasks, in_turns
+from understudy.serving.routing.removed_endpoints import RemovedEndpoints
 
 _log = structlog.get_logger(__name__)
 
@@ -25,6 +26,7 @@ class InstanceReport:
         source: Takes the reports.
         instance: This process's name in ``ProxyInstance``.
         in_flight: Calls under way by version id.
+        removed: Of versions that lost an endpoint, calls that may still reach it.
         now: The monotonic clock, in seconds.
     """
 
@@ -33,11 +35,13 @@ class InstanceReport:
         source: PolicySource,
         instance: str,
         in_flight: Callable[[], Mapping[int, int]],
+        removed: RemovedEndpoints,
         now: Callable[[], float],
     ) -> None:
         self._source = source
         self._instance = instance
         self._in_flight = in_flight
+        self._removed = removed
         self._now = now
         self._due_at = 0.0
         self._draining = False
@@ -45,7 +49,7 @@ class InstanceReport:
         self._horizon: int | None = None
         """Every change by a transaction before this one is in the snapshot."""
         self._is_horizon_awaited = False
-        """Whether the snapshot has changed since the horizon last did: the next one says that the change was read."""
+        """Whether the snapshot has a change that the horizon does not cover yet."""
         self._sending: asyncio.Task[None] | None = None
         """The last report, which may be under way."""
 
@@ -59,21 +63,24 @@ class InstanceReport:
         self._due_at = 0.0
         self._is_horizon_awaited = True
 
-    def note_read(self, horizon: int | None) -> None:
-        """Note up to which transaction the snapshot is; an agent may wait for it before it unloads a version."""
+    def note_read(self, horizon: int | None, newest_change: int | None) -> None:
+        """Note up to which transaction the snapshot is; an agent may wait for it before it unloads a version.
+
+        A transaction that is open for long keeps the horizon behind ``newest_change``: it is then awaited further.
+        """
         if horizon is None or horizon == self._horizon:
             return
         self._horizon = horizon
         if self._is_horizon_awaited:
             self._due_at = 0.0
-            self._is_horizon_awaited = False
+            self._is_horizon_awaited = newest_change is not None and horizon <= newest_change
 
     async def send(self, snapshot: PolicySnapshot) -> None:
         """Report a snapshot; a failure is logged, and the next report comes in time."""
         self._due_at = self._now() + REPORT_SECONDS
         generations = {name: policy.generation for name, policy in snapshot.policies.items()}
-        in_flight = self._in_flight()
-        left = set(in_flight)
+        in_flight = {**self._removed.calls(), **self._in_flight()}
+        left = {version_id for version_id, calls in in_flight.items() if calls}
         await in_turns(_without_called(left, snapshot.policies.values()), self._now)
         self._draining = bool(left)
         # Of a model that was rejected this proxy acts on older rows.

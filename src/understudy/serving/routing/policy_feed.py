@@ -16,11 +16,14 @@ from understudy.serving.background import end_tasks, in_turns, run_forever
 from understudy.serving.routing.instance_report import InstanceReport
 from understudy.serving.routing.pending_changes import PendingChanges
 from understudy.serving.routing.policy_gauges import PolicyGauges
+from understudy.serving.routing.removed_endpoints import RemovedEndpoints
 
 RETRY_SECONDS = 1.0
 """Pause after a failed attempt to reach Postgres; then it is asked again at once, whenever the next poll is due."""
 SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
+CONFIRM_SECONDS = 0.25
+"""How soon after a change was read a poll says that it was: agents wait for that before they unload a version."""
 
 
 class PolicyFeed:
@@ -69,8 +72,10 @@ class PolicyFeed:
         self._save_seconds = save_seconds
         self._pending = PendingChanges()
         self._gauges = PolicyGauges(telemetry)
-        self._report = InstanceReport(source, instance, in_flight, now)
+        self._removed = RemovedEndpoints(now)
+        self._report = InstanceReport(source, instance, in_flight, self._removed, now)
         self._document: dict[str, Any] = {"models": {}, "keys": []}
+        self._poll_due_at = now()
         self._fresh_at: float | None = None
         self._began_at = now()
         self._unsaved = False
@@ -129,7 +134,7 @@ class PolicyFeed:
 
     async def _reload(self) -> None:
         while True:
-            woken = await self._pending.wait(self._poll_seconds)
+            woken = await self._pending.wait(max(0.0, self._poll_due_at - self._now()))
             try:
                 await self._catch_up(woken=woken)
             except Exception as problem:
@@ -141,12 +146,16 @@ class PolicyFeed:
                 await asyncio.sleep(self._retry_seconds)
 
     async def _catch_up(self, *, woken: bool) -> None:
-        """Load what is known to have changed; poll for it without a notification, or after a failed attempt."""
+        """Load what is known to have changed; poll for it when that is due, or after a failed attempt."""
         pending = self._pending
-        if not pending.everything and (pending.must_poll or self.degraded or not woken):
+        is_due = not woken or self._now() >= self._poll_due_at
+        if not pending.everything and (pending.must_poll or self.degraded or is_due):
+            self._poll_due_at = self._now() + self._poll_seconds
             pending.models.update(await self._source.changed_since_last_poll())
             pending.must_poll = False
             self._confirm()
+        if pending:
+            self._poll_due_at = min(self._poll_due_at, self._now() + CONFIRM_SECONDS)
         while pending:
             everything, names = taken = pending.take()
             try:
@@ -157,13 +166,15 @@ class PolicyFeed:
 
     async def _load(self, names: list[str] | None) -> None:
         document = await self._source.load(names)
+        if names is None:  # which a poll would add nothing to
+            self._poll_due_at = self._now() + self._poll_seconds
         await self._swap(document, complete=names is None)
         self._confirm()
 
     def _confirm(self) -> None:
         self._fresh_at = self._now()
         self.degraded = False
-        self._report.note_read(self._source.horizon)
+        self._report.note_read(self._source.horizon, self._source.newest_change)
         self._telemetry.set("policy_degraded", 0)
 
     async def _swap(self, document: Mapping[str, Any], *, complete: bool) -> None:
@@ -180,6 +191,7 @@ class PolicyFeed:
         for name in gone:
             models.pop(name, None)
         self._document = {**self._document, **document, "models": models}
+        await in_turns(self._removed.note(before, after, asked), self._now)
         self._unsaved = True
         self._report.expedite()
         await in_turns(self._gauges.publish(before, after, document["models"]), self._now)

@@ -22,7 +22,7 @@ import structlog
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.outputs import Prediction
 from understudy.core.schema.tensors import Block, Row, Tensor
-from understudy.errors import DeadlineExceeded, InternalFault, Overloaded, ServingError
+from understudy.errors import BackendUnavailable, DeadlineExceeded, InternalFault, Overloaded, ServingError
 from understudy.ports.telemetry.tracing import CURRENT, Span
 from understudy.ports.upstream.model_backend import ModelBackend
 from understudy.serving.turn_group import TurnGroup
@@ -185,9 +185,14 @@ class BatchingCaller:
                     await (asyncio.wait(self._calls) if self._calls else asyncio.sleep(IDLE_POLL_SECONDS))
 
     async def close(self) -> None:
-        """Close the backend; rows that wait or are in flight have failed when this returns."""
+        """Close the backend; rows that wait or are in flight have failed when this returns.
+
+        Its parts let go of it then: once no call holds it, it is gone, and so is what it holds of its version.
+        """
         await self.backend.close()
         await self.idle(CLOSE_SECONDS)
+        self._come.take_by(_refuse)
+        self._shedder.close()
 
     def _dispatch_if_due(self) -> None:
         """Send what is due, and have the rest sent when the gap is over, or shed in time."""
@@ -280,6 +285,12 @@ def _span_of(batch: list[WaitingRow]) -> Span | None:
     """Return what stands for the traced ones among these rows in the call that they share."""
     spans = [waiting.span for waiting in batch if waiting.span is not None]
     return spans[0].together(spans[1:]) if spans else None
+
+
+def _refuse(rows: Iterable[WaitingRow]) -> None:
+    """End rows that come to a caller after it was closed."""
+    for waiting in rows:
+        waiting.end(BackendUnavailable("the version's backend is closed"), waiting.since)
 
 
 def _set(answer: asyncio.Future[Prediction], over: list[WaitingRow]) -> None:

@@ -52,6 +52,15 @@ class LoadShedder:
         self._send_due = send_due
         self._overloaded = overloaded
 
+    def close(self) -> None:
+        """Let go of the caller, unless rows of it are still to be shed."""
+        if self._queue or self._rejected:
+            return
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        self._send_due, self._overloaded = _send_nothing, Overloaded
+
     def reject(self, waiting: WaitingRow, remaining: float) -> None:
         """Shed a row that found the queue full, after the wait of all others, or at its deadline if that is sooner."""
         if remaining < self._wait_seconds:
@@ -91,3 +100,7 @@ class LoadShedder:
 
     def _shed_one(self, waiting: WaitingRow, problem: Overloaded) -> None:
         waiting.end(problem, self._now())
+
+
+def _send_nothing(_due: float) -> None:
+    """Nothing waits at a caller that was closed."""

@@ -19,7 +19,7 @@ from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import PolicyDocument
 from understudy.errors import RegistryUnavailable
 from understudy.ports.registry.policy import PolicyChange
-from understudy.serving.routing.instance_report import SIGN_OFF_SECONDS
+from understudy.serving.routing.instance_report import REPORT_SECONDS, SIGN_OFF_SECONDS
 from understudy.serving.routing.policy_feed import PolicyFeed
 
 SOON = 0.02
@@ -338,6 +338,64 @@ async def test_a_proxy_says_that_it_has_read_a_change_at_the_poll_after_it_and_n
         changed = source.last_xid
 
         assert await until(lambda: (source.horizons["proxy-1"] or 0) > changed) < 5
+
+
+async def test_a_proxy_says_that_it_has_read_a_change_long_before_the_next_poll_is_due(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path, poll_seconds=3_600):
+        await until(lambda: "proxy-1" in source.reported)
+        source.change_policy("visits", challenger_version=2, challenger_weight=5)
+        changed = source.last_xid
+
+        await until(lambda: (source.horizons["proxy-1"] or 0) > changed)
+
+
+async def test_changes_without_a_pause_do_not_keep_a_proxy_from_saying_what_it_has_read(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path, poll_seconds=0.1):
+        await until(lambda: "proxy-1" in source.reported)
+        changed = source.last_xid + 1
+
+        async def change() -> None:
+            while True:
+                source.change_policy("visits", challenger_version=2, challenger_weight=5)
+                await asyncio.sleep(SOON)
+
+        changing = asyncio.create_task(change())
+        try:
+            await until(lambda: (source.horizons["proxy-1"] or 0) > changed)
+        finally:
+            changing.cancel()
+
+
+async def test_a_change_that_an_open_transaction_keeps_behind_the_horizon_is_said_to_be_read_once_that_ends(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path, poll_seconds=0.05):
+        await until(lambda: "proxy-1" in source.reported)
+        source.change_policy("visits", challenger_version=2, challenger_weight=4)
+        source.oldest_open = opened = source.last_xid + 1
+        source.change_policy("visits", challenger_version=2, challenger_weight=5)
+        changed = source.last_xid
+        await until(lambda: source.horizons["proxy-1"] == opened)
+
+        source.oldest_open = None
+
+        assert await until(lambda: (source.horizons["proxy-1"] or 0) > changed) < REPORT_SECONDS / 2
+
+
+async def test_a_call_that_holds_a_version_with_a_removed_endpoint_is_reported_until_it_is_over(tmp_path):
+    source = a_source()
+    async with a_feed(source, tmp_path) as feed:
+        assert feed.snapshot is not None
+        held = feed.snapshot.policies["visits"].champion
+        rows = policy_rows(versions=[a_version_row("1", endpoints=[]), a_version_row("2"), a_version_row("3")])
+        source.put_model("visits", rows)
+        version_id = held.id
+        await until(lambda: source.in_flight.get("proxy-1") == {version_id: 1})
+
+        del held
+
+        await until(lambda: source.in_flight["proxy-1"] == {version_id: 0})
 
 
 async def test_a_proxy_that_acts_on_older_rows_of_a_model_does_not_say_that_it_has_read_the_newer_ones(tmp_path):

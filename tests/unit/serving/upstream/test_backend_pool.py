@@ -1,7 +1,9 @@
 import asyncio
+import gc
 import struct
 import time
 from collections.abc import Sequence
+from weakref import finalize, ref
 
 import numpy as np
 import pytest
@@ -55,6 +57,28 @@ async def test_a_version_keeps_its_caller():
     assert backends.of(version) is backends.of(version)
 
     assert len(made.backends) == 1
+    await backends.close()
+
+
+async def test_nothing_holds_a_version_that_has_left_the_policies_once_its_calls_are_answered():
+    backends, old, new = BackendPool(Made(delay_seconds=0.02)), a_version(), a_version(endpoints=["127.0.0.1:9001"])
+    answer = asyncio.create_task(backends.of(old).call(ROW, time.monotonic() + 5))
+    await asyncio.sleep(0.001)
+    backends.reconcile(snapshot_of(new))
+    held, is_gone = ref(old), asyncio.Event()
+    finalize(old, is_gone.set)
+    del old
+
+    assert held() is not None  # by its call
+    await answer
+    del answer
+    gc.disable()  # an agent waits for this: no collection is to be waited for
+    try:
+        async with asyncio.timeout(5):
+            await is_gone.wait()
+    finally:
+        gc.enable()
+
     await backends.close()
 
 

@@ -17,7 +17,8 @@ from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Ve
 from understudy.ports.monitoring.lease import Epoch
 
 CHANNEL = "understudy_placement"
-HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 10.0
+"""Between two of the listening connection: a round comes every five seconds, whether that one is dead or not."""
 KEPT_SECONDS = 3_600
 """How long what has ended stays recorded, for people to read."""
 MAX_ERROR = 500
@@ -50,13 +51,18 @@ _LOOK = f"""
     ORDER BY version.id
 """  # noqa: S608 - constants
 # A proxy that was live when the endpoint was taken back, and has not said since that it has read that, may still call.
+# One that has, and says that 0 calls are in flight, makes none: a proxy of the release before names no such version.
 _UNREAD = f"""
     SELECT model_version_id, (
-        SELECT count(*) FROM ProxyInstance AS proxy
-        WHERE proxy.seen_at > loaded.removed_at - INTERVAL '{LIVE_SECONDS:.0f} seconds'
-          AND (proxy.read_xid IS NULL OR proxy.read_xid <= loaded.removed_xid))
+        SELECT (count(*) FILTER (WHERE has_read IS NOT TRUE),
+                coalesce(bool_and(has_read IS TRUE AND calls IS NOT DISTINCT FROM '0'), FALSE))
+        FROM (SELECT read_xid > loaded.removed_xid AS has_read, in_flight -> model_version_id::text AS calls
+              FROM ProxyInstance
+              WHERE seen_at > loaded.removed_at - INTERVAL '{LIVE_SECONDS:.0f} seconds') AS proxy)
     FROM LoadedVersion AS loaded WHERE server = $1 AND state = 'QUIESCING'
 """  # noqa: S608 - a constant
+_NOT_KNOWN = (1, False)
+"""Proxies that may call, and whether calls are over, while another session keeps their reports locked."""
 _WRITE = """
     INSERT INTO LoadedVersion (model_version_id, server, state, attempt, artifact_digest, epoch)
     VALUES ($1, $2, $3, $4, $5, $6)
@@ -119,8 +125,7 @@ class PostgresAgentStore:
             rows = await connection.fetch(_LOOK, server.name, server.target)
             is_waiting = any(row["state"] == LoadingState.QUIESCING for row in rows)
             unread = await self._unread_proxies(connection) if is_waiting else {}
-        # While another session keeps the reports locked, which proxies have read what is not known.
-        return [_version_of(row, unread.get(row["id"], 1)) for row in rows]
+        return [_version_of(row, *unread.get(row["id"], _NOT_KNOWN)) for row in rows]
 
     async def write(
         self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
@@ -190,10 +195,10 @@ class PostgresAgentStore:
     async def close(self) -> None:
         self._kept.drop()
 
-    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, int]:
+    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, tuple[int, bool]]:
         if not await self._reports.can_be_read(connection):
             return {}
-        return {row[0]: row[1] for row in await connection.fetch(_UNREAD, self._server)}
+        return {row[0]: (row[1][0], row[1][1]) for row in await connection.fetch(_UNREAD, self._server)}
 
     @asynccontextmanager
     async def _fenced(self, epoch: Epoch) -> AsyncIterator[asyncpg.Connection]:
@@ -206,7 +211,7 @@ def storable(said: str) -> str:
     return said.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_ERROR]
 
 
-def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
+def _version_of(row: asyncpg.Record, unread_proxies: int, calls_are_over: bool) -> VersionAtServer:  # noqa: FBT001 - a column
     record = None
     if row["state"] is not None:
         record = LoadingRecord(
@@ -217,6 +222,7 @@ def _version_of(row: asyncpg.Record, unread_proxies: int) -> VersionAtServer:
             unread_proxies,
             row["removed_seconds"] or 0.0,
             row["is_over"],
+            calls_are_over,
         )
     return VersionAtServer(
         row["id"],

@@ -224,6 +224,10 @@ class PostgresPolicySource:
     def horizon(self) -> int | None:
         return None if self._horizon is None or self._pending else int(self._horizon)
 
+    @property
+    def newest_change(self) -> int | None:
+        return max(map(int, self._told.values()), default=None)
+
     async def listen(self, on_change: Callable[[PolicyChange], None]) -> None:
         """See :meth:`understudy.ports.registry.policy.PolicySource.listen`; only cancelling ends it without error."""
         await listen_on(

@@ -219,7 +219,7 @@ def in_flight_of(row: asyncpg.Record) -> dict[int, int]:
     """Return the calls under way by version id, and log how many reports of proxies could not be read."""
     if row["unusable"]:
         _log.warning("rollout.unusable_proxy_reports", table="ProxyInstance", rows=row["unusable"])
-    return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items()}
+    return {int(version_id): calls for version_id, calls in orjson.loads(row["in_flight"]).items() if calls}
 
 
 def stale_proxies_of(row: asyncpg.Record, column: str = "silent") -> StaleProxies:
