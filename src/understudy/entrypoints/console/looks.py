@@ -1,5 +1,6 @@
 """Templates and static files: rendered with escapes, and served under the digest of their content."""
 
+import shlex
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -69,6 +70,7 @@ class Templates:
             auto_reload=False,
         )
         self._environment.globals["model_path"] = model_path
+        self._environment.filters["shell"] = shlex.quote
         self._environment.globals["runbooks"] = (runbooks_url or "").rstrip("/")
         self._environment.globals["runbook_of"] = {
             kind.value.replace("_", " "): page for kind, page in RUNBOOKS.items()
