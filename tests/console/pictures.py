@@ -8,7 +8,7 @@ import io
 import re
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -117,10 +117,9 @@ async def take(page: Page, state: str, look: str) -> None:
     (FOLDER / f"{state}-{look}.png").write_bytes(await asyncio.to_thread(with_palette, shot))
 
 
-@pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("state", WORLDS)
 async def test_a_state_is_pictured(
-    browser: Browser, database: asyncpg.Connection, database_url: str, state: str, look: str
+    browser: Browser, database: asyncpg.Connection, database_url: str, state: str
 ) -> None:
     await WORLDS[state](database, database_url)
     # A monitor that leads, and is not silent while the pictures are taken.
@@ -129,15 +128,17 @@ async def test_a_state_is_pictured(
         " VALUES ('monitor', 'pod-a', 1, clock_timestamp() + INTERVAL '1 hour')"
     )
     own = urlsplit(database_url)
-    async with TcpRelay(own.port or 5432) as relay:
+    async with TcpRelay(own.port or 5432) as relay, AsyncExitStack() as stack:
         through = own._replace(netloc=f"{own.username}@{relay.endpoint}").geturl()
-        async with running_console(through) as console:
-            key = await console.key("read", "operate")
-            async with signed_in(browser, console, key, look) as page:
-                if state == AWAY:
-                    relay.lead_to(closed_port())
-                    relay.cut()
-                await take(page, state, look)
+        console = await stack.enter_async_context(running_console(through))
+        key = await console.key("read", "operate")
+        # All looks are open at once: one that came later would show another moment.
+        pages = [await stack.enter_async_context(signed_in(browser, console, key, look)) for look in LOOKS]
+        if state == AWAY:
+            relay.lead_to(closed_port())
+            relay.cut()
+        for page, look in zip(pages, LOOKS, strict=True):
+            await take(page, state, look)
 
 
 async def test_the_terminal_is_pictured(database: asyncpg.Connection, database_url: str) -> None:

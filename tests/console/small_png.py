@@ -80,15 +80,27 @@ def _restored(kind: int, line: Bytes, above: Bytes) -> Bytes:
         return np.cumsum(line, axis=0, dtype=np.uint64).astype(np.uint8)
     if kind == _ABOVE:
         return line + above
-    found, left, corner = line.astype(np.int64), np.zeros(line.shape[1], np.int64), np.zeros(line.shape[1], np.int64)
-    for place, over in enumerate(above.astype(np.int64)):
-        found[place] = (found[place] + ((left + over) // 2 if kind == _MEAN else _paeth(left, over, corner))) & 255
-        left, corner = found[place], over
-    return found.astype(np.uint8)
+    restore = _restored_by_mean if kind == _MEAN else _restored_by_paeth
+    found = restore(line.tobytes(), above.tobytes(), line.shape[1])
+    return np.frombuffer(found, np.uint8).reshape(line.shape)
 
 
-def _paeth(left: NDArray[np.int64], above: NDArray[np.int64], corner: NDArray[np.int64]) -> NDArray[np.int64]:
-    guess = left + above - corner
-    choices = np.stack([left, above, corner])
-    chosen: NDArray[np.int64] = np.take_along_axis(choices, np.abs(choices - guess).argmin(axis=0)[None], axis=0)[0]
-    return chosen
+def _restored_by_mean(line: bytes, above: bytes, channels: int) -> bytearray:
+    found = bytearray(channels) + line  # a byte of black stands left of the line
+    for place, over in enumerate(above):
+        found[place + channels] = (found[place + channels] + (found[place] + over) // 2) & 255
+    return found[channels:]
+
+
+def _restored_by_paeth(line: bytes, above: bytes, channels: int) -> bytearray:
+    """Byte by byte in plain integers: arrays of three bytes would cost a hundred times as much."""
+    found, corners = bytearray(channels) + line, bytes(channels) + above
+    for place, over in enumerate(above):
+        left, corner = found[place], corners[place]
+        guess = left
+        if left != over or over != corner:
+            to_left, to_above, to_corner = abs(over - corner), abs(left - corner), abs(left + over - 2 * corner)
+            if to_left > to_above or to_left > to_corner:
+                guess = over if to_above <= to_corner else corner
+        found[place + channels] = (found[place + channels] + guess) & 255
+    return found[channels:]

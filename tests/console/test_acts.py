@@ -40,7 +40,7 @@ class Act(NamedTuple):
     has_reason: bool = True
 
 
-POLICY = (
+SHARES = (
     Act(
         f"{ACTS}/set?generation={{}}&challenger=7&challenger_weight=20",
         "Change it",
@@ -63,6 +63,9 @@ POLICY = (
     ),
     Act(f"{ACTS}/restore?from=2", "Change it", ("model", "restore", "churn", "2", *SIGNED)),
     Act(f"{ACTS}/rollback", "Roll back now", ("rollback", "churn", *SIGNED)),
+)
+"""Who gets which share, by hand."""
+ROLLOUT = (
     Act(
         f"{ACTS}/start?version=7&plan=5,50,100",
         "Start it",
@@ -71,6 +74,8 @@ POLICY = (
     Act(f"{ACTS}/pause", "Pause", ("rollout", "pause", "churn", *SIGNED)),
     Act(f"{ACTS}/resume", "Resume", ("rollout", "resume", "churn", *SIGNED)),
     Act(f"{ACTS}/abort", "Stop it", ("rollout", "abort", "churn", *SIGNED)),
+)
+VERSIONS = (
     Act(f"{ACTS}/retire?version=8", "Retire", ("version", "retire", "churn", "8", *SIGNED[:2])),
     Act(f"{ACTS}/bring-back?version=8", "Bring back", ("version", "restore", "churn", "8", *SIGNED[:2])),
 )
@@ -184,29 +189,54 @@ def differing(one: Any, other: Any) -> list[Any]:
     return [] if one == other else [(one, other)]
 
 
-@pytest.mark.timeout(600)
-async def test_each_act_on_a_policy_and_a_rollout_leaves_what_its_command_leaves(
-    browser, database, database_url, twin, monkeypatch
-):
+async def three_versions(database: asyncpg.Connection) -> None:
+    """Register churn 6, the champion, 7 and 8, and a proxy that acts on any policy at once."""
+    await two_versions(database)
+    await database.execute(
+        "INSERT INTO ProxyInstance (instance, generations, seen_at)"
+        " VALUES ('one:1', '{\"churn\": 1000000}', now() + INTERVAL '1 day')"
+    )
+    await database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema,"
+        " metrics) SELECT model_name, '8', artifact_path, 'sha256:8', framework, input_schema, metrics"
+        " FROM ModelVersion WHERE version = '7'"
+    )
+
+
+@pytest.fixture
+def ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every version answer that is called before a rollout starts."""
     for module in (parts, stored_rollouts):
         monkeypatch.setattr(module, "require_ready", answers)
+
+
+@pytest.mark.usefixtures("ready")
+@pytest.mark.parametrize("acts", [SHARES, ROLLOUT], ids=["shares", "rollout"])
+async def test_each_act_on_a_policy_and_a_rollout_leaves_what_its_command_leaves(
+    browser, database, database_url, twin, acts
+):
     for of in (database, twin.database):
-        await two_versions(of)
-        await of.execute(
-            "INSERT INTO ProxyInstance (instance, generations, seen_at)"
-            " VALUES ('one:1', '{\"churn\": 1000000}', now() + INTERVAL '1 day')"
-        )
-        await of.execute(
-            "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema,"
-            " metrics) SELECT model_name, '8', artifact_path, 'sha256:8', framework, input_schema, metrics"
-            " FROM ModelVersion WHERE version = '7'"
-        )
+        await three_versions(of)
     async with visiting(browser, database_url) as at:
-        for act in POLICY:
+        for act in acts:
             await both(act, at, database, twin)
 
     left = await compared(database, twin)
-    assert len(left) >= len(POLICY)
+    assert len(left) >= len(acts)
+
+
+async def test_a_version_is_retired_and_brought_back_as_its_commands_do(browser, database, database_url, twin):
+    for of in (database, twin.database):
+        await three_versions(of)
+    async with visiting(browser, database_url) as at:
+        for act in VERSIONS:
+            await both(act, at, database, twin)
+
+    query = "SELECT actor, action, before, after, reason FROM RegistryAudit WHERE action = 'update' ORDER BY id"
+    found = [await of.fetch(query) for of in (database, twin.database)]
+    rows = [[plain(list(row.values()), (row["actor"],)) for row in one] for one in found]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) == len(VERSIONS)
 
 
 @pytest.mark.parametrize("step", STEPS, ids=["approve", "promote"])

@@ -33,8 +33,13 @@ async def test_a_page_with_a_stream_shows_a_rollback_by_sql_though_nothing_is_re
         await page.goto(f"{console.origin}{CHURN}/rollouts/{rollout.id}")
         await streams(page)
         await page.evaluate("window.wasHereBefore = true")
+        await expect(page.locator("#told")).to_be_empty()  # its figures alone have changed
         await database.execute("SELECT understudy_rollback('churn', 'enough')")
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=SEEN_MS)
+        await rollout.go_on(1)
+        await database.execute("UPDATE ServingPolicy SET shadow_percent = 50")  # it is told of policies, not of events
+        await expect(page.locator("#told")).to_contain_text("rolled back by hand", timeout=SEEN_MS)
+        await expect(page.locator("#heard")).to_have_text("live")
 
         assert await page.evaluate("window.wasHereBefore")
         assert (heard.complaints, heard.elsewhere) == ([], [])

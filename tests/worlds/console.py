@@ -103,7 +103,11 @@ async def running_console(owner_url: str, **given: Any) -> AsyncIterator[Running
 
 def texts_of(page: str) -> Sequence[str]:
     """Return a page's texts as a reader sees them."""
-    return [unescape(text).strip() for text in re.findall(r">([^<]+)<", page) if text.strip()]
+    return [
+        unescape(text).replace("\N{NO-BREAK SPACE}", " ").strip()
+        for text in re.findall(r">([^<]+)<", page)
+        if text.strip()
+    ]
 
 
 def closed_port() -> int:

@@ -1,7 +1,6 @@
 """``Console``: what the handlers of all pages work with."""
 
 import asyncio
-import shlex
 import time
 from collections.abc import Mapping
 from hashlib import sha256
@@ -290,8 +289,7 @@ class Console:
             "back": model_path(name) if "model" in request.path_params else "",
             # A rollout that this release cannot read is taken back all the same.
             "roll_back": act_path(name, ROLL_BACK, None) if self._may_roll_back(problem, request) else "",
-            "shell_name": shlex.quote(name),
-            "sql_name": name.replace("'", "''"),
+            "named": name,
         }
 
 

@@ -1,5 +1,7 @@
 """Templates and static files: rendered with escapes, and served under the digest of their content."""
 
+import re
+import shlex
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -14,6 +16,7 @@ from understudy.entrypoints.console.views.links import model_path
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _DIGEST_CHARACTERS = 12
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|[dhms])(?!\w))")
 _ALL_RUNBOOKS = "README.md"
 RUNBOOK_OF_PAGES = {
     "rollout": "RolledBack.md",
@@ -69,6 +72,8 @@ class Templates:
             auto_reload=False,
         )
         self._environment.globals["model_path"] = model_path
+        self._environment.filters["shell"] = shlex.quote
+        self._environment.filters["unbroken"] = unbroken
         self._environment.globals["runbooks"] = (runbooks_url or "").rstrip("/")
         self._environment.globals["runbook_of"] = {
             kind.value.replace("_", " "): page for kind, page in RUNBOOKS.items()
@@ -79,6 +84,11 @@ class Templates:
         """Return a page, or a part of one."""
         help_page = RUNBOOK_OF_PAGES.get(name.removesuffix(".html"), _ALL_RUNBOOKS)
         return self._environment.get_template(name).render({"help_page": help_page, **values})
+
+
+def unbroken(text: str) -> str:
+    """Return a text in which no line ends between a number and its unit."""
+    return _BEFORE_UNIT.sub("\N{NO-BREAK SPACE}", text)
 
 
 def _shown(value: object) -> object:

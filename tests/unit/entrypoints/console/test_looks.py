@@ -8,7 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from understudy.entrypoints import console
-from understudy.entrypoints.console.looks import RUNBOOK_OF_PAGES, Templates, read_static
+from understudy.entrypoints.console.looks import RUNBOOK_OF_PAGES, Templates, read_static, unbroken
 from understudy.entrypoints.console.views.health import RUNBOOK_OF_FINDINGS
 
 HERE = Path(console.__file__).parent
@@ -101,3 +101,9 @@ def test_texts_and_marks_have_contrast_in_both_modes():
             assert all(contrast(mode[name], mode[paper]) >= LARGE for name in ("champion", "challenger"))
         assert all(contrast(mode[name], mode[f"{name}-back"]) >= TEXT for name in ("good", "bad", "wait", "calm"))
     assert contrast("#ffffff", "#b3201b") >= TEXT
+
+
+def test_a_line_ends_between_no_number_and_its_unit():
+    shown = unbroken("2.77 % of 5 m 3 s, 10 ms; 3 months")
+
+    assert shown.replace("\N{NO-BREAK SPACE}", "_") == "2.77_% of 5_m 3_s, 10_ms; 3 months"

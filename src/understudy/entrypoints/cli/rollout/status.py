@@ -109,6 +109,8 @@ def sentence_of(status: RolloutStatus) -> str:
         return _guard_sentence(status)
     if state.reason:
         return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
+    if decision is not None and decision.verdict is Verdict.ROLL_BACK:
+        return f"Goes back to {state.champion} at the monitor's next tick: {decision.reason}"
     if decision is not None:
         then = (
             f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""

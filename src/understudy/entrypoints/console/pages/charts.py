@@ -40,8 +40,12 @@ async def live_charts(console: Console, request: Request) -> Response:
     return if_new(request, await charts(console, visitor, name, rollout_id_of(request)), "charts")
 
 
-async def charts(console: Console, visitor: Visitor, name: str, number: int) -> Live:
+async def charts(
+    console: Console, visitor: Visitor, name: str, number: int, first_seconds: float = FIRST_SECONDS
+) -> Live:
     """Return the charts, or that they are not there yet, or why there are none.
+
+    The first ones are waited for no longer than ``first_seconds``.
 
     Raises:
         NotRegistered: There is no such rollout of the model.
@@ -52,7 +56,7 @@ async def charts(console: Console, visitor: Visitor, name: str, number: int) -> 
     topic = ("charts", name, number)
     try:
         answer = await console.opened.questions.shared(
-            topic, compute, CHARTS_SECONDS, REPORT_SECONDS, of=Kind.CHARTS, first_seconds=FIRST_SECONDS
+            topic, compute, CHARTS_SECONDS, REPORT_SECONDS, of=Kind.CHARTS, first_seconds=first_seconds
         )
     except (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded, InternalFault) as found:
         problem = found  # the page has the way back on it, which a defect of a chart must not take away

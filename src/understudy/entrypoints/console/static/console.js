@@ -17,12 +17,13 @@
   let streamAt = -Infinity;
   let triedAt = -Infinity;
   let last = Date.now();
-  let verdict = words();
+  let stands = state();
   let said = "";
 
-  function words() {
-    const found = live.querySelector(".verdict");
-    return found ? found.textContent.trim() : "";
+  // What a page stands at; its sentence has figures that change at each look, which are not worth a word.
+  function state() {
+    const found = live.querySelector("[data-state]");
+    return found ? found.dataset.state : "";
   }
 
   function clock(at) {
@@ -92,11 +93,10 @@
   });
 
   document.addEventListener("htmx:after:swap", () => {
-    const now = words();
-    if (now !== verdict) {
-      verdict = now;
-      heard.textContent = said = now;
-    }
+    const now = state();
+    const verdict = live.querySelector(".verdict");
+    if (now !== stands && verdict) document.getElementById("told").textContent = verdict.textContent.trim();
+    stands = now;
   });
 
   tell();

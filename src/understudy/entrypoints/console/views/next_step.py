@@ -13,13 +13,14 @@ from understudy.entrypoints.cli.rollout.status import after_step_words
 from understudy.rollout.status import RolloutStatus
 
 _NAMED = 3
+_ALL = 100
 
 
 def next_words(status: RolloutStatus) -> str:
     """Return what happens next, and when."""
     state = status.view.record.state
     if state.phase.is_final:
-        return "Nothing more: it is over."
+        return f"Nothing more: it is over. {_answering_words(status)}".strip()
     if state.kind is Kind.GUARD:
         return _guard_next(status)
     gate = closed_gate(state)
@@ -34,6 +35,15 @@ def next_words(status: RolloutStatus) -> str:
         until = state.warm_until or status.view.read_at
         return f"{state.champion} is kept warm until {clock_words(until)}; then the rollout is over."
     return _next_step(status)
+
+
+def _answering_words(status: RolloutStatus) -> str:
+    """Return who answers after a rollout, where that is one version alone."""
+    view = status.view
+    if view.policy is None:
+        return ""
+    share = 100 - view.policy.weight_percent if view.champion_percent is None else view.champion_percent
+    return f"{view.policy.champion} answers every call." if share == _ALL else ""
 
 
 def _next_step(status: RolloutStatus) -> str:
@@ -62,24 +72,34 @@ def _guard_next(status: RolloutStatus) -> str:
     return "Nothing by itself: when a check fails the monitor alerts, and changes nothing."
 
 
-def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> str:
-    """Return what would take the challenger back, the checks nearest to it first."""
+def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tuple[str, ...]]:
+    """Return what would take the challenger back, and a line for each of the checks that are nearest to it."""
     state = status.view.record.state
-    if state.phase.is_final:
-        return ""
+    if state.phase.is_final or _goes_back(status):
+        return "", ()
     judged = [row for row in rows if row.limit is not None and row.evidence_needed and row.check is not SAMPLE_RATIO]
     judged.sort(key=_nearness, reverse=True)
     if not judged:
-        return "A check that fails; none has figures yet."
-    named = []
-    for row in judged[:_NAMED]:
-        name, _, _, change, limit, _ = check_cells(row)
-        evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
-        now = "no figures yet" if row.change is None else f"now {change}"
-        named.append(f"{name} beyond {limit} ({now}; evidence {evidence})")
-    more = f"; or one of {len(judged) - _NAMED} other checks" if len(judged) > _NAMED else ""
-    whom = "" if state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK else " An operator is alerted."
-    return f"Any one of: {'; '.join(named)}{more}.{whom}"
+        return "A check that fails; none has figures yet.", ()
+    others = len(judged) - _NAMED
+    more = (f"one of {others} other checks",) if others > 1 else ("the other check",) * others
+    is_taken_back = state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK
+    whom = "Any one of these" if is_taken_back else "Nothing by itself; an operator is alerted by any one of these"
+    return f"{whom}, once it is proven:", (*(_back_line(row) for row in judged[:_NAMED]), *more)
+
+
+def _goes_back(status: RolloutStatus) -> bool:
+    """Whether it is being taken back already."""
+    decision, kind = status.decision, status.view.record.state.kind
+    return kind is Kind.ROLLOUT and decision is not None and decision.verdict is Verdict.ROLL_BACK
+
+
+def _back_line(row: Evidence) -> str:
+    name, _, _, change, limit, _ = check_cells(row)
+    if row.change is None:
+        return f"{name} beyond {limit}: no figures yet"
+    evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
+    return f"{name} beyond {limit}: now {change}, evidence {evidence}"
 
 
 def _nearness(row: Evidence) -> tuple[bool, float]:

@@ -32,6 +32,7 @@ MAX_EVENTS, MAX_CHANGES = 40, 15
 NOT_KNOWN = ("…", "not known now", Tone.CALM)
 """What stands in the place of a pass that nobody vouches for at this moment."""
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
+_FIRST = (Tone.BAD, Tone.WAIT)
 _STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
 _STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
 
@@ -118,6 +119,7 @@ class RolloutPage(NamedTuple):
 
     model: str
     title: str
+    kind: str
     phase: str
     tone: Tone
     place: str
@@ -126,6 +128,8 @@ class RolloutPage(NamedTuple):
     warnings: tuple[str, ...]
     next_words: str
     back_words: str
+    back_lines: tuple[str, ...]
+    """The checks nearest to it."""
     shares: tuple[ShareRow, ...]
     left_out: tuple[str, ...]
     steps: tuple[StepRow, ...]
@@ -152,6 +156,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     return RolloutPage(
         state.model_name,
         f"{state.model_name} {state.champion} → {state.challenger}",
+        state.kind.value,
         state.phase.value,
         Tone.WAIT if overtaken else _tone(status, rows),
         _with_commas(place_words(view)),
@@ -159,12 +164,12 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(line.plain for line in about),
         (*_warnings(status), *_taken_back(seen)),
         next_words(status),
-        back_words(status, rows),
+        *back_words(status, rows),
         tuple(_share(share) for share in shares_of(status)),
         tuple(line.plain.strip() for line in (*judge_lines(status), *left_out_lines(status))),
         tuple(_steps(status)),
         side_titles(status),
-        tuple(_check(row, is_known=_is_known(status)) for row in rows),
+        tuple(sorted((_check(row, is_known=_is_known(status)) for row in rows), key=_urgency)),
         bool(rows) and status.decision is None,
         tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
@@ -275,6 +280,11 @@ def _check(row: Evidence, *, is_known: bool) -> CheckRow:
     if tone is Tone.GOOD and not is_known:
         mark, word, tone = NOT_KNOWN
     return CheckRow(name, mark, word, tone, champion, challenger, change, limit, evidence)
+
+
+def _urgency(row: CheckRow) -> int:
+    """Return a check's place: what fails first, then what needs a look, and the others as the analysis has them."""
+    return _FIRST.index(row.tone) if row.tone in _FIRST else len(_FIRST)
 
 
 def _event(event: RolloutEventRecord) -> EventRow:

@@ -288,11 +288,45 @@ def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
 
 
 def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
-    assert a_page().back_words == (
-        "Any one of: error rate beyond 1.5x (now 1.61x (0.98\N{EN DASH}2.4); evidence 20 (200 is enough)); "
-        "slow answers beyond 1.5x (now 1.1x (0.9\N{EN DASH}1.3); evidence 1 (200 is enough))."
+    assert a_page().back_words == "Any one of these, once it is proven:"
+    assert a_page().back_lines == (
+        "error rate beyond 1.5x: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
+        "slow answers beyond 1.5x: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
     )
     ratio = ERRORS._replace(check=SAMPLE_RATIO)
-    assert "sample ratio" not in a_page(decision=decided(Verdict.HOLD, ERRORS, ratio)).back_words
-    assert a_page(FAILED).back_words == ""
+    with_ratio = a_page(decision=decided(Verdict.HOLD, ERRORS, ratio))
+    assert not any("sample ratio" in line for line in with_ratio.back_lines)
+    assert (a_page(FAILED).back_words, a_page(FAILED).back_lines) == ("", ())
     assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
+
+
+def test_a_guard_that_only_alerts_takes_nothing_back():
+    page = a_page(replace(STATE, kind=Kind.GUARD), guard=GuardMode.ALERT)
+
+    assert page.back_words.startswith("Nothing by itself; an operator is alerted by any one of these")
+
+
+def test_checks_that_fail_stand_first_and_the_others_as_they_were_judged():
+    slow = ERRORS._replace(check=SLOW_TAIL, state=CheckState.FAIL)
+    passed = ERRORS._replace(state=CheckState.OK, change=1.0, change_low=0.9)
+
+    assert [row.tone for row in a_page(decision=decided(Verdict.ROLL_BACK, passed, slow)).checks] == [
+        Tone.BAD,
+        Tone.GOOD,
+    ]
+
+
+def test_one_that_goes_back_says_so_first_and_names_no_further_reason():
+    page = a_page(decision=decided(Verdict.ROLL_BACK, ERRORS))
+
+    assert page.sentence == "Goes back to 6 at the monitor's next tick: found"
+    assert (page.back_words, page.back_lines) == ("", ())
+
+
+@pytest.mark.parametrize(("weight", "then"), [(0, " 6 answers every call."), (10, "")])
+def test_after_its_end_it_says_who_answers_where_that_is_one_version(weight, then):
+    status = a_status(FAILED)
+    seen = status.view._replace(policy=POLICY._replace(weight_percent=weight))
+    page = rollout_page(RolloutSeen(status._replace(view=seen), None, (), {}, (1,)))
+
+    assert page.next_words == f"Nothing more: it is over.{then}"
