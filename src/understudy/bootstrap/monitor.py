@@ -32,6 +32,7 @@ from understudy.bootstrap.prediction_log.lake import open_lake_job
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outcome_log
 from understudy.core.alerts.alerts import Outcome
+from understudy.core.rollout.guard_metrics import parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
@@ -235,6 +236,7 @@ def _open_rollouts(
     entities, slices = EntityCheck(store, history), SliceCheck(store, windows)
     metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
     drifts = DriftCheck(store, metrics, environment=settings.environment)
+    by_guards = "" if settings.guard_metrics is None else settings.guard_metrics.get_secret_value()
     requests = PostgresWarmUpRequests(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     proxies = proxy_warm_up(settings, requests)
     executor = RolloutExecutor(
@@ -252,6 +254,7 @@ def _open_rollouts(
         judgements_of=beside.judges.latest,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
+        guard_metrics=parse_guard_metrics(by_guards),
         tick_seconds=settings.monitor_tick_seconds,
     )
     return [
