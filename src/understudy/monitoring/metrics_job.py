@@ -53,7 +53,9 @@ class MetricsJob:
             MetricValue(version.id, name, value, minute + MINUTE_SECONDS)
             for version in versions
             for minute in minutes
-            for name, value in metrics_of(version_counts(parts.get((version.id, minute), ()))).items()
+            for name, value in metrics_of(
+                version_counts(parts.get((version.id, minute), ()), version.threshold)
+            ).items()
         ]
         await self._store.add(values, epoch=epoch)
 

@@ -45,7 +45,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 async def world(database: asyncpg.Connection, database_url: str) -> AsyncIterator[World]:
-    champion = await register(database, "churn", "6")
+    champion = await register(database, "churn", "6", output={"threshold": 0.5})
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", champion)
     store = StoreAsOf(database_url, timeout_seconds=10)
     windows = PostgresWindowLog(database_url, timeout_seconds=10)
@@ -75,6 +75,23 @@ async def test_the_metrics_of_a_minute_are_those_of_its_calls(world):
     assert found["positive_rate"] == pytest.approx((scores >= 0.5).mean())
     for name, share, values in (("p50", 0.5, scores), ("p95", 0.95, scores), ("latency_p99_ms", 0.99, latencies)):
         assert found[name] == pytest.approx(np.quantile(values, share, method="inverted_cdf"), rel=0.01)
+
+
+async def test_a_positive_rate_is_of_the_schemas_threshold_and_only_where_there_is_one(world):
+    low = await register(world.database, "churn", "7", output={"threshold": 0.3})
+    none = await register(world.database, "churn", "8")
+    await world.database.execute(
+        "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10, shadow_version = $2", low, none
+    )
+    for version_id, role in ((low, Role.CHALLENGER), (none, Role.SHADOW)):
+        await world.traffic.ship(scored_rows(DRAWN, world.minute, version_id, role))
+
+    await world.job.tick(world.epoch)
+
+    ((_, rate),) = await world.values("positive_rate", low)
+    assert (DRAWN >= 0.3).mean() <= rate <= (DRAWN >= 0.3 / 1.02).mean()
+    assert len(await world.values("mean", none)) == 1
+    assert await world.values("positive_rate", none) == []
 
 
 async def test_measuring_again_writes_nothing_and_a_late_window_is_added(world):
