@@ -186,6 +186,18 @@ MODEL = Dashboard(
             alerts=("PredictionDrift", "InputDrift", "FeatureMissing"),
         ),
         Panel(
+            "Features served unlike the store",
+            (
+                Query(
+                    f"max by (version, feature) (feature_skew_ratio{{{OF_MODEL}}} {LEADING})",
+                    "v{{version}} {{feature}}",
+                ),
+            ),
+            "Share of the compared calls that got another value than the feature store's, or none. 3 % is tolerated.",
+            unit="percentunit",
+            alerts=("FeatureSkew",),
+        ),
+        Panel(
             "Features the store lacks",
             (Query(rate("feature_missing_total", "feature", OF_MODEL), "{{feature}}"),),
             "Looked up and not there for that entity: the call takes the default, or gets 422.",

@@ -28,6 +28,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
+from understudy.bootstrap.features import open_features
 from understudy.bootstrap.prediction_log.lake import open_lake_job
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outcome_log
@@ -42,6 +43,7 @@ from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
+from understudy.monitoring.skew_job import READ_SECONDS, SkewJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.monitoring.alerts import AlertChannel
 from understudy.ports.monitoring.lease import Epoch, Lease
@@ -70,6 +72,8 @@ CHALLENGER_DRIFT_SECONDS = 30.0
 """Hours are over once an hour; a tick compares ten subjects of each rollout."""
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
+SKEW_SECONDS = 15.0
+"""Calls of so long are compared at a time: the sooner, the less has the feature store moved on."""
 RETENTION_SECONDS = 60.0
 PARTITIONS_SECONDS = 600.0
 """A month is made three months before its first row: what counts is that the gauges are not old."""
@@ -123,11 +127,13 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         lake = open_lake_job(settings, telemetry, stack) if settings.has_lake else None
         metrics = _open_metric_check(settings, telemetry, stack)
         judges = _open_judge_check(settings, telemetry, stack)
+        skew = _open_skew_job(settings, telemetry, stack)
         jobs = [
             *_open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges)),
             # A new leader has every job due, and runs them in this order: agents wait for no measurement.
             *_placement_jobs(settings, telemetry, stack),
             *_measuring_jobs(settings, telemetry),
+            *([] if skew is None else [Job("skew", SKEW_SECONDS, MEASURING_SECONDS, skew.tick)]),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
             *([] if lake is None else [Job("lake", LAKE_SECONDS, MEASURING_SECONDS, lake.tick)]),
@@ -137,6 +143,8 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
             await gates.stop()
             await metrics.stop()
             await judges.stop()
+            if skew is not None:
+                await skew.stop()
             await notifications.stop()
             if lake is not None:
                 await lake.stop()
@@ -211,6 +219,18 @@ def _open_judge_check(settings: Settings, telemetry: PrometheusTelemetry, stack:
     check = JudgeCheck(store, judges, answer_pairs(settings, policies, history), telemetry)
     stack.push_async_callback(check.stop)
     return check
+
+
+def _open_skew_job(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> SkewJob | None:
+    features = open_features(settings, stack, READ_SECONDS)
+    if features is None:
+        return None
+    store = PostgresMetricStore(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    job = SkewJob(store, features, telemetry, environment=settings.environment)
+    stack.push_async_callback(job.stop)
+    return job
 
 
 class _Beside(NamedTuple):
