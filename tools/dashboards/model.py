@@ -159,6 +159,16 @@ MODEL = Dashboard(
             )
             for role in ("champion", "challenger", "shadow")
         ),
+        *(
+            Panel(
+                f"Scores in the champion's tenths: {role}",
+                (Query(f'sum by (le) (prediction_tenths{{{OF_MODEL},role="{role}"}} {LEADING})', "{{le}}"),),
+                "In any unit: of the champion each band has a tenth of a day's calls. Unequal bands have moved.",
+                kind="heatmap",
+                alerts=("PredictionDrift",),
+            )
+            for role in ("champion", "challenger")
+        ),
         Panel(
             "Mean score by role",
             (

@@ -43,6 +43,7 @@ from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
+from understudy.monitoring.score_tenths import ScoreTenths
 from understudy.monitoring.skew_job import READ_SECONDS, SkewJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.monitoring.alerts import AlertChannel
@@ -315,9 +316,10 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
         input_days=settings.input_sample_days,
         outcome_days=settings.outcome_days,
     )
+    metrics = MetricsJob(store, windows, begin_all, ScoreTenths(store, telemetry))
     partitions = PartitionsJob(PostgresPartitionKeeper(database_url, timeout_seconds=seconds), telemetry)
     return [
-        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows, begin_all).tick),
+        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, metrics.tick),
         Job("outcome_lag", OUTCOMES_SECONDS, MEASURING_SECONDS, OutcomeLagJob(store, telemetry).tick),
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
         Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),

@@ -130,6 +130,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "prediction_tenths": (
+        "Scores of the last minute up to an edge of the champion's tenths.",
+        ("model", "version", "role", "le"),
+    ),
     "feature_skew_ratio": (
         "Share of calls that were served another value than the feature store's, or none.",
         ("model", "version", "feature"),
