@@ -57,8 +57,8 @@ class FeatureSkew(NamedTuple):
         if self.differs:
             ways.append(f"another value in {percent_words(self.differs / self.calls)}{self._unit}")
         if self.missing:
-            ways.append(f"none in {percent_words(self.missing / self.calls)}")
-        served = f"served {' and '.join(ways)}" if ways else "served what the feature store has in all"
+            ways.append(f"no value in {percent_words(self.missing / self.calls)}")
+        served = " and ".join(ways) if ways else "what the feature store has in all"
         return f"{self.feature}: {served} of {self.calls:,} calls (limit {percent_words(LIMIT_RATIO)})."
 
     @property

@@ -37,7 +37,7 @@ def test_another_unit_is_named_within_an_hour_with_what_it_is_multiplied_by():
 
     assert found.is_skewed
     assert found.ratio == pytest.approx(0.01, rel=0.01)
-    assert found.words == "amount: served another value in 100 % (0.01 times it) of 1,000 calls (limit 3 %)."
+    assert found.words == "amount: another value in 100 % (0.01 times it) of 1,000 calls (limit 3 %)."
 
 
 def test_a_tenth_without_a_value_is_named_and_since_when():
@@ -46,7 +46,7 @@ def test_a_tenth_without_a_value_is_named_and_since_when():
     assert found.is_skewed
     assert found.drift.since_seconds == 2 * HOUR_SECONDS
     assert found.calls == CALLS
-    assert found.words.startswith("amount: served none in")
+    assert found.words.startswith("amount: no value in")
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.015])
