@@ -69,7 +69,7 @@ class HourlyMonitor:
 async def hourly_monitor(world: World, webhook_url: str) -> AsyncIterator[HourlyMonitor]:
     """Lend a monitor that leads, judges the drift of the world's champion, and tells the receiver of it."""
     random = np.random.default_rng(11)
-    baseline = numeric_baseline(MEAN + DEVIATION * random.normal(size=20_000), is_score=True)
+    baseline = numeric_baseline(MEAN + DEVIATION * random.normal(size=20_000), threshold=0.5)
     metrics = {"baseline": baselines_to_json(Baselines(baseline, {}))}
     await world.champion("a")
     version_id = world.versions["a"]

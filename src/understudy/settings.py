@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
+from understudy.core.rollout.guard_metrics import parse_guard_metrics
 from understudy.core.routing.proxy_identity import parse_networks, parse_roles
 from understudy.core.routing.token_grants import parse_grants
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
@@ -362,6 +363,9 @@ class Settings(BaseModel):
     secret, since an address may carry a password."""
     metric_source_tokens: SecretStr | None = Field(default=None, min_length=1)
     """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
+    guard_metrics: SecretStr | None = Field(default=None, min_length=1)
+    """Metrics that guards judge by, as JSON by model: ``{"churn": [metric, …], "*": […]}``, each as a plan names it.
+    With a file like a secret's, since queries are long."""
     judges: SecretStr | None = Field(default=None, min_length=1)
     """Judges of rollouts over HTTP: ``name=https://host/path``, separated by spaces or lines. Plans name them; secret,
     since an address may carry a token."""
@@ -544,6 +548,12 @@ class Settings(BaseModel):
         if text is not None:
             known = parse_sources("" if sources is None else sources.get_secret_value())
             parse_tokens(text.get_secret_value(), known, "metric source")
+        return text
+
+    @field_validator("guard_metrics", mode="after")
+    @classmethod
+    def _check_guard_metrics(cls, text: SecretStr | None) -> SecretStr | None:
+        parse_guard_metrics("" if text is None else text.get_secret_value())
         return text
 
     @field_validator("judges", mode="after")

@@ -9,7 +9,6 @@ import numpy as np
 
 from understudy.core.drift.baseline import (
     MAX_CATEGORIES,
-    POSITIVE_FROM,
     QUANTILES,
     CategoricalBaseline,
     FloatArray,
@@ -60,12 +59,12 @@ def windows_of(hours: Iterable[Hour], first: int = 0) -> list[SubjectWindow]:
     return [numeric_window((first + place) * HOUR_SECONDS, *hour) for place, hour in enumerate(hours)]
 
 
-def numeric_baseline(values: FloatArray, *, is_score: bool = False) -> NumericBaseline:
+def numeric_baseline(values: FloatArray, *, threshold: float | None = None) -> NumericBaseline:
     """Return the baseline of numbers.
 
     Args:
         values: Shape ``(n,)``; NaN is null.
-        is_score: Whether the share of positives says something.
+        threshold: The score from which on a value is a positive, if that says something.
 
     Raises:
         ValueError: If a value is infinite, or none is there.
@@ -82,7 +81,7 @@ def numeric_baseline(values: FloatArray, *, is_score: bool = False) -> NumericBa
         quantiles=dict(zip(QUANTILES, np.quantile(present, QUANTILES).tolist(), strict=True)),
         histogram=Histogram.of(present.tolist()),
         null_ratio=1 - present.size / values.size,
-        positive_ratio=float((present >= POSITIVE_FROM).mean()) if is_score else None,
+        positive_ratio=None if threshold is None else float((present >= threshold).mean()),
     )
 
 
@@ -108,4 +107,4 @@ def baseline_of_hours(hours: Iterable[Hour]) -> NumericBaseline:
 
 def usual_baseline(seed: int = 7) -> NumericBaseline:
     """Return the baseline of :func:`fresh_hour` without a shift, from 40,000 independent values."""
-    return numeric_baseline(MEAN + DEVIATION * np.random.default_rng(seed).normal(size=40_000), is_score=True)
+    return numeric_baseline(MEAN + DEVIATION * np.random.default_rng(seed).normal(size=40_000), threshold=0.5)

@@ -70,14 +70,17 @@ def scored_rows(
     ]
 
 
-async def register(database: asyncpg.Connection, model: str, version: str, metrics: object = None) -> int:
-    """Register a version with these metrics and return its id."""
+async def register(
+    database: asyncpg.Connection, model: str, version: str, metrics: object = None, *, output: object = None
+) -> int:
+    """Register a version with these metrics and this ``output_schema``, and return its id."""
     made: int = await database.fetchval(
-        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, metrics)"
-        " VALUES ($1, $2, 'file:///m', 'sklearn', '{}', $3) RETURNING id",
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, metrics, output_schema)"
+        " VALUES ($1, $2, 'file:///m', 'sklearn', '{}', $3, $4) RETURNING id",
         model,
         version,
         None if metrics is None else orjson.dumps(metrics).decode(),
+        orjson.dumps(output or {}).decode(),
     )
     return made
 

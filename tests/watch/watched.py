@@ -185,7 +185,7 @@ class Watched:
             if feature["name"] == FROM_STORE:
                 feature |= {"source": "store", "default": 0.0}
         scores = 0.4 + 0.1 * np.random.default_rng(5).normal(size=20_000)
-        metrics = {"baseline": baselines_to_json(Baselines(numeric_baseline(scores, is_score=True), {}))}
+        metrics = {"baseline": baselines_to_json(Baselines(numeric_baseline(scores, threshold=0.5), {}))}
         await sql(self.url, "CREATE TABLE features (model_name text, entity_id text, features jsonb)")
         await sql(
             self.url,

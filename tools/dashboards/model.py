@@ -159,6 +159,16 @@ MODEL = Dashboard(
             )
             for role in ("champion", "challenger", "shadow")
         ),
+        *(
+            Panel(
+                f"Scores in the champion's tenths: {role}",
+                (Query(f'sum by (le) (prediction_tenths{{{OF_MODEL},role="{role}"}} {LEADING})', "{{le}}"),),
+                "In any unit: of the champion each band has a tenth of a day's calls. Unequal bands have moved.",
+                kind="heatmap",
+                alerts=("PredictionDrift",),
+            )
+            for role in ("champion", "challenger")
+        ),
         Panel(
             "Mean score by role",
             (
@@ -184,6 +194,18 @@ MODEL = Dashboard(
             "1 is what is tolerated. After each full hour, of versions and inputs that have a baseline.",
             steps=((None, GREEN), (1.0, RED)),
             alerts=("PredictionDrift", "InputDrift", "FeatureMissing"),
+        ),
+        Panel(
+            "Features served unlike the store",
+            (
+                Query(
+                    f"max by (version, feature) (feature_skew_ratio{{{OF_MODEL}}} {LEADING})",
+                    "v{{version}} {{feature}}",
+                ),
+            ),
+            "Share of the compared calls that got another value than the feature store's, or none. 3 % is tolerated.",
+            unit="percentunit",
+            alerts=("FeatureSkew",),
         ),
         Panel(
             "Features the store lacks",

@@ -28,10 +28,12 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
+from understudy.bootstrap.features import open_features
 from understudy.bootstrap.prediction_log.lake import open_lake_job
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outcome_log
 from understudy.core.alerts.alerts import Outcome
+from understudy.core.rollout.guard_metrics import parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
@@ -41,6 +43,8 @@ from understudy.monitoring.notification_delivery import NotificationDelivery
 from understudy.monitoring.outcome_lag_job import OutcomeLagJob
 from understudy.monitoring.partitions_job import PartitionsJob
 from understudy.monitoring.retention_job import RetentionJob
+from understudy.monitoring.score_tenths import ScoreTenths
+from understudy.monitoring.skew_job import READ_SECONDS, SkewJob
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.ports.monitoring.alerts import AlertChannel
 from understudy.ports.monitoring.lease import Epoch, Lease
@@ -70,6 +74,8 @@ CHALLENGER_DRIFT_SECONDS = 30.0
 """Hours are over once an hour; a tick compares ten subjects of each rollout."""
 DRIFT_SECONDS = 15.0
 """A tick judges one version, so an hour of twenty versions is judged within five minutes."""
+SKEW_SECONDS = 15.0
+"""Calls of so long are compared at a time: the sooner, the less has the feature store moved on."""
 RETENTION_SECONDS = 60.0
 PARTITIONS_SECONDS = 600.0
 """A month is made three months before its first row: what counts is that the gauges are not old."""
@@ -124,12 +130,14 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
         metrics = _open_metric_check(settings, telemetry, stack)
         judges = _open_judge_check(settings, telemetry, stack)
         rollouts, *checks = _open_rollouts(settings, telemetry, stack, _Beside(gates, metrics, judges))
+        skew = _open_skew_job(settings, telemetry, stack)
         jobs = [
             # A new leader has every job due, and runs them in this order: agents wait for no measurement.
             rollouts,
             *_placement_jobs(settings, telemetry, stack),
             *checks,
             *_measuring_jobs(settings, telemetry),
+            *([] if skew is None else [Job("skew", SKEW_SECONDS, MEASURING_SECONDS, skew.tick)]),
             _open_alerts(settings, telemetry, stack),
             *_notification_jobs(settings, notifications),
             *([] if lake is None else [Job("lake", LAKE_SECONDS, MEASURING_SECONDS, lake.tick)]),
@@ -139,6 +147,8 @@ async def open_monitor(settings: Settings) -> AsyncIterator[MonitorParts]:
             await gates.stop()
             await metrics.stop()
             await judges.stop()
+            if skew is not None:
+                await skew.stop()
             await notifications.stop()
             if lake is not None:
                 await lake.stop()
@@ -215,6 +225,18 @@ def _open_judge_check(settings: Settings, telemetry: PrometheusTelemetry, stack:
     return check
 
 
+def _open_skew_job(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> SkewJob | None:
+    features = open_features(settings, stack, READ_SECONDS)
+    if features is None:
+        return None
+    store = PostgresMetricStore(
+        settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
+    )
+    job = SkewJob(store, features, telemetry, environment=settings.environment)
+    stack.push_async_callback(job.stop)
+    return job
+
+
 class _Beside(NamedTuple):
     """What asks other services for rollouts, beside the jobs."""
 
@@ -238,6 +260,7 @@ def _open_rollouts(
     entities, slices = EntityCheck(store, history), SliceCheck(store, windows)
     metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
     drifts = DriftCheck(store, metrics, environment=settings.environment)
+    by_guards = "" if settings.guard_metrics is None else settings.guard_metrics.get_secret_value()
     requests = PostgresWarmUpRequests(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     proxies = proxy_warm_up(settings, requests)
     executor = RolloutExecutor(
@@ -255,6 +278,7 @@ def _open_rollouts(
         judgements_of=beside.judges.latest,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
+        guard_metrics=parse_guard_metrics(by_guards),
         tick_seconds=settings.monitor_tick_seconds,
     )
     return [
@@ -295,9 +319,10 @@ def _measuring_jobs(settings: Settings, telemetry: PrometheusTelemetry) -> list[
         input_days=settings.input_sample_days,
         outcome_days=settings.outcome_days,
     )
+    metrics = MetricsJob(store, windows, begin_all, ScoreTenths(store, telemetry))
     partitions = PartitionsJob(PostgresPartitionKeeper(database_url, timeout_seconds=seconds), telemetry)
     return [
-        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, MetricsJob(store, windows, begin_all).tick),
+        Job("metrics", METRICS_SECONDS, MEASURING_SECONDS, metrics.tick),
         Job("outcome_lag", OUTCOMES_SECONDS, MEASURING_SECONDS, OutcomeLagJob(store, telemetry).tick),
         Job("drift", DRIFT_SECONDS, MEASURING_SECONDS, drift.tick),
         Job("retention", RETENTION_SECONDS, MEASURING_SECONDS, retention.tick),

@@ -14,7 +14,6 @@ from understudy.adapters.local_cache import PredictionMemory
 from understudy.adapters.model_servers.connect import PROTOCOLS, replicas_of
 from understudy.adapters.model_servers.replicas.hedged_call import Hedging
 from understudy.adapters.postgres.experiments.outcomes import PostgresOutcomeStore
-from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
 from understudy.adapters.randomness import random_numbers
@@ -22,6 +21,7 @@ from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
+from understudy.bootstrap.features import open_features
 from understudy.bootstrap.prediction_log.log import open_log, open_shipper, open_spool
 from understudy.bootstrap.tokens import open_tokens
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
@@ -30,7 +30,6 @@ from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.experiments.outcome_store import OutcomeStore
 from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.tracing import Tracer
-from understudy.ports.upstream.feature_store import FeatureStore
 from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
 from understudy.serving.background import run_until_closed
 from understudy.serving.routing.policy_feed import PolicyFeed
@@ -102,7 +101,7 @@ async def open_parts(settings: Settings) -> AsyncIterator[Parts]:
         shared_cache = _open_shared_cache(settings, telemetry, stack)
         feed = await _open_feed(settings, telemetry, backends, shared_cache, stack)
         open_shipper(settings, spool, feed, telemetry, stack)
-        features = _open_features(settings, stack)
+        features = open_features(settings, stack)
         outcomes = _open_outcomes(settings, stack)
         shadows = _open_shadows(settings, feed, telemetry, stack)
         inference = _inference_of(settings, backends, shared_cache, telemetry)
@@ -203,26 +202,6 @@ def _open_shared_cache(
     from understudy.bootstrap.shared_cache import SharedCache  # noqa: PLC0415
 
     return SharedCache.open(settings.redis_url, settings, telemetry, stack)
-
-
-def _open_features(settings: Settings, stack: AsyncExitStack) -> FeatureStore | None:
-    store: FeatureStore
-    if settings.feature_redis_url is not None:
-        from understudy.adapters.redis.features import RedisFeatureStore  # noqa: PLC0415  # as above
-
-        store = RedisFeatureStore(
-            settings.feature_redis_url.get_secret_value(), timeout_seconds=settings.feature_timeout_seconds
-        )
-    elif settings.feature_table is not None:
-        store = PostgresFeatureStore(
-            settings.database_url.get_secret_value(),
-            settings.feature_table,
-            timeout_seconds=settings.feature_timeout_seconds,
-        )
-    else:
-        return None
-    stack.push_async_callback(store.close)
-    return store
 
 
 def _open_outcomes(settings: Settings, stack: AsyncExitStack) -> OutcomeStore:

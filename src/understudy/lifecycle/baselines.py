@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from understudy.core.drift.baseline import Baselines
+from understudy.core.drift.baseline import Baselines, CategoricalBaseline
 from understudy.core.drift.logged_baseline import logged_baseline, logged_inputs
 from understudy.core.drift.training_profile import CellRefused, TrainingColumns, TrainingProfile
 from understudy.core.drift.version_drift import MAX_INPUTS
@@ -77,16 +77,30 @@ def profile_training_rows(
 
 
 async def profile_log(
-    history: PredictionHistory, version_id: int, features: Sequence[Feature], since: float, until: float
+    history: PredictionHistory,
+    version_id: int,
+    features: Sequence[Feature],
+    since: float,
+    until: float,
+    *,
+    threshold: float | None = None,
+    classes: CategoricalBaseline | None = None,
 ) -> LoggedProfile:
     """Return the baselines of the scores that a version gave in a stretch of time, and of the inputs that were logged.
+
+    ``classes`` is that of its classes, of a version that has any: it may have no scores.
 
     Raises:
         ValueError: There are too few.
         RegistryUnavailable, MigrationNeeded: As the history.
     """
     found = await history.scores(version_id, since, until, MAX_SCORES)
-    baseline = logged_baseline(found.groups)
+    try:
+        baseline = logged_baseline(found.groups, threshold)
+    except ValueError:
+        if classes is None:
+            raise
+        baseline = None
     samples = await history.inputs(version_id, since, until, MAX_LOGGED_INPUTS)
     inputs = dict(sorted(logged_inputs(samples, features).items())[:MAX_INPUTS])
-    return LoggedProfile(Baselines(baseline, inputs), sum(map(len, found.groups)), found.calls, len(samples))
+    return LoggedProfile(Baselines(baseline, inputs, classes), sum(map(len, found.groups)), found.calls, len(samples))

@@ -16,10 +16,17 @@ import structlog
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.drift.baseline import Baseline
-from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, closed_until, prediction_hour
+from understudy.core.drift.hours import (
+    HOUR_SECONDS,
+    KEPT_SECONDS,
+    MAX_CLASSES_READ,
+    class_hour,
+    closed_until,
+    prediction_hour,
+)
 from understudy.core.drift.input_hours import input_hours, rows_of_hour
 from understudy.core.drift.report import Drift, DriftState
-from understudy.core.drift.subject_window import PREDICTION, input_subject
+from understudy.core.drift.subject_window import CLASSES, OF_ANSWERS, PREDICTION, input_subject
 from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost, RegistryError
@@ -166,6 +173,10 @@ class DriftJob:
             samples = await self._store.input_samples(version.id, since, rows_of_hour(len(watched)))
             hours |= await asyncio.to_thread(input_hours, since, samples, watched)
             values = len(samples) * len(watched)
+        if version.has_classes:
+            answered = await self._store.answered_classes(version.id, since, MAX_CLASSES_READ)
+            hours[CLASSES] = await asyncio.to_thread(class_hour, since, answered)
+            values += len(answered)
         await self._store.add_hours(version.id, hours, epoch=epoch)
         return len(windows) + values // VALUES_PER_WINDOW
 
@@ -213,7 +224,8 @@ class DriftJob:
         """Judge the next subjects of a version; they are shown when it was the last of them."""
         judgement = self._judged.get(version.id)
         if judgement is None or judgement.facts != (until, version.metrics_digest):
-            subjects = [PREDICTION, *map(input_subject, await self._watched_inputs(version))]
+            answers = OF_ANSWERS if version.has_classes else (PREDICTION,)
+            subjects = [*answers, *map(input_subject, await self._watched_inputs(version))]
             judgement = self._judged[version.id] = _Judgement((until, version.metrics_digest), subjects)
         hours_read = 0
         for subject in judgement.left[:SUBJECTS_AT_ONCE]:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 
+from understudy.core.windows.histogram import merged
 from understudy.core.windows.metrics import metrics_of, version_counts
 from understudy.core.windows.window import Window
+from understudy.monitoring.score_tenths import ScoreTenths
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.metric_store import ActiveVersion, MetricStore, MetricValue
 from understudy.ports.monitoring.window_log import WindowLog
@@ -20,14 +22,22 @@ MAX_SECONDS = 3_600.0
 
 
 class MetricsJob:
-    """Writes ``PredictionMetric``, and gives ``on_active`` the names of the models that have an active version."""
+    """Writes ``PredictionMetric``, and gives ``on_active`` the names of the models that have an active version.
+
+    ``tenths`` shows the scores of the last minute in tenths of the champion's.
+    """
 
     def __init__(
-        self, store: MetricStore, windows: WindowLog, on_active: Callable[[Collection[str]], None] = lambda _: None
+        self,
+        store: MetricStore,
+        windows: WindowLog,
+        on_active: Callable[[Collection[str]], None] = lambda _: None,
+        tenths: ScoreTenths | None = None,
     ) -> None:
         self._store = store
         self._windows = windows
         self._on_active = on_active
+        self._tenths = tenths
 
     async def tick(self, epoch: Epoch) -> None:
         """Measure the minutes that are over and not yet measured, and the latest ones again.
@@ -37,6 +47,8 @@ class MetricsJob:
         """
         active = await self._store.active()
         self._on_active({version.model_name for version in active.versions})
+        if self._tenths is not None:
+            await self._tenths.renew(active)
         until = (active.now - SETTLE_SECONDS) // MINUTE_SECONDS * MINUTE_SECONDS
         ordered = sorted(active.versions, key=lambda version: _since(version, until))
         for since, versions in groupby(ordered, key=lambda version: _since(version, until)):
@@ -53,9 +65,16 @@ class MetricsJob:
             MetricValue(version.id, name, value, minute + MINUTE_SECONDS)
             for version in versions
             for minute in minutes
-            for name, value in metrics_of(version_counts(parts.get((version.id, minute), ()))).items()
+            for name, value in metrics_of(
+                version_counts(parts.get((version.id, minute), ()), version.threshold)
+            ).items()
         ]
         await self._store.add(values, epoch=epoch)
+        if self._tenths is not None:
+            newest = {version_id: kept for (version_id, minute), kept in parts.items() if minute == minutes[-1]}
+            self._tenths.show(
+                versions, {version_id: merged(one.scores for one in kept) for version_id, kept in newest.items()}
+            )
 
 
 def _since(version: ActiveVersion, until: float) -> float:

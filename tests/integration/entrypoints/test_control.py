@@ -302,6 +302,7 @@ IMPOSSIBLE: Sequence[tuple[str, str, Any, int, str]] = [
     ("GET", f"{VISITS}/reports/drift?since=400d", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?policy=mood", None, 400, "E106"),
     ("GET", f"{VISITS}/reports/drift?version=99", None, 404, "E206"),
+    ("GET", f"{VISITS}/reports/skew?version=99", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/shadow", None, 404, "E206"),
     ("GET", f"{VISITS}/reports/tea", None, 404, "E404"),
 ]
@@ -1053,6 +1054,7 @@ async def test_every_status_that_the_description_names_is_reached_and_no_other_i
         Asked("reportAb", "GET", f"/v1/models/{MODEL}/reports/ab?metric=converted"),
         Asked("reportShadow", "GET", f"/v1/models/{MODEL}/reports/shadow?since=20d"),
         Asked("reportDrift", "GET", f"/v1/models/{MODEL}/reports/drift"),
+        Asked("reportSkew", "GET", f"/v1/models/{MODEL}/reports/skew"),
         *registry_calls(),
     ]
     async with (

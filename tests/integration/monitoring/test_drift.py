@@ -10,12 +10,16 @@ import orjson
 import pytest
 from traffic.drift import numeric_baseline
 from traffic.logged import LoggedTraffic, StoreAsOf, lead, register, scored_rows
+from traffic.spooled_rows import a_row
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
 from understudy.core.drift.baseline import Baselines, FloatArray, baselines_to_json
 from understudy.core.drift.hours import HOUR_SECONDS, SETTLE_SECONDS
+from understudy.core.drift.logged_baseline import logged_classes
+from understudy.core.drift.subject_window import CLASSES
+from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.monitoring.drift_job import DriftJob
@@ -24,7 +28,7 @@ MEAN, DEVIATION = 0.4, 0.1
 RANDOM = np.random.default_rng(11)
 BASELINE = {
     "baseline": baselines_to_json(
-        Baselines(numeric_baseline(MEAN + DEVIATION * RANDOM.normal(size=20_000), is_score=True), {})
+        Baselines(numeric_baseline(MEAN + DEVIATION * RANDOM.normal(size=20_000), threshold=0.5), {})
     )
 }
 UNDRAWN = RANDOM.bit_generator.state
@@ -288,3 +292,33 @@ async def test_a_version_whose_metrics_cannot_be_read_keeps_no_other_model_from_
     assert [(action, key.rpartition("/")[0]) for action, key, _ in await world.told()] == [
         ("trigger", "understudy/test/churn")
     ]
+
+
+async def test_a_model_that_answers_with_classes_drifts_by_their_shares(world):
+    known = {"baseline": {"classes": {"kind": "categorical", "n": 40_000, "shares": {"pro": 0.5, "basic": 0.5}}}}
+    version = await register(world.database, "churn", "6", known, output={"labels": ["basic", "pro"]})
+    await world.database.execute(
+        "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", version
+    )
+    for _ in range(2):
+        await world.traffic.ship([labelled(number, version, world.at) for number in range(3_000)])
+        await world.hour()
+
+    ((action, _, alert),) = await world.told()
+    assert action == "trigger"
+    assert [(one["subject"], one["readings"][0]["measure"]) for one in alert["details"]["drifts"]] == [
+        ("class", "shares")
+    ]
+    assert "pro 50 % → 60 %" in alert["summary"]
+    facts = await world.store.drift_facts(version, 0.0, [CLASSES])
+    made = logged_classes(facts.hours[CLASSES])
+    assert made is not None
+    assert made.shares == {"pro": 0.6, "basic": 0.4}
+    assert made.rows == pytest.approx(3_000, rel=0.5)  # each entity called twice
+
+
+def labelled(number: int, version_id: int, start: float) -> PredictionRow:
+    label = "pro" if number % 10 < 6 else "basic"
+    answer = orjson.dumps({"label": label, "scores": [0.2, 0.8]})
+    row = a_row(number, version_id=version_id, prediction=answer)
+    return row._replace(predicted_at=start + 1.2 * number, score=0.8)

@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 from traffic.logged import LoggedTraffic, StoreAsOf, lead, register, scored_rows
 
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.retention import PostgresRetentionStore
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.core.drift.hours import HOUR_SECONDS, prediction_hour
+from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.prediction_log.row import Status
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost
 from understudy.monitoring.metrics_job import MAX_SECONDS, MetricsJob
 from understudy.monitoring.retention_job import RetentionJob
+from understudy.monitoring.score_tenths import ScoreTenths
 from understudy.ports.monitoring.metric_store import MetricValue
 
 ROWS = 900
@@ -45,7 +49,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 async def world(database: asyncpg.Connection, database_url: str) -> AsyncIterator[World]:
-    champion = await register(database, "churn", "6")
+    champion = await register(database, "churn", "6", output={"threshold": 0.5})
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('churn', $1)", champion)
     store = StoreAsOf(database_url, timeout_seconds=10)
     windows = PostgresWindowLog(database_url, timeout_seconds=10)
@@ -75,6 +79,23 @@ async def test_the_metrics_of_a_minute_are_those_of_its_calls(world):
     assert found["positive_rate"] == pytest.approx((scores >= 0.5).mean())
     for name, share, values in (("p50", 0.5, scores), ("p95", 0.95, scores), ("latency_p99_ms", 0.99, latencies)):
         assert found[name] == pytest.approx(np.quantile(values, share, method="inverted_cdf"), rel=0.01)
+
+
+async def test_a_positive_rate_is_of_the_schemas_threshold_and_only_where_there_is_one(world):
+    low = await register(world.database, "churn", "7", output={"threshold": 0.3})
+    none = await register(world.database, "churn", "8")
+    await world.database.execute(
+        "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10, shadow_version = $2", low, none
+    )
+    for version_id, role in ((low, Role.CHALLENGER), (none, Role.SHADOW)):
+        await world.traffic.ship(scored_rows(DRAWN, world.minute, version_id, role))
+
+    await world.job.tick(world.epoch)
+
+    ((_, rate),) = await world.values("positive_rate", low)
+    assert (DRAWN >= 0.3).mean() <= rate <= (DRAWN >= 0.3 / 1.02).mean()
+    assert len(await world.values("mean", none)) == 1
+    assert await world.values("positive_rate", none) == []
 
 
 async def test_measuring_again_writes_nothing_and_a_late_window_is_added(world):
@@ -182,3 +203,29 @@ async def test_a_further_arm_is_an_active_version_and_is_measured(world):
     active = {version.id: version.role for version in (await world.store.active()).versions}
     assert active == {world.champion: Role.CHAMPION, arm: Role.CHALLENGER}
     assert (world.minute + 60, ROWS) in await world.values("volume", arm)
+
+
+async def test_the_scores_of_a_minute_are_shown_in_tenths_of_the_champions_own_in_any_unit(world):
+    challenger = await register(world.database, "churn", "7")
+    await world.database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10", challenger)
+    euros = 900 * DRAWN
+    await world.traffic.ship(scored_rows(euros, world.minute, world.champion))
+    await world.traffic.ship(scored_rows(1.5 * euros, world.minute, challenger, Role.CHALLENGER))
+    windows = await world.windows.of_versions([world.champion], world.minute, world.minute + 60)
+    start = world.minute // HOUR_SECONDS * HOUR_SECONDS
+    hour = prediction_hour(start, windows)
+    await world.store.add_hours(world.champion, {PREDICTION: hour}, epoch=world.epoch)
+    telemetry = MemoryTelemetry()
+    job = MetricsJob(world.store, world.windows, tenths=ScoreTenths(world.store, telemetry))
+
+    await job.tick(world.epoch)
+
+    of: dict[str, dict[float, float]] = {"6": {}, "7": {}}
+    for (_, _, version, _, le), value in telemetry.gauges.items():
+        of[version][float(le)] = value
+    edges = sorted(of["6"])
+    champion, other = ([of[version][le] for le in edges] for version in ("6", "7"))
+    assert (len(edges), edges[-1]) == (10, np.inf)
+    assert np.diff([0, *champion]) == pytest.approx(np.full(10, ROWS / 10), rel=0.3)
+    assert other[-1] == ROWS
+    assert other[4] < 0.3 * ROWS

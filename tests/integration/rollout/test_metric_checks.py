@@ -102,6 +102,32 @@ async def test_a_version_whose_baskets_are_smaller_is_taken_back_and_the_verdict
     assert "basket" in (await understudy.beside("rollout", "show", "churn", "--json")).out
 
 
+async def test_a_guard_takes_back_a_share_whose_baskets_are_smaller_and_says_so_to_every_process(
+    database: asyncpg.Connection, database_url: str, understudy: CommandLine
+):
+    past = PastRollout(database, database_url, TWINS, seconds_ago=12_000)
+    past.guard_metrics = {"*": [BASKET]}
+    async with PrometheusServer() as server:
+        await past.begin_by_hand("challenger_version = {}, challenger_weight = 10, guard = 'rollback'")
+        world = World(past, server)
+        server.series[CHALLENGER] = [basket(1, 20.0)]
+        await world.go_on(20, 10)
+        shown_early = await understudy.beside("rollout", "show", "churn")
+        world.another_leads()
+
+        ended = await world.go_on(40, 5)
+
+        await world.check.stop()
+        await world.sources.close()
+    assert ended.phase is Phase.FAILED
+    assert "metric basket" in ended.reason
+    assert await database.fetchval("SELECT challenger_weight FROM ServingPolicy") == 0
+    replays = [found for _, found in judged_again(await world.events()) if isinstance(found, Replay)]
+    assert replays
+    assert all(replay.agrees for replay in replays)
+    assert "metric basket" in " ".join(shown_early.out.split())
+
+
 async def test_an_equal_version_waits_for_its_metric_and_is_promoted(world: World):
     ended = await world.go_on(40, 20)
 

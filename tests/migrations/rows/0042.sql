@@ -1,1 +1,2 @@
-UPDATE ServingPolicy SET category_holdout_percent = category_holdout_percent;
+UPDATE Rollout SET state = state || '{"guard_metrics": [{"name": "basket", "source": "shop", "promql": "avg(euros{version=\"$version\"})"}]}'
+WHERE kind = 'guard';

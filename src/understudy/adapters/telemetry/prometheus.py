@@ -41,6 +41,7 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     "grpc_calls_total": ("Calls on the gRPC port, by method and status code.", ("method", "code")),
     "grpc_answers_unread_total": ("Answers on the gRPC port that were ended, since no caller took them.", ("reason",)),
+    "feature_skew_calls_total": ("Calls whose features were compared with the feature store's.", ("outcome",)),
     "fallbacks_total": ("Challenger failures that the champion answered for.", ("model", "reason")),
     "cache_requests_total": ("Look-ups in the prediction cache.", ("model", "result")),
     "cache_errors_total": ("Redis commands that failed.", ()),
@@ -129,6 +130,15 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "outcome_join_ratio": ("Share of a rollout's entities that have an outcome.", ("model",)),
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
+    "prediction_tenths": (
+        "Scores of the last minute up to an edge of the champion's tenths.",
+        ("model", "version", "role", "le"),
+    ),
+    "feature_skew_ratio": (
+        "Share of calls that were served another value than the feature store's, or none.",
+        ("model", "version", "feature"),
+    ),
+    "feature_skewed": ("1 where that is shown to be beyond the limit.", ("model", "version", "feature")),
     "source_away_seconds": ("How long a registry of a source has not answered.", ("source",)),
     "source_waiting_seconds": ("How long a source's label has asked for what is not done.", ("source",)),
     "notifications_waiting": ("Notifications that wait for a subscription's receiver.", ("subscription",)),

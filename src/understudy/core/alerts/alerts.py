@@ -51,6 +51,9 @@ class AlertKind(StrEnum):
     """Nothing is wrong: a rollout changed who answers."""
 
 
+FEATURES = "features"
+"""The topic of a drift that is a skew: features are served otherwise than the feature store has them."""
+
 SEVERITIES = {
     AlertKind.CANARY_ROLLED_BACK: Severity.ERROR,
     AlertKind.GUARD_FAILED: Severity.ERROR,
@@ -74,6 +77,7 @@ RUNBOOKS = {
     AlertKind.SAMPLE_RATIO_MISMATCH: "SampleRatioMismatch.md",
 }
 """Where in ``docs/runbooks`` it says what to do; a note that nothing is wrong has no page."""
+_TOPIC_RUNBOOKS = {FEATURES: "FeatureSkew.md"}
 
 
 class Link(NamedTuple):
@@ -101,6 +105,8 @@ class AlertEvent:
     links: tuple[Link, ...] = ()
     version: str | None = None
     """Where each of several versions of the model may have such an incident, the one that it is about."""
+    topic: str | None = None
+    """Where the model may have several incidents of the kind, what it is about."""
 
     @property
     def severity(self) -> Severity:
@@ -110,37 +116,41 @@ class AlertEvent:
     @property
     def dedup_key(self) -> str:
         """Which incident it is about."""
-        return dedup_key(self.environment, self.model_name, self.kind, self.version)
+        return dedup_key(self.environment, self.model_name, self.kind, self.version, self.topic)
 
 
 def with_runbook(event: AlertEvent, runbooks_url: str | None) -> AlertEvent:
     """Return the event with a link to its page first, if the settings say where the pages are."""
-    page = RUNBOOKS.get(event.kind)
+    page = _TOPIC_RUNBOOKS.get(event.topic or "", RUNBOOKS.get(event.kind))
     if page is None or runbooks_url is None:
         return event
     return replace(event, links=(Link(f"{runbooks_url.rstrip('/')}/{page}", "Runbook"), *event.links))
 
 
-def dedup_key(environment: str, model_name: str | None, kind: AlertKind, version: str | None = None) -> str:
+def dedup_key(
+    environment: str, model_name: str | None, kind: AlertKind, version: str | None = None, topic: str | None = None
+) -> str:
     """Return ``understudy/{environment}/{model}/{kind}``, ``-`` for no model; different for different arguments.
 
-    The key of a version's own incident is ``understudy/{environment}/{model}/{version}/{kind}``.
+    The key of a version's own incident is ``understudy/{environment}/{model}/{version}/{kind}``, that of a topic's
+    ends in ``{kind}.{topic}``.
 
     A slash inside a name is written ``%2F``. A key that would be over 255 characters has a digest at the end of the
     model's name, which is cut.
     """
     subject = _escaped(model_name or "-") + ("" if version is None else f"/{_escaped(version)}")
-    key = _key(environment, subject, kind)
+    named_kind = kind.value if topic is None else f"{kind.value}.{topic}"
+    key = _key(environment, subject, named_kind)
     if len(key) <= MAX_KEY_CHARACTERS:
         return key
     digest = sha256(key.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-    room = MAX_KEY_CHARACTERS - len(_key("", "", kind)) - len(digest) - len("~")
+    room = MAX_KEY_CHARACTERS - len(_key("", "", named_kind)) - len(digest) - len("~")
     named = _escaped(environment)[: room // 2]
     model = subject[: room - len(named)]
-    return f"understudy/{named}/{model}~{digest}/{kind}"
+    return f"understudy/{named}/{model}~{digest}/{named_kind}"
 
 
-def _key(environment: str, escaped_model: str, kind: AlertKind) -> str:
+def _key(environment: str, escaped_model: str, kind: str) -> str:
     return f"understudy/{_escaped(environment)}/{escaped_model}/{kind}"
 
 
@@ -164,6 +174,7 @@ def event_to_json(event: AlertEvent) -> dict[str, Any]:
         "details": event.details,
         "links": [link._asdict() for link in event.links],
         **({} if event.version is None else {"version": event.version}),
+        **({} if event.topic is None else {"topic": event.topic}),
     }
     return {name: _storable(value) for name, value in document.items()}
 
@@ -188,6 +199,7 @@ def event_from_json(document: Mapping[str, Any]) -> AlertEvent:
         details=document["details"],
         links=tuple(Link(**link) for link in document["links"]),
         version=document.get("version"),
+        topic=document.get("topic"),
     )
 
 

@@ -17,12 +17,11 @@ from understudy.core.windows.histogram import Histogram
 
 FloatArray = NDArray[np.float64]
 
-POSITIVE_FROM = 0.5
-"""A score from here on is a positive. Source: issue 3, as the windows count them."""
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 MAX_CATEGORIES = 100
 """The most frequent ones are kept by name; what is left of 1 is the share of all others."""
 
+_OF_ANSWERS = ("prediction", "classes")
 _SHARE_ROUNDING = 1e-6
 """Shares that were written with few digits may add up to this much more than 1."""
 
@@ -41,7 +40,7 @@ class NumericBaseline:
     """Empty in a minimal baseline, which knows nothing but mean and standard deviation."""
     null_ratio: float | None = None
     positive_ratio: float | None = None
-    """The share of scores from :data:`POSITIVE_FROM` on; ``None`` for a feature."""
+    """The share of scores from the schema's threshold on; ``None`` for a feature, and without a threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,8 @@ class Baselines(NamedTuple):
 
     prediction: Baseline | None
     inputs: Mapping[str, Baseline]
+    classes: CategoricalBaseline | None = None
+    """The shares of the classes that it answers with."""
 
 
 def baseline_to_json(baseline: Baseline) -> dict[str, Any]:
@@ -91,7 +92,8 @@ def baselines_to_json(baselines: Baselines) -> dict[str, Any]:
     """Return what is stored under ``metrics["baseline"]``."""
     prediction = baselines.prediction
     inputs = {feature: baseline_to_json(baseline) for feature, baseline in baselines.inputs.items()}
-    return ({} if prediction is None else {"prediction": baseline_to_json(prediction)}) | {"inputs": inputs}
+    known = {"prediction": prediction, "classes": baselines.classes}
+    return {name: baseline_to_json(one) for name, one in known.items() if one is not None} | {"inputs": inputs}
 
 
 def baselines_of(metrics: Mapping[str, Any] | None) -> Baselines:
@@ -108,8 +110,11 @@ def baselines_of(metrics: Mapping[str, Any] | None) -> Baselines:
         if "prediction" in stored
         else _reference_baseline(metrics)
     )
+    classes = baseline_of(stored["classes"], "baseline.classes") if "classes" in stored else None
+    if classes is not None and not isinstance(classes, CategoricalBaseline):
+        raise ValueError("baseline.classes.kind: expected 'categorical'")
     return Baselines(
-        prediction, {name: baseline_of(entry, f"baseline.inputs.{name}") for name, entry in inputs.items()}
+        prediction, {name: baseline_of(entry, f"baseline.inputs.{name}") for name, entry in inputs.items()}, classes
     )
 
 
@@ -145,7 +150,7 @@ def with_baselines(metrics: Any, new: Baselines, changed: Mapping[str, Any]) -> 
         raise ValueError(f"expected the version's metrics to be an object, got {metrics!r}")
     before = _object_of(metrics, "baseline")
     inputs = {name: entry for name, entry in _object_of(before, "inputs").items() if _is_readable(entry)}
-    kept = {name: entry for name, entry in before.items() if name != "prediction" or _is_readable(entry)}
+    kept = {name: entry for name, entry in before.items() if name not in _OF_ANSWERS or _is_readable(entry)}
     written = baselines_to_json(new)
     inputs |= written.pop("inputs")
     return {**(metrics or {}), "baseline": {**kept, **written, "inputs": inputs, "changed": dict(changed)}}

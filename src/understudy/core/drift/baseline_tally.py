@@ -8,7 +8,6 @@ import numpy as np
 
 from understudy.core.drift.baseline import (
     MAX_CATEGORIES,
-    POSITIVE_FROM,
     QUANTILES,
     CategoricalBaseline,
     FloatArray,
@@ -24,11 +23,11 @@ class NumericTally:
     """Adds up numbers; NaN is null.
 
     Args:
-        is_score: Whether the share of positives says something.
+        threshold: The score from which on a value is a positive; ``None``: a share of positives says nothing.
     """
 
-    def __init__(self, *, is_score: bool = False) -> None:
-        self._is_score = is_score
+    def __init__(self, threshold: float | None = None) -> None:
+        self._threshold = threshold
         self._rows = self._nulls = self._positives = 0
         self._mean = self._squares = 0.0
         self._cells: dict[int, int] = {}
@@ -49,7 +48,8 @@ class NumericTally:
         self._squares += float(np.square(present - mean).sum()) + step * step * self._rows * present.size / rows
         self._mean += step * present.size / rows
         self._rows = rows
-        self._positives += int((present >= POSITIVE_FROM).sum())
+        if self._threshold is not None:
+            self._positives += int((present >= self._threshold).sum())
         for value, count in zip(*(part.tolist() for part in np.unique(present, return_counts=True)), strict=True):
             cell = cell_of(value)
             self._cells[cell] = self._cells.get(cell, 0) + count
@@ -66,7 +66,7 @@ class NumericTally:
             quantiles={share: value for share in QUANTILES if (value := histogram.quantile(share)) is not None},
             histogram=histogram,
             null_ratio=self._nulls / (self._rows + self._nulls),
-            positive_ratio=self._positives / self._rows if self._is_score else None,
+            positive_ratio=None if self._threshold is None else self._positives / self._rows,
         )
 
 

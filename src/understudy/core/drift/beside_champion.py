@@ -22,6 +22,7 @@ from understudy.core.drift.measures import (
     mean_effect,
     normalised_shares,
     psi_effect,
+    shares_effect,
     wasserstein_effect,
 )
 from understudy.core.drift.running_sums import RARE_RATIO
@@ -333,13 +334,21 @@ class _Categories:
         ]
         (expected, a, own_a), (shares, b, own_b) = sides
         rows = np.array([min(side.rows[start:].sum() for side in (champion, challenger))])
-        found = Clustered(rows, np.zeros(1), a.variance + b.variance, np.minimum(a.buckets, b.buckets))
-        effects = {Measure.PSI: psi_effect(shares[None], expected, np.array([own_a + own_b]), found, rules)}
+        both = [
+            Clustered(rows, np.zeros(1), one.variance + other.variance, np.minimum(one.buckets, other.buckets))
+            for one, other in zip(a, b, strict=True)
+        ]
+        if Measure.SHARES in rules.limits:
+            floor = np.array([_floor(champion, challenger, start)])
+            effects = {Measure.SHARES: shares_effect(shares[None], expected, both, floor, rules)}
+        else:
+            found = both[0]._replace(variance=np.sum([one.variance for one in both], axis=0))
+            effects = {Measure.PSI: psi_effect(shares[None], expected, np.array([own_a + own_b]), found, rules)}
         most = int(np.abs(shares - expected).argmax())
         name = [*self._names, "others"][most]
-        values: dict[Measure, tuple[float, float, str | None]] = {
-            Measure.PSI: (float(expected[most]), float(shares[most]), name)
-        }
+        values: dict[Measure, tuple[float, float, str | None]] = dict.fromkeys(
+            effects, (float(expected[most]), float(shares[most]), name)
+        )
         if self._has_nulls:
             effects[Measure.NULLS], on_champion, on_challenger = _nulls_of(champion, challenger, start, rules)
             values[Measure.NULLS] = on_champion, on_challenger, "null"
@@ -351,8 +360,8 @@ class _Categories:
         return bool(self._names)
 
     @staticmethod
-    def _shares(side: _Side, by_bucket: Sequence[FloatArray], start: int) -> tuple[FloatArray, Clustered, float]:
-        """Return the shares, their clustering, and the variance of a share p over p (1 - p)."""
+    def _shares(side: _Side, by_bucket: Sequence[FloatArray], start: int) -> tuple[FloatArray, list[Clustered], float]:
+        """Return the shares, each one's clustering, and the variance of a share p over p (1 - p) of all of them."""
         rows = side.weighted(side.rows, start)
         named = [side.weighted(category, start) for category in by_bucket]
         each = [*named, rows - np.sum(named, axis=0)]
@@ -361,4 +370,4 @@ class _Categories:
         spread = np.sum([one.mean * (1 - one.mean) for one in found], axis=0)
         clustering = float(design_effect(together, spread)[0])
         shares = normalised_shares(np.array([category.sum() for category in each]))
-        return shares, together, clustering / max(side.independent_rows(start), 1.0)
+        return shares, found, clustering / max(side.independent_rows(start), 1.0)

@@ -39,6 +39,8 @@ class Measure(StrEnum):
     """Area between the cumulative distributions in the baseline's standard deviations."""
     PSI = "psi"
     """Population stability index: the sum of (p - q) ln(p / q) over the baseline's tenths, or over categories."""
+    SHARES = "shares"
+    """Difference of the share of the category that moved most, 0 to 1."""
     NULLS = "nulls"
     """Difference of the null shares, 0 to 1."""
 

@@ -4,16 +4,24 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+import numpy as np
 import orjson
 
+from understudy.core.drift.baseline import MAX_CATEGORIES
 from understudy.core.drift.seasonality import MAX_WEEKS, WEEK_SECONDS
-from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.subject_window import SubjectWindow, categorical_window
+from understudy.core.windows.analysis_buckets import analysis_bucket
 from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import BucketColumn, Window, no_buckets
 
 HOUR_SECONDS = 3_600.0
 MAX_SUBJECT = 255
 """Characters of ``DriftHour.subject``."""
+MAX_CLASSES_READ = 18_000
+"""Answers whose class is read of a version in an hour, the last 300 of each minute."""
+MIN_CLASS_BUCKETS = 3
+"""Of the 64 analysis buckets must a class be in to keep its name."""
+_MAX_CLASS = 100
 SETTLE_SECONDS = 300.0
 """After this long an hour is closed: shippers are seconds behind, and one that lost Postgres some minutes."""
 JUDGED_SECONDS = 14 * 86_400.0
@@ -41,6 +49,23 @@ def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectW
         square_sum=sum(window.score_squares for window in windows),
         cells=merged(window.scores for window in windows).counts,
     )
+
+
+def class_hour(start_seconds: float, answered: Sequence[tuple[str, str | None]]) -> SubjectWindow:
+    """Return the classes of an hour from answers, each with its entity; ``None`` is an answer without a class.
+
+    A version that answers with free text has no classes: kept by name are the most frequent ones that are not what one
+    entity alone was told. All rows count.
+    """
+    homes = np.array([analysis_bucket(entity) for entity, _ in answered], dtype=np.int64)
+    window = categorical_window(start_seconds, [label for _, label in answered], homes)
+    usable = [
+        name
+        for name, rows in window.categories.items()
+        if len(name) <= _MAX_CLASS and np.count_nonzero(rows) >= MIN_CLASS_BUCKETS
+    ]
+    most = sorted(usable, key=lambda name: (-sum(window.categories[name]), name))[:MAX_CATEGORIES]
+    return window._replace(categories={name: window.categories[name] for name in most})
 
 
 def hour_to_json(hour: SubjectWindow) -> str:

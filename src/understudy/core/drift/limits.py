@@ -21,6 +21,8 @@ class DriftPolicy:
     """Area between the distributions in the baseline's standard deviations."""
     psi_limit: float = 0.20
     nulls_limit_ratio: float = 0.02
+    shares_limit_ratio: float | None = None
+    """Difference of a category's share; where it is set, categories are compared by it and not by their PSI."""
     run_length_windows: float = 2_000.0
     """Windows without any drift in which one false alarm is expected, at most."""
     minimum_rows: int = 200
@@ -51,6 +53,7 @@ class DriftPolicy:
             Measure.WASSERSTEIN: self.wasserstein_limit_deviations,
             Measure.PSI: self.psi_limit,
             Measure.NULLS: self.nulls_limit_ratio,
+            **({} if self.shares_limit_ratio is None else {Measure.SHARES: self.shares_limit_ratio}),
         }
 
     @property

@@ -14,6 +14,8 @@ _TWO_DIGITS = 9.95
 _READABLE = 1e6
 _MINUS = "\N{MINUS SIGN}"
 _ARROW = "\N{RIGHTWARDS ARROW}"
+IN_POINTS = (Measure.NULLS, Measure.SHARES)
+"""Measures whose unit is a share of the rows: told in percentage points."""
 _NAMES = {Measure.MEAN: "mean", Measure.WASSERSTEIN: "W1", Measure.PSI: "PSI", Measure.NULLS: "nulls"}
 
 
@@ -40,7 +42,7 @@ class Reading(NamedTuple):
     @property
     def words(self) -> str:
         """The distance as people read it: ``PSI 0.27``, ``mean 0.31 sd``, ``3.7 pts``."""
-        if self.measure is Measure.NULLS:
+        if self.measure in IN_POINTS:
             return f"{self.distance * _CENT:.1f} pts"
         return f"{_NAMES[self.measure]} {self.distance:.2f}" + " sd" * (self.measure is Measure.MEAN)
 
@@ -127,17 +129,21 @@ def drift_terms(baseline: Baseline, present: Present, measure: Measure) -> tuple
     """Return how a report shows the baseline, what is now, and the direction, in the terms of a measure."""
     if measure is Measure.NULLS:
         before, after = baseline.null_ratio or 0.0, present.null_ratio
-        return f"{_percent(before)} null", f"{_percent(after)} null", _sign(after - before)
+        return f"{percent_words(before)} null", f"{percent_words(after)} null", _sign(after - before)
     if isinstance(baseline, CategoricalBaseline):
         move = present.moves[0]
-        return f"{_percent(move.before)} {move.name}", f"{_percent(move.after)} {move.name}", _sign(move.by) + move.name
+        return (
+            f"{percent_words(move.before)} {move.name}",
+            f"{percent_words(move.after)} {move.name}",
+            _sign(move.by) + move.name,
+        )
     direction = _sign(present.shift) if abs(present.shift) >= _SHAPE else ""
     return f"{baseline.mean:.3g}", f"{present.mean:.3g}", direction
 
 
 def drift_words(subject: str, baseline: Baseline, present: Present, shown: Reading, state: DriftState) -> str:
     """Say what changed, how far that is, and how well it is shown."""
-    limit = f"{shown.limit * _CENT:.1f}" if shown.measure is Measure.NULLS else f"{shown.limit:.2f}"
+    limit = f"{shown.limit * _CENT:.1f}" if shown.measure in IN_POINTS else f"{shown.limit:.2f}"
     far = f"{shown.words} (limit {limit})"
     if state is DriftState.OK:
         return f"{subject}: {far}."
@@ -148,12 +154,15 @@ def drift_words(subject: str, baseline: Baseline, present: Present, shown: Readi
 def _change(baseline: Baseline, present: Present, measure: Measure) -> str:
     if isinstance(baseline, CategoricalBaseline) and measure is not Measure.NULLS:
         most = present.moves[:2]
-        return ", ".join(f"{move.name} {_percent(move.before)} {_ARROW} {_percent(move.after)}" for move in most)
+        return ", ".join(
+            f"{move.name} {percent_words(move.before)} {_ARROW} {percent_words(move.after)}" for move in most
+        )
     before, after, _ = drift_terms(baseline, present, measure)
     return f"{before} {_ARROW} {after}" if measure is Measure.NULLS else f"mean {before} {_ARROW} {after}"
 
 
-def _percent(ratio: float) -> str:
+def percent_words(ratio: float) -> str:
+    """Return a share as people read it, with two digits: ``0.16 %``, ``61 %``."""
     percent = ratio * _CENT
     return f"{percent:.0f} %" if percent >= _TWO_DIGITS else f"{percent:.2g} %"
 

@@ -26,6 +26,7 @@ from understudy.core.drift.measures import (
     normalised_shares,
     nulls_effect,
     psi_effect,
+    shares_effect,
     wasserstein_effect,
 )
 from understudy.core.drift.prefix_sums import prefix_sums, sums_over
@@ -182,27 +183,36 @@ class CategoricalSums:
 
     def effects(self, spans: Spans, rules: Rules) -> Effects:
         """Return all measures that the baseline allows."""
-        found, clustering = self._clustered(spans)
-        inflation = _inflation(self.inflated_rows, spans, found.rows)
-        per_row = _mean(clustering * inflation, found.rows) + self.own
-        effects = {Measure.PSI: psi_effect(self.shares(spans), self.expected, per_row, found, rules)}
+        rows = sums_over(self.rows, spans)
+        each = [clustered(rows, sums_over(category, spans)) for category in self.by_bucket]
+        inflation, shares = _inflation(self.inflated_rows, spans, rows.sum(axis=-1)), self.shares(spans)
+        if Measure.SHARES in rules.limits:
+            varied = [
+                one._replace(variance=one.variance * inflation + p * (1 - p) * self.own)
+                for one, p in zip(each, self.expected.tolist(), strict=True)
+            ]
+            per_row = _mean(inflation, rows.sum(axis=-1)) + self.own
+            effects = {Measure.SHARES: shares_effect(shares, self.expected, varied, per_row, rules)}
+        else:
+            found, clustering = _together(each)
+            per_row = _mean(clustering * inflation, found.rows) + self.own
+            effects = {Measure.PSI: psi_effect(shares, self.expected, per_row, found, rules)}
         return effects if self.nulls is None else effects | self.nulls.effects(spans, rules)
 
     def shares(self, spans: Spans) -> FloatArray:
         """Return the share of each category."""
         return normalised_shares(sums_over(self.counts, spans))
 
-    def _clustered(self, spans: Spans) -> tuple[Clustered, FloatArray]:
-        """Return rows and buckets, and the design effect of all categories together.
 
-        Source:
-            Rao and Scott, "The analysis of categorical data from complex sample surveys", JASA 76 (1981): the
-            first-order correction divides by the mean of the categories' design effects.
-        """
-        rows = sums_over(self.rows, spans)
-        each = [clustered(rows, sums_over(category, spans)) for category in self.by_bucket]
-        together = each[0]._replace(variance=np.sum([one.variance for one in each], axis=0))
-        return together, design_effect(together, np.sum([one.mean * (1 - one.mean) for one in each], axis=0))
+def _together(each: Sequence[Clustered]) -> tuple[Clustered, FloatArray]:
+    """Return rows and buckets, and the design effect of all categories together.
+
+    Source:
+        Rao and Scott, "The analysis of categorical data from complex sample surveys", JASA 76 (1981): the first-order
+        correction divides by the mean of the categories' design effects.
+    """
+    together = each[0]._replace(variance=np.sum([one.variance for one in each], axis=0))
+    return together, design_effect(together, np.sum([one.mean * (1 - one.mean) for one in each], axis=0))
 
 
 def sums_of(windows: Sequence[SubjectWindow], baseline: Baseline, first: int) -> NumericSums | CategoricalSums:

@@ -15,7 +15,11 @@ IntArray = NDArray[np.int64]
 
 PREDICTION = "prediction"
 """The subject that every version has; the others are named like its features."""
+CLASSES = "class"
+"""The classes that a version answers with, of one whose output has labels, several values or a string."""
+OF_ANSWERS = (PREDICTION, CLASSES)
 _INPUT = "input:"
+_SKEW = "skew:"
 MAX_VALUE = 1e100
 """What is further from zero counts as this: squares of what a caller may send must stay finite."""
 
@@ -44,7 +48,17 @@ class SubjectWindow(NamedTuple):
 
 def input_subject(name: str) -> str:
     """Return the subject of a model input: its name, marked where that could be taken for another subject."""
-    return f"{_INPUT}{name}" if name == PREDICTION or name.startswith(_INPUT) else name
+    return f"{_INPUT}{name}" if name in OF_ANSWERS or name.startswith((_INPUT, _SKEW)) else name
+
+
+def skew_subject(name: str) -> str:
+    """Return the subject of a feature's served values beside the feature store's."""
+    return f"{_SKEW}{name}"
+
+
+def skewed_feature(subject: str) -> str | None:
+    """Return the feature whose served values a subject is about; ``None`` of every other subject."""
+    return subject.removeprefix(_SKEW) if subject.startswith(_SKEW) else None
 
 
 def numeric_window(start_seconds: float, values: FloatArray, buckets: IntArray) -> SubjectWindow:

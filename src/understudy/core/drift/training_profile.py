@@ -31,11 +31,16 @@ class TrainingColumns(NamedTuple):
 
     score: str | None
     features: tuple[Feature, ...]
+    threshold: float | None = None
+    """The score from which on a prediction is positive, if the version's schema names one."""
+    label: str | None = None
+    """The column with the class that it would have answered with, if there is one."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return (*([] if self.score is None else [self.score]), *(feature.name for feature in self.features))
+        answers = [name for name in (self.score, self.label) if name is not None]
+        return (*answers, *(feature.name for feature in self.features))
 
 
 class TrainingProfile:
@@ -43,7 +48,8 @@ class TrainingProfile:
 
     def __init__(self, columns: TrainingColumns) -> None:
         self._columns = columns
-        self._score = NumericTally(is_score=True)
+        self._score = NumericTally(columns.threshold)
+        self._classes = CategoricalTally()
         self._tallies: dict[str, NumericTally | CategoricalTally] = {
             feature.name: CategoricalTally() if is_categorical(feature) else NumericTally()
             for feature in columns.features
@@ -59,6 +65,8 @@ class TrainingProfile:
         """
         if self._columns.score is not None:
             self._held[self._columns.score].append(_score_of(self._columns.score, cells.get(self._columns.score)))
+        if self._columns.label is not None:
+            self._held[self._columns.label].append(_text_of(self._columns.label, cells.get(self._columns.label)))
         for feature in self._columns.features:
             self._held[feature.name].append(_value_of(feature, cells.get(feature.name)))
         self.rows += 1
@@ -73,11 +81,17 @@ class TrainingProfile:
         """
         self._add_up()
         inputs = {name: tally.baseline() for name, tally in self._tallies.items()}
-        return Baselines(self._score.baseline(), {name: known for name, known in inputs.items() if known is not None})
+        known = {name: one for name, one in inputs.items() if one is not None}
+        return Baselines(self._score.baseline(), known, self._classes.baseline())
+
+    def _tally_of(self, name: str) -> NumericTally | CategoricalTally:
+        if name == self._columns.score:
+            return self._score
+        return self._classes if name == self._columns.label else self._tallies[name]
 
     def _add_up(self) -> None:
         for name, values in self._held.items():
-            tally = self._score if name == self._columns.score else self._tallies[name]
+            tally = self._tally_of(name)
             if isinstance(tally, NumericTally):
                 tally.add(numbers_for_tally(values))
             else:
@@ -91,7 +105,13 @@ def is_categorical(feature: Feature) -> bool:
 
 
 def training_columns(
-    features: Iterable[Feature], present: Iterable[str], score: str | None, only: Iterable[str] | None
+    features: Iterable[Feature],
+    present: Iterable[str],
+    score: str | None,
+    only: Iterable[str] | None,
+    *,
+    threshold: float | None = None,
+    label: str | None = None,
 ) -> TrainingColumns:
     """Return the columns of a table that are read: single values of a version's features, and its score.
 
@@ -100,10 +120,12 @@ def training_columns(
         present: The table's columns.
         score: Its column with the version's score; ``None``: it has none.
         only: Read no other columns.
+        threshold: The score from which on a prediction is positive, if the version's schema names one.
+        label: Its column with the version's class; ``None``: it has none.
     """
     names = set(present) if only is None else set(present) & set(only)
-    chosen = tuple(one for one in features if one.name in names and not one.shape and one.name != score)
-    return TrainingColumns(score if score in names else None, chosen)
+    chosen = tuple(one for one in features if one.name in names and not one.shape and one.name not in (score, label))
+    return TrainingColumns(score if score in names else None, chosen, threshold, label if label in names else None)
 
 
 def _add_names(column: str, tally: CategoricalTally, values: Iterable[str | None]) -> None:

@@ -10,6 +10,7 @@ from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert
+from understudy.core.rollout.guard_metrics import with_metrics
 from understudy.core.rollout.policy_conflict import are_roles_ours, is_new_conflict
 from understudy.core.rollout.state import CommandKind, GuardMode, Observation, Phase, RolloutState, Transition
 from understudy.core.rollout.transitions import earlier_resolved, moved, resolved
@@ -27,14 +28,18 @@ def is_over(state: RolloutState, observation: Observation) -> Transition | None:
     return _ended(state, "over: the split is there no more")
 
 
-def begins(state: RolloutState, observation: Observation) -> Transition | None:  # noqa: ARG001 - as every rule
+def begins(state: RolloutState, observation: Observation) -> Transition | None:
     """Begin to judge, from the moment on in which the split was set; the incidents of earlier ones are answered."""
     if state.step_starts:
         return None
     event = f"judges version {state.challenger} at {state.weight_percent} % against version {state.champion}"
+    # A metric compares what both versions do at the same time, which a new champion and the one before do not.
+    metrics = observation.guard_metrics if state.promoted_at is None else ()
     if state.promoted_at is not None:
         event = f"judges champion {state.challenger} against what version {state.champion} did before"
-    begun = replace(state, step_starts=(state.started_at,))
+    elif metrics:
+        event += f", and by the metrics {', '.join(metric['name'] for metric in metrics)}"
+    begun = replace(state, step_starts=(state.started_at,), plan=with_metrics(state.plan, metrics))
     return Transition(begun, (*earlier_resolved(state), moved(state, event)), event)
 
 

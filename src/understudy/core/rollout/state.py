@@ -1,6 +1,6 @@
 """What a rollout remembers, and what a tick of it sees: the values of ``core.rollout``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 from understudy.core.alerts.alerts import AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, PolicySeen
+from understudy.core.rollout.guard_metrics import metrics_in, with_metrics
 from understudy.core.rollout.plan import GatePlace, RolloutPlan, Step
+
+_GUARD_METRICS = "guard_metrics"
 
 
 class Kind(StrEnum):
@@ -179,6 +182,8 @@ class Observation:
     """What a guard may do."""
     guard_seconds: float = inf
     """After how long a guard's evidence begins anew."""
+    guard_metrics: Sequence[Mapping[str, Any]] = ()
+    """Metrics of an operator's own that a guard which begins now is judged by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +302,11 @@ def new_rollout_state(
 
 
 def state_to_json(state: RolloutState) -> dict[str, Any]:
-    """Return what ``Rollout.state`` holds: all but the plan and the kind, which have columns of their own."""
+    """Return what ``Rollout.state`` holds: all but the plan and the kind, which have columns of their own.
+
+    The metrics of a guard are in it, since the database made its plan.
+    """
+    metrics = metrics_in(state.plan) if state.kind is Kind.GUARD else ()
     return {
         "rollout_id": state.rollout_id,
         "model_name": state.model_name,
@@ -315,6 +324,7 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
         # A release before gates cannot read it, so it is shown none where there is none.
         **({} if state.approved_step is None else {"approved_step": state.approved_step}),
         **({} if state.gate is None else {"gate": state.gate._asdict()}),
+        **({_GUARD_METRICS: list(metrics)} if metrics else {}),
     }
 
 
@@ -323,8 +333,8 @@ def state_from_json(document: Mapping[str, Any], plan: RolloutPlan, kind: Kind =
     waiting_for, gate = document["waiting_for"], document.get("gate")
     return RolloutState(
         **{
-            **document,
-            "plan": plan,
+            **{name: value for name, value in document.items() if name != _GUARD_METRICS},
+            "plan": with_metrics(plan, document.get(_GUARD_METRICS, ())),
             "kind": kind,
             "policy": PolicySeen(**document["policy"]),
             "phase": Phase(document["phase"]),

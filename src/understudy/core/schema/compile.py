@@ -18,7 +18,7 @@ tensors; without it (``"layout": "rows"``) each treatment is a row of the batch.
 ``output_schema``::
 
     {"tensor": "probabilities", "dtype": "float32", "shape": [2], "score_index": 1, "activation": "none",
-     "min": 0, "max": 1, "labels": ["no", "yes"]}
+     "min": 0, "max": 1, "labels": ["no", "yes"], "threshold": 0.5}
 
 An empty ``output_schema`` takes the server's first output, any shape.
 """
@@ -65,6 +65,20 @@ MAX_ALSO = 16
 """Outputs beside the judged one."""
 MAX_OPTIONS = 4_096
 """Members of an ``enum``, and labels."""
+_OUTPUT_FIELDS = {
+    "tensor",
+    "dtype",
+    "shape",
+    "score_index",
+    "activation",
+    "min",
+    "max",
+    "labels",
+    "threshold",
+    "also",
+}
+MAX_THRESHOLD = 1e100
+"""As for a value of training data: beyond it squares are no numbers any more."""
 _SHOWN = 5
 """Names in one message."""
 MAX_TENSOR_ELEMENTS = 1_000_000
@@ -159,7 +173,7 @@ def compile_output_schema(document: Any) -> OutputSchema:
     if not isinstance(document, Mapping):
         raise SchemaInvalid("output_schema: expected an object")
     where = "output_schema"
-    _only(document, {"tensor", "dtype", "shape", "score_index", "activation", "min", "max", "labels", "also"}, where)
+    _only(document, _OUTPUT_FIELDS, where)
     shape = _shape(document["shape"], f"{where}.shape") if "shape" in document else None
     index = document.get("score_index")
     if index is not None and (type(index) is not int or index < 0):
@@ -188,8 +202,20 @@ def compile_output_schema(document: Any) -> OutputSchema:
         minimum=_number(document, "min", where),
         maximum=_number(document, "max", where),
         labels=tuple(labels),
+        threshold=_threshold(document, where),
         also=_also(document.get("also", []), tensor),
     )
+
+
+def _threshold(document: Mapping[str, Any], where: str) -> float | None:
+    threshold = _number(document, "threshold", where)
+    if threshold is None:
+        return None
+    if not abs(threshold) <= MAX_THRESHOLD:  # NaN neither
+        raise SchemaInvalid(f"{where}.threshold: expected a number from {-MAX_THRESHOLD:g} to {MAX_THRESHOLD:g}")
+    if "dtype" in document and _datatype(document["dtype"], f"{where}.dtype") is Datatype.BYTES:
+        raise SchemaInvalid(f"{where}.threshold: strings have no score that could reach it")
+    return threshold
 
 
 def _also(names: Any, tensor: str | None) -> tuple[str, ...]:

@@ -89,6 +89,12 @@ def why_no_score(schema: OutputSchema) -> str | None:
     return None
 
 
+def has_classes(schema: OutputSchema) -> bool:
+    """Whether the schema says that callers get a class: labels, a string, or several values without a score."""
+    is_several = schema.score_index is None and schema.shape is not None and max(schema.shape, default=1) > 1
+    return bool(schema.labels) or schema.datatype is Datatype.BYTES or is_several
+
+
 def scores_of(schema: OutputSchema, tensor: Tensor, rows: int) -> NDArray[Any]:
     """Return the score of each row, shape ``(rows,)``, in the output's own datatype after the activation.
 

@@ -114,6 +114,8 @@ class OutputSchema:
     minimum: float | None = None
     maximum: float | None = None
     labels: tuple[str, ...] = ()
+    threshold: float | None = None
+    """The score from which on a prediction is positive, for figures alone; ``None``: there is no such thing."""
     also: tuple[str, ...] = ()
     """Outputs that are asked for beside the judged one, and that callers of other protocols get as they are."""
 

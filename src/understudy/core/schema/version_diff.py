@@ -185,6 +185,7 @@ def _output_of(schema: OutputSchema) -> dict[str, Any]:
         min=schema.minimum,
         max=schema.maximum,
         labels=list(schema.labels) or None,
+        threshold=schema.threshold,
         also=list(schema.also) or None,
     )
 

@@ -92,6 +92,11 @@ class Histogram:
             counts[cell] = counts.get(cell, 0) + 1
         return Histogram(counts)
 
+    def at_least(self, value: float) -> int:
+        """Return how many values are ``value`` or more, where all of its cell count: those up to 2 % below it too."""
+        first = cell_of(value)
+        return sum(count for cell, count in self.counts.items() if cell >= first)
+
     def quantile(self, share_ratio: float) -> float | None:
         """Return the value that ``share_ratio`` (0 to 1) of the values do not exceed, within 1 %.
 

@@ -8,6 +8,7 @@ Source:
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from understudy.core.windows.accumulator import POSITIVE_SCORE
 from understudy.core.windows.histogram import merged
 from understudy.core.windows.window import MICRO, Window
 
@@ -31,14 +32,24 @@ class VersionCounts(NamedTuple):
     """Answers with a score."""
     score: int
     """Sum of the scores, in millionths."""
-    positives: int
-    """Scores of at least 0.5."""
+    positives: int | None
+    """Scores from the version's threshold on; ``None`` where its schema names none."""
     score_quantile: QuantileOf
 
 
-def version_counts(windows: Iterable[Window]) -> VersionCounts:
-    """Return what a version did in these windows, for its metrics: of all shippers, in all the roles that it had."""
+def version_counts(windows: Iterable[Window], threshold: float | None = None) -> VersionCounts:
+    """Return what a version did in these windows, for its metrics: of all shippers, in all the roles that it had.
+
+    Args:
+        windows: Of one version.
+        threshold: Of its ``output_schema``. Windows count positives for one value of it; for others they have the
+            histogram, whose cells are 2 % wide.
+    """
     kept = list(windows)
+    scores = merged(window.scores for window in kept)
+    positives = None if threshold is None else scores.at_least(threshold)
+    if threshold == POSITIVE_SCORE:
+        positives = sum(window.positives for window in kept)
     return VersionCounts(
         volume=sum(window.volume for window in kept),
         calls=sum(window.metric_calls for window in kept),
@@ -46,8 +57,8 @@ def version_counts(windows: Iterable[Window]) -> VersionCounts:
         latency_us=merged(window.latencies for window in kept).quantile,
         score_calls=sum(window.score_calls for window in kept),
         score=sum(window.score for window in kept),
-        positives=sum(window.positives for window in kept),
-        score_quantile=merged(window.scores for window in kept).quantile,
+        positives=positives,
+        score_quantile=scores.quantile,
     )
 
 
@@ -55,7 +66,7 @@ def metrics_of(counts: VersionCounts) -> dict[str, float]:
     """Return the value of each metric by its name. Rates are from 0 to 1; the last four are of predictions.
 
     A metric of nothing is left out: a version without traffic has a volume of 0 and no error rate, one without scores
-    has no mean.
+    has no mean, one whose schema names no threshold has no positive rate.
     """
     found = {
         "volume": float(counts.volume),
@@ -66,7 +77,7 @@ def metrics_of(counts: VersionCounts) -> dict[str, float]:
         "mean": _per(counts.score / MICRO, counts.score_calls),
         "p50": counts.score_quantile(0.50),
         "p95": counts.score_quantile(0.95),
-        "positive_rate": _per(counts.positives, counts.score_calls),
+        "positive_rate": None if counts.positives is None else _per(counts.positives, counts.score_calls),
     }
     return {name: value for name, value in found.items() if value is not None}
 

@@ -25,6 +25,10 @@ class ActiveVersion(NamedTuple):
     """The end of the last minute whose metrics are written, in seconds since the epoch as all times here."""
     summed_until: float | None
     """The end of the last hour of predictions that is summed up for drift."""
+    threshold: float | None = None
+    """Of its ``output_schema``: the score from which on a prediction is positive."""
+    has_classes: bool = False
+    """Whether its ``output_schema`` says that it answers with a class."""
 
 
 class ActiveVersions(NamedTuple):
@@ -41,6 +45,18 @@ class MetricValue(NamedTuple):
     name: str
     value: float
     computed_at: float
+
+
+class ServedCall(NamedTuple):
+    """A logged call with the inputs that it was served."""
+
+    entity_id: str
+    predicted_at: float
+    """Seconds since the epoch."""
+    inputs: str | bytes
+    """A JSON object."""
+    defaulted: Sequence[str]
+    """Features of the feature store that took their default."""
 
 
 class DriftFacts(NamedTuple):
@@ -79,6 +95,18 @@ class MetricStore(Protocol):
         regard to what they are like.
         """
 
+    async def answered_classes(
+        self, version_id: int, hour_start: float, limit: int
+    ) -> Sequence[tuple[str, str | None]]:
+        """Return entities of a version's own answers in an hour with the class that they got, ``None`` for none.
+
+        Of each minute the last ones, so that they are of the whole hour. Left out is what the cache answered, what a
+        caller or a category chose the version for, and what another version answered.
+        """
+
+    async def served_calls(self, version_id: int, since: float, until: float, limit: int) -> Sequence[ServedCall]:
+        """Return the newest calls of a version in a stretch of time whose inputs were logged, and no cache answered."""
+
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
         """Write metrics; a value that was written before is replaced when it has changed."""
 
@@ -92,7 +120,7 @@ class MetricStore(Protocol):
             Whether the event was written.
         """
 
-    async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
+    async def open_incidents(self, kind: AlertKind, environment: str, topic: str | None = None) -> Collection[str]:
         """Return the models whose last alert was anything but a resolve: the outbox knows it of all."""
 
     async def open_incidents_of_versions(self, kind: AlertKind, environment: str) -> Collection[tuple[str, str]]:

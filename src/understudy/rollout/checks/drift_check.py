@@ -13,12 +13,12 @@ from understudy.core.canary.challenger_drift import drift_reason
 from understudy.core.drift.beside_champion import BesideChampion, judge_beside_champion
 from understudy.core.drift.hours import HOUR_SECONDS, JUDGED_SECONDS, closed_until
 from understudy.core.drift.limits import DriftPolicy
-from understudy.core.drift.subject_window import PREDICTION, input_subject
-from understudy.core.drift.version_drift import drift_rule_of, judged_inputs
+from understudy.core.drift.subject_window import CLASSES, OF_ANSWERS, PREDICTION, input_subject
+from understudy.core.drift.version_drift import class_policy, drift_rule_of, judged_inputs
 from understudy.core.rollout.state import DriftMode
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.metric_store import DriftFacts, MetricStore
-from understudy.ports.rollout.rollout_store import RolloutStore, RolloutView
+from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutStore, RolloutView
 from understudy.rollout.analysis import policy_of
 from understudy.rollout.checks.each_by_itself import EachByItself
 
@@ -126,9 +126,15 @@ class DriftCheck:
             for version_id in (record.champion_id, record.challenger_id)
         ]
         inputs = sorted(judged_inputs(a).keys() & judged_inputs(b).keys())
-        scores = [] if record.state.plan.expect_different_scores else [PREDICTION]
-        subjects = [*scores, *map(input_subject, inputs)]
+        answers = [] if record.state.plan.expect_different_scores else await self._answers_of(record)
+        subjects = [*answers, *map(input_subject, inputs)]
         return _Round(until, subjects, len(subjects), _limits_of(b))
+
+    async def _answers_of(self, record: RolloutRecord) -> Sequence[str]:
+        """Return the subjects of the versions' answers; classes beside the champion's need no baseline."""
+        active = await self._metrics.active(record.state.model_name)
+        with_classes = {one.id for one in active.versions if one.has_classes}
+        return OF_ANSWERS if {record.champion_id, record.challenger_id} <= with_classes else (PREDICTION,)
 
     async def _tell(self, view: RolloutView, epoch: Epoch) -> None:
         """Alert, or tell that it is over; what takes a challenger back is alerted with the rollback."""
@@ -201,6 +207,7 @@ def _judged(
             [hour for hour in facts.hours.get(subject, ()) if hour.start_seconds < until]
             for facts in (champion, challenger)
         ]
-        one = judge_beside_champion(subject, sides[0], sides[1], policy, alpha=alpha, since=since)
+        limits = class_policy(policy) if subject == CLASSES else policy
+        one = judge_beside_champion(subject, sides[0], sides[1], limits, alpha=alpha, since=since)
         found += [] if one is None else [one]
     return found

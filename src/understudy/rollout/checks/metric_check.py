@@ -25,7 +25,7 @@ from understudy.core.canary.metric_samples import (
     segment_start,
 )
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.rollout.state import RolloutState
+from understudy.core.rollout.state import Kind, RolloutState
 from understudy.core.routing.policy import Role
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.metric_sources import MetricAnswer, MetricSources
@@ -74,7 +74,7 @@ class MetricCheck:
         self._under_way: Counter[str] = Counter()
         """Questions by source."""
         self._without: set[int] = set()
-        """Open rollouts whose plans name no metric, which no plan does later."""
+        """Open rollouts and guards that are judged by no metric, and never will be."""
         for name in (*sources.names, _UNKNOWN) if sources.names else ():
             for word in (_OK, _EMPTY, _FAILED):
                 # A counter that first appears with 1 has not increased, for Prometheus.
@@ -128,7 +128,8 @@ class MetricCheck:
         seen = await self._store.record(rollout_id)
         state = seen.record.state
         if not has_metrics(state):
-            self._without.add(rollout_id)
+            if state.kind is Kind.ROLLOUT or state.step_starts:  # a guard gets its metrics as it begins
+                self._without.add(rollout_id)
             return
         limits = metrics_wanted(state)
         if not limits:

@@ -26,7 +26,7 @@ names = st.lists(st.none() | st.text(max_size=5), min_size=1)
 def test_a_numeric_baseline_holds_what_numpy_says_of_the_values_that_are_there():
     values = np.array([0.1, 0.2, nan, 0.5, 0.9, nan])
 
-    found = numeric_baseline(values, is_score=True)
+    found = numeric_baseline(values, threshold=0.5)
 
     assert (found.rows, found.positive_ratio) == (4, 0.5)
     assert found.null_ratio == pytest.approx(1 / 3)
@@ -58,8 +58,9 @@ def test_only_the_most_frequent_categories_are_kept_by_name():
 @given(numbers.filter(lambda values: not np.isnan(values).all()), names.filter(any))
 def test_what_is_stored_is_read_back_as_it_was(values, categories):
     baselines = Baselines(
-        numeric_baseline(values, is_score=True),
+        numeric_baseline(values, threshold=0.5),
         {"tenure": numeric_baseline(values), "country": categorical_baseline(categories)},
+        categorical_baseline(categories),
     )
 
     stored = orjson.loads(orjson.dumps({"auc": 0.91, "baseline": baselines_to_json(baselines)}))
@@ -163,3 +164,8 @@ def test_what_could_not_be_read_does_not_outlive_a_new_baseline(before):
 def test_metrics_that_are_no_object_are_not_replaced():
     with pytest.raises(ValueError, match="expected the version's metrics to be an object"):
         with_baselines([1], Baselines(a_baseline(0.5), {}), CHANGED)
+
+
+def test_classes_have_shares_and_no_mean():
+    with pytest.raises(ValueError, match=r"baseline\.classes\.kind: expected 'categorical'"):
+        baselines_of({"baseline": {"classes": {"mean": 0.5, "std": 0.1}}})

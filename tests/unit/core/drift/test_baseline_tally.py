@@ -15,7 +15,7 @@ names = st.sampled_from(["US", "BR", "DE", "FR"]) | st.none()
 
 @given(parts_of_numbers)
 def test_numbers_in_parts_have_the_baseline_of_all_of_them(parts):
-    tally = NumericTally(is_score=True)
+    tally = NumericTally(0.5)
     for part in parts:
         tally.add(numbers_for_tally(part))
     together = numbers_for_tally(value for part in parts for value in part)
@@ -25,12 +25,22 @@ def test_numbers_in_parts_have_the_baseline_of_all_of_them(parts):
     if np.isnan(together).all():
         assert found is None
         return
-    known = numeric_baseline(together, is_score=True)
+    known = numeric_baseline(together, threshold=0.5)
     assert found is not None
     assert (found.rows, found.histogram, found.positive_ratio) == (known.rows, known.histogram, known.positive_ratio)
     assert found.null_ratio == pytest.approx(known.null_ratio)
     assert found.mean == pytest.approx(known.mean, rel=1e-9, abs=1e-6)
     assert found.standard_deviation == pytest.approx(known.standard_deviation, rel=1e-6, abs=1e-4)
+
+
+def test_positives_are_those_from_the_threshold_on():
+    tally = NumericTally(0.7)
+
+    tally.add(np.array([0.1, 0.69, 0.7, 0.9]))
+
+    found = tally.baseline()
+    assert found is not None
+    assert found.positive_ratio == 0.5
 
 
 def test_the_spread_of_values_far_from_zero_is_not_lost():

@@ -337,3 +337,24 @@ def test_a_baseline_of_few_rows_is_not_taken_for_exact():
     uncertain = judge_drift("country", few, countries(30, 0.25))
 
     assert (certain.state, uncertain.state) == (DriftState.DRIFT, DriftState.OK)
+
+
+def test_a_class_that_loses_five_points_is_found_by_its_share_and_not_by_its_psi():
+    windows = [*countries(24, 0.04), *countries(24, 0.09, seed=2, first=24)]
+
+    by_share = judge_drift("class", COUNTRY, windows, DriftPolicy(shares_limit_ratio=0.02))
+    by_psi = judge_drift("class", COUNTRY, windows)
+
+    assert by_share.state is DriftState.DRIFT
+    assert by_share.shown is not None
+    assert by_share.shown.measure is Measure.SHARES
+    assert by_share.shown.words.endswith("pts")
+    assert by_share.direction == "+BR"
+    assert "limit 2.0" in by_share.words
+    assert by_psi.state is DriftState.OK
+
+
+def test_shares_within_their_limit_are_no_drift_however_many_rows_there_are():
+    windows = countries(60, 0.05)
+
+    assert judge_drift("class", COUNTRY, windows, DriftPolicy(shares_limit_ratio=0.02)).state is DriftState.OK

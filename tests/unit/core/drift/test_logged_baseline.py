@@ -3,7 +3,8 @@ import orjson
 import pytest
 
 from understudy.core.drift.baseline import CategoricalBaseline, NumericBaseline
-from understudy.core.drift.logged_baseline import logged_baseline, logged_inputs
+from understudy.core.drift.hours import class_hour
+from understudy.core.drift.logged_baseline import logged_baseline, logged_classes, logged_inputs
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.schema.compile import compile_input_schema
 
@@ -89,3 +90,18 @@ def test_a_logged_value_that_the_schema_does_not_know_is_left_out():
 
     assert isinstance(found["age"], NumericBaseline)
     assert found["age"].mean == pytest.approx(24.5)
+
+
+def test_classes_of_hours_add_up_to_shares_and_calls_of_one_entity_count_for_fewer():
+    alone = [(f"user-{number}", "pro" if number % 4 else "basic") for number in range(4_000)]
+    alike = [(f"user-{number // 10}", "pro" if number // 10 % 4 else "basic") for number in range(4_000)]
+
+    once, often = (logged_classes([class_hour(0.0, one), class_hour(3_600.0, one)]) for one in (alone, alike))
+
+    assert once is not None
+    assert often is not None
+    assert once.shares == often.shares == {"pro": 0.75, "basic": 0.25}
+    assert once.rows is not None
+    assert often.rows is not None
+    assert often.rows < once.rows / 3
+    assert logged_classes([class_hour(0.0, alone[:100])]) is None

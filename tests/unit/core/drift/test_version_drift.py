@@ -3,8 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.drift.evidence import Measure
+from understudy.core.drift.hours import HOUR_SECONDS, class_hour
 from understudy.core.drift.report import Drift, DriftState, Reading, no_baseline_drift, too_early_drift
-from understudy.core.drift.version_drift import same_drift_everywhere
+from understudy.core.drift.subject_window import CLASSES, input_subject
+from understudy.core.drift.version_drift import judge_version, same_drift_everywhere
 
 LESS = "\N{MINUS SIGN}"
 
@@ -58,3 +60,17 @@ def test_the_order_of_the_versions_decides_nothing(order, distances):
     permuted = same_drift_everywhere({version: drifts[version] for version in order})
 
     assert bool(in_order) == bool(permuted) == (max(distances) <= 2 * min(distances))
+
+
+def test_classes_are_judged_by_their_shares_and_an_input_of_that_name_is_another_subject():
+    baseline = {"kind": "categorical", "n": 40_000, "shares": {"pro": 0.5, "basic": 0.5}}
+    metrics = {"baseline": {"classes": baseline, "inputs": {"class": baseline}}}
+    answered = [(f"user-{number}", "pro" if number % 20 < 11 else "basic") for number in range(12_000)]
+    hours = {CLASSES: [class_hour(hour * HOUR_SECONDS, answered) for hour in range(6)]}
+
+    drifts = {drift.subject: drift for drift in judge_version(metrics, hours, 6 * HOUR_SECONDS)}
+
+    assert set(drifts) == {"prediction", CLASSES, input_subject("class")}
+    assert drifts[CLASSES].state is DriftState.DRIFT
+    assert [reading.measure for reading in drifts[CLASSES].readings] == [Measure.SHARES]
+    assert drifts[input_subject("class")].state is DriftState.TOO_EARLY

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from understudy.core.rollout.state import (
     RolloutState,
     Transition,
     WaitingFor,
+    state_from_json,
+    state_to_json,
 )
 from understudy.core.rollout.state_machine import next_step
 
@@ -29,6 +32,7 @@ FINE = Decision(Verdict.ADVANCE, "nothing got worse")
 BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
 EARLY = Decision(Verdict.HOLD, "could so far have seen only 2.3x")
 UNEVEN = Decision(Verdict.INVALID, "sample ratio")
+BASKET = {"name": "basket", "source": "shop", "promql": 'avg(euros{version="$version"})'}
 MOVES = (SetWeight, Promote, RetireOld, WarmUp)
 
 
@@ -87,6 +91,27 @@ def test_a_guard_judges_from_the_moment_in_which_the_split_was_set_and_answers_t
     assert begun.state.step_starts == (START,)
     assert world.told(AlertAction.RESOLVE) == [AlertKind.CANARY_ROLLED_BACK, AlertKind.CHAMPION_REGRESSED]
     assert "version 2 at 10 %" in begun.event
+
+
+def test_a_guard_is_judged_by_the_metrics_that_it_began_with_whoever_reads_it_later():
+    world = World()
+
+    begun = world.tick(guard_metrics=[BASKET])
+    world.tick(guard_metrics=[])
+
+    assert begun.event.endswith("and by the metrics basket")
+    assert world.state.plan.canary_limits == {"metrics": [BASKET]}
+    stored = orjson.loads(orjson.dumps(state_to_json(world.state)))
+    assert state_from_json(stored, PLAN, Kind.GUARD) == world.state
+
+
+def test_the_guard_of_a_new_champion_has_no_metrics():
+    world = World(is_of_champion=True)
+
+    world.tick(guard_metrics=[BASKET])
+
+    assert world.state.plan == PLAN
+    assert "guard_metrics" not in state_to_json(world.state)
 
 
 def test_a_share_that_does_worse_goes_back_to_zero_with_an_alert():

@@ -309,6 +309,10 @@ def test_an_output_schema_that_cannot_be_used_says_where():
         ({"colour": 1}, "'colour'"),
         ({"labels": ["a"] * 5_000}, "at most 4,096"),
         ({"tensor": "t" * 256}, "1 to 255 characters"),
+        ({"threshold": "high"}, "threshold: expected a number"),
+        ({"threshold": float("nan")}, "threshold: expected a number from"),
+        ({"threshold": 10**400}, "threshold: expected a number from"),
+        ({"threshold": 0.5, "dtype": "string"}, "threshold: strings"),
     ]:
         with pytest.raises(SchemaInvalid) as refused:
             compile_output_schema(document)

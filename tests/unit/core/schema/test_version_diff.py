@@ -125,7 +125,7 @@ def test_how_inputs_are_laid_out_is_compared_too():
 
 
 def test_each_field_of_the_output_is_told_with_both_sides():
-    old = {"tensor": "p", "dtype": "float32", "shape": [2], "score_index": 1, "labels": ["no", "yes"]}
+    old = {"tensor": "p", "dtype": "float32", "shape": [2], "score_index": 1, "labels": ["no", "yes"], "threshold": 0.5}
     new = {"tensor": "logit", "shape": [1], "activation": "sigmoid", "min": 0, "max": 1}
 
     found = compared(a_row(output_schema=old), a_row(output_schema=new))
@@ -137,6 +137,7 @@ def test_each_field_of_the_output_is_told_with_both_sides():
         "shape": ([2], [1]),
         "score_index": (1, None),
         "labels": (["no", "yes"], None),
+        "threshold": (0.5, None),
         "activation": (None, "sigmoid"),
         "min": (None, 0),
         "max": (None, 1),

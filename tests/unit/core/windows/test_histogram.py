@@ -62,6 +62,14 @@ def test_the_outermost_quantiles_are_the_smallest_and_the_largest_value():
     assert histogram.quantile(1.0) == pytest.approx(100_000, rel=0.01)
 
 
+@settings(max_examples=50)
+@given(st.lists(st.floats(-1e6, 1e6)), st.floats(-1e6, 1e6))
+def test_how_many_values_reach_one_is_right_but_for_those_of_its_own_cell(values, least):
+    found = Histogram.of(values).at_least(least)
+
+    assert found == sum(value >= least or cell_of(value) == cell_of(least) for value in values)
+
+
 def test_no_value_has_no_quantile():
     assert Histogram().quantile(0.5) is None
     assert Histogram().total == 0

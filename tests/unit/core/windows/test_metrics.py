@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
 
+from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram
-from understudy.core.windows.metrics import VersionCounts, metrics_of
+from understudy.core.windows.metrics import VersionCounts, metrics_of, version_counts
+from understudy.core.windows.window import Window, WindowKey
 
 LATENCIES_US = Histogram.of([10_000.0] * 98 + [50_000.0, 90_000.0])
 SCORES = Histogram.of([0.1] * 50 + [0.4] * 40 + [0.9] * 10)
@@ -15,7 +19,12 @@ BUSY = VersionCounts(
     positives=10,
     score_quantile=SCORES.quantile,
 )
+KEY = WindowKey("shipper", 0, 1, Role.CHAMPION, 0, 1, 0)
 IDLE = VersionCounts(0, 0, 0, Histogram().quantile, 0, 0, 0, Histogram().quantile)
+
+
+def a_window(**counts: Any) -> Window:
+    return Window(KEY, **counts)
 
 
 def test_each_metric_has_its_value_under_the_seeds_name():
@@ -30,6 +39,17 @@ def test_each_metric_has_its_value_under_the_seeds_name():
     assert (found["p50"], found["p95"]) == pytest.approx((0.1, 0.9), rel=0.01)
     latencies = found["latency_p50_ms"], found["latency_p95_ms"], found["latency_p99_ms"]
     assert latencies == pytest.approx((10, 10, 50), rel=0.01)
+
+
+def test_without_a_threshold_there_is_no_positive_rate():
+    assert "positive_rate" not in metrics_of(BUSY._replace(positives=None))
+
+
+def test_positives_are_the_scores_from_the_threshold_on():
+    # 0.7 lies in the middle of its cell; the next one below is 1 % away at least.
+    windows = [a_window(scores=Histogram.of([0.2, 0.65, 0.7]), positives=2), a_window(scores=Histogram.of([0.9]))]
+
+    assert [version_counts(windows, threshold).positives for threshold in (None, 0.7, 0.5)] == [None, 2, 2]
 
 
 def test_a_version_without_traffic_has_a_volume_and_nothing_else():

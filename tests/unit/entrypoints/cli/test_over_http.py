@@ -22,6 +22,7 @@ OVER_HTTP = {
     "audit list": ("visits", "--actor", "k1", "--via", "http", "--since", "24h"),
     "diff": ("-f", "visits.yaml"),
     "drift report": ("visits",),
+    "drift skew": ("visits",),
     "explain": ("visits", "entity-1"),
     "key create": ("--scope", "read"),
     "key list": (),

@@ -73,6 +73,7 @@ ab outcomes import outcomes.jsonl
 shadow report visits
 shadow examples visits
 drift report visits
+drift skew visits
 drift baseline set visits 2 --from-log --reason why
 plan visits 2
 rollout start visits 2 --reason why --yes

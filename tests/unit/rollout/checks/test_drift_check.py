@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+import pytest
 
 from understudy.core.alerts.alerts import AlertAction, AlertEvent, AlertKind
-from understudy.core.drift.hours import HOUR_SECONDS
+from understudy.core.drift.hours import HOUR_SECONDS, class_hour
 from understudy.core.drift.subject_window import SubjectWindow, numeric_window
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import NAMED_PLANS
@@ -58,6 +59,7 @@ class Hours:
         self.asked = 0
         self.told: list[AlertEvent] = []
         self.open: set[tuple[str, str]] = set()
+        self.has_classes = False
 
     @asynccontextmanager
     async def shared_session(self) -> AsyncIterator[None]:
@@ -65,10 +67,8 @@ class Hours:
 
     async def active(self, model_name: str | None = None) -> ActiveVersions:
         assert model_name == "churn"
-        versions = [
-            ActiveVersion(number, "churn", str(number), None, "", None, HOURS * HOUR_SECONDS) for number in (1, 2)
-        ]
-        return ActiveVersions(NOW, versions)
+        version = ActiveVersion(1, "churn", "1", None, "", None, HOURS * HOUR_SECONDS, has_classes=self.has_classes)
+        return ActiveVersions(NOW, [version._replace(id=number, version=str(number)) for number in (1, 2)])
 
     async def drift_facts(self, version_id: int, since: float, subjects: Collection[str]) -> DriftFacts:
         self.asked += bool(subjects)
@@ -161,3 +161,23 @@ async def test_a_monitor_that_takes_over_ends_the_incidents_of_rollouts_that_end
 
     ended = [event.dedup_key for event in hours.told if event.action is AlertAction.RESOLVE]
     assert ended == ["understudy/test/churn/7/drift", "understudy/test/churn/5/drift"]
+
+
+async def test_classes_are_compared_with_the_champions_where_both_versions_have_some():
+    def classes(of_ten: int) -> list[SubjectWindow]:
+        answered = [(f"user-{number}", "pro" if number % 10 < of_ten else "basic") for number in range(2_000)]
+        return [class_hour(hour * HOUR_SECONDS, answered) for hour in range(HOURS)]
+
+    hours = Hours({1: {"class": classes(5)}, 2: {"class": classes(7)}})
+    before = check(OneRollout(), hours)
+    await before.tick(1)
+    hours.has_classes = True
+    drifts = check(OneRollout(), hours)
+
+    await drifts.tick(1)
+
+    assert before.latest(1) == ()
+    (found,) = drifts.latest(1)
+    assert (found.subject, found.measure, found.category) == ("class", "shares", "basic")
+    assert found.champion == pytest.approx(0.5)
+    assert found.challenger == pytest.approx(0.3)

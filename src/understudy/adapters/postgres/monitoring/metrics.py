@@ -17,8 +17,9 @@ from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.routing.policy import Role
 from understudy.errors import NotRegistered
 from understudy.ports.monitoring.lease import Epoch
-from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricValue
+from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, DriftFacts, MetricValue, ServedCall
 
+_MINUTES = 60
 _NOW = "SELECT extract(epoch FROM now())::float8"
 _ACTIVE = f"""
     SELECT v.id, v.model_name, v.version,
@@ -27,7 +28,14 @@ _ACTIVE = f"""
            (SELECT extract(epoch FROM max(computed_at))::float8 FROM predictionmetric
             WHERE model_version_id = v.id AND metric_name = 'volume') AS measured_until,
            (SELECT extract(epoch FROM max(hour_start))::float8 + {HOUR_SECONDS} FROM drifthour
-            WHERE model_version_id = v.id AND subject = '{PREDICTION}') AS summed_until
+            WHERE model_version_id = v.id AND subject = '{PREDICTION}') AS summed_until,
+           CASE WHEN jsonb_typeof(v.output_schema -> 'threshold') = 'number'
+                THEN (v.output_schema ->> 'threshold')::float8 END AS threshold,
+           coalesce(v.output_schema ->> 'dtype' IN ('string', 'str', 'BYTES')
+                    OR jsonb_path_exists(v.output_schema, '$.labels[*]')
+                    OR (NOT v.output_schema ? 'score_index'
+                        AND jsonb_path_exists(v.output_schema, '$.shape[*] ? (@ > 1)')),
+                    FALSE) AS has_classes
     FROM modelversion v
     WHERE ($1::text IS NULL OR v.model_name = $1)
       AND (v.status IN ('champion', 'challenger', 'shadow')
@@ -57,6 +65,22 @@ INPUT_SAMPLES = f"""
       AND predicted_at >= $2::timestamptz AND predicted_at < $3::timestamptz
     ORDER BY hashtextextended(entity_id, 30) LIMIT $4
 """  # noqa: S608 - a constant
+_CLASSES = """
+    SELECT near.entity_id, near.label FROM generate_series(0, 59) AS minute CROSS JOIN LATERAL (
+        SELECT entity_id, prediction ->> 'label' AS label FROM predictionlog
+        WHERE model_version_id = $1 AND predicted_at >= $2::timestamptz + minute * INTERVAL '1 minute'
+          AND predicted_at < $2::timestamptz + (minute + 1) * INTERVAL '1 minute'
+          AND predicted_at >= $2::timestamptz AND predicted_at < $3::timestamptz
+          AND status = 'ok' AND NOT cache_hit AND reason NOT IN ('forced', 'category')
+        ORDER BY predicted_at DESC LIMIT $4
+    ) AS near
+"""
+# By the index on the version and the time; the bounds are values, so that other months are pruned.
+SERVED_CALLS = """
+    SELECT entity_id, extract(epoch FROM predicted_at)::float8 AS at, inputs, defaulted FROM predictionlog
+    WHERE model_version_id = $1 AND predicted_at >= $2 AND predicted_at < $3 AND inputs IS NOT NULL AND NOT cache_hit
+    ORDER BY predicted_at DESC LIMIT $4
+"""
 # One hour at a time, so that the planner scans one month and little of it: the whole history lies before the bound.
 OLDEST_INPUTS = f"""
     SELECT {_HOUR} AT TIME ZONE 'UTC' FROM predictionlog
@@ -137,6 +161,20 @@ class PostgresMetricStore(SessionPerCall):
             rows = await connection.fetch(INPUT_SAMPLES, version_id, *hour, limit)
         return [InputSample(row["entity_id"], row["inputs"]) for row in rows]
 
+    async def answered_classes(
+        self, version_id: int, hour_start: float, limit: int
+    ) -> Sequence[tuple[str, str | None]]:
+        async with self._connection() as connection:
+            hour = [datetime.fromtimestamp(at, UTC) for at in (hour_start, hour_start + HOUR_SECONDS)]
+            rows = await connection.fetch(_CLASSES, version_id, *hour, limit // _MINUTES)
+        return [(row["entity_id"], row["label"]) for row in rows]
+
+    async def served_calls(self, version_id: int, since: float, until: float, limit: int) -> Sequence[ServedCall]:
+        async with self._connection() as connection:
+            between = [datetime.fromtimestamp(at, UTC) for at in (since, until)]
+            rows = await connection.fetch(SERVED_CALLS, version_id, *between, limit)
+        return [ServedCall(row["entity_id"], row["at"], row["inputs"], _names(row["defaulted"])) for row in rows]
+
     async def add(self, values: Sequence[MetricValue], *, epoch: Epoch) -> None:
         async with self._connection() as connection, fenced(connection, epoch):
             await _add(connection, values)
@@ -158,11 +196,11 @@ class PostgresMetricStore(SessionPerCall):
                 await add_alert(connection, event)
         return is_news
 
-    async def open_incidents(self, kind: AlertKind, environment: str) -> Collection[str]:
+    async def open_incidents(self, kind: AlertKind, environment: str, topic: str | None = None) -> Collection[str]:
         async with self._connection() as connection:
             rows = await connection.fetch(_OPEN_INCIDENTS)
         named = [(row["dedup_key"], row["model_name"]) for row in rows]
-        return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind)}
+        return {model_name for key, model_name in named if key == dedup_key(environment, model_name, kind, None, topic)}
 
     async def open_incidents_of_versions(self, kind: AlertKind, environment: str) -> Collection[tuple[str, str]]:
         async with self._connection() as connection:
@@ -198,6 +236,11 @@ class PostgresMetricStore(SessionPerCall):
 async def _add(connection: asyncpg.Connection, values: Sequence[MetricValue]) -> None:
     if values:
         await connection.execute(_ADD, *map(list, zip(*values, strict=True)))
+
+
+def _names(defaulted: str | None) -> Sequence[str]:
+    found = None if defaulted is None else orjson.loads(defaulted)
+    return found if isinstance(found, list) else ()
 
 
 def _active_version(row: asyncpg.Record) -> ActiveVersion:

@@ -13,11 +13,14 @@ from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.training import TrainingFile, open_training_file
 from understudy.bootstrap.session import Session
 from understudy.core.drift.baseline import Baseline, Baselines, baseline_to_json, baselines_of
-from understudy.core.drift.subject_window import PREDICTION
+from understudy.core.drift.logged_baseline import logged_classes
+from understudy.core.drift.subject_window import CLASSES, PREDICTION, input_subject
 from understudy.core.drift.training_profile import training_columns
 from understudy.core.drift.version_drift import MAX_INPUTS
-from understudy.core.schema.compile import compile_input_schema
+from understudy.core.schema.compile import compile_input_schema, compile_output_schema
 from understudy.core.schema.features import Feature
+from understudy.core.schema.outputs import has_classes
+from understudy.core.schema.schema import OutputSchema
 from understudy.entrypoints.cli.drift.text import baseline_change_rows, baseline_change_table
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
@@ -39,6 +42,7 @@ from understudy.ports.registry.registry import VersionChange, VersionRecord
 
 app = typer.Typer(no_args_is_help=True, help="Set what drift is measured from.", add_completion=False)
 SCORE_COLUMN = "score"
+CLASS_COLUMN = "class"
 SINCE = "14d"
 _ROWS_A_STEP = 5_000
 
@@ -58,6 +62,7 @@ class Table(NamedTuple):
     version: str
     """Model and version, for words."""
     features: Sequence[Feature]
+    output: OutputSchema
     path: Path
     opened: TrainingFile
 
@@ -92,6 +97,9 @@ def set_baseline(
     score_column: Annotated[
         str | None, typer.Option(metavar="NAME", help=f"With --from: the version's score in it [{SCORE_COLUMN}].")
     ] = None,
+    class_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"With --from: the version's class in it [{CLASS_COLUMN}].")
+    ] = None,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="With --from: only these columns.")] = None,
     reason: Reason = None,
     dry_run: DryRun = False,
@@ -102,10 +110,11 @@ def set_baseline(
     Columns of FILE are named like the version's inputs, and score; others are left alone. Nothing of FILE is kept but
     means, shares and histograms.
     """
-    _check_options(source, since, score_column, columns, from_log=from_log)
+    of_file = {"--score-column": score_column, "--class-column": class_column, "--columns": columns}
+    _check_options(source, since, of_file, from_log=from_log)
     actor = actor_of_command(required_reason(reason, dry_run=dry_run))
     record = with_session(lambda session: session.registry.show_version(model, version))
-    made = _from_log(record, since or SINCE) if source is None else _from_file(record, source, score_column, columns)
+    made = _from_log(record, since or SINCE) if source is None else _from_file(record, source, of_file)
 
     async def work(session: Session) -> VersionChange:
         return await session.registry.set_baselines(
@@ -137,13 +146,13 @@ def set_baseline(
 
 
 def _check_options(
-    source: Path | None, since: str | None, score_column: str | None, columns: str | None, *, from_log: bool
+    source: Path | None, since: str | None, of_file: Mapping[str, str | None], *, from_log: bool
 ) -> None:
     if (source is not None) == from_log:
         raise CommandRefused(
             ExitCode.USAGE, "a baseline is made of one thing", "Give either --from FILE or --from-log."
         )
-    wrong = {"--since": since} if source is not None else {"--score-column": score_column, "--columns": columns}
+    wrong = {"--since": since} if source is not None else of_file
     for option, given in wrong.items():
         if given is not None:
             other = "--from-log" if source is not None else "--from"
@@ -158,7 +167,15 @@ def _from_log(record: VersionRecord, since: str) -> Made:
     begins = moment_of(since, now, "--since")
     try:
         features = compile_input_schema(record.input_schema).features
-        found = with_session(lambda session: profile_log(session.baseline_history, record.id, features, begins, now))
+        output = compile_output_schema(record.output_schema)
+
+        async def work(session: Session) -> LoggedProfile:
+            facts = await session.metrics.drift_facts(record.id, begins, [CLASSES])
+            classes = logged_classes(facts.hours.get(CLASSES, ())) if has_classes(output) else None
+            asked = record.id, features, begins, now
+            return await profile_log(session.baseline_history, *asked, threshold=output.threshold, classes=classes)
+
+        found = with_session(work)
     except ValueError as problem:
         raise CommandRefused(
             ExitCode.PROBLEM,
@@ -183,11 +200,13 @@ def _logged_inputs_words(model: str, found: LoggedProfile) -> str:
 # -- from a file -------------------------------------------------------------------------------------------------------
 
 
-def _from_file(record: VersionRecord, path: Path, score_column: str | None, only: str | None) -> Made:
+def _from_file(record: VersionRecord, path: Path, asked: Mapping[str, str | None]) -> Made:
     features = compile_input_schema(record.input_schema).features
+    output = compile_output_schema(record.output_schema)
     try:
         with open_training_file(path) as opened:
-            profile = _read(Table(f"{record.model_name} {record.version}", features, path, opened), score_column, only)
+            table = Table(f"{record.model_name} {record.version}", features, output, path, opened)
+            profile = _read(table, asked["--score-column"], asked["--class-column"], asked["--columns"])
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     except TrainingRefused as problem:
@@ -199,13 +218,16 @@ def _from_file(record: VersionRecord, path: Path, score_column: str | None, only
     return Made(profile.baselines, f"{path.name}, {profile.rows:,} rows", profile.rows, _notes(profile))
 
 
-def _read(table: Table, score_column: str | None, only: str | None) -> Profile:
-    score = _score_of(table, score_column)
+def _read(table: Table, score_column: str | None, class_column: str | None, only: str | None) -> Profile:
+    score = _answer_column(table, score_column, "--score-column", SCORE_COLUMN)
+    label = _answer_column(table, class_column, "--class-column", CLASS_COLUMN if has_classes(table.output) else None)
     wanted = None if only is None else [name.strip() for name in only.split(",")]
     for name in wanted or ():
-        if name != score:
+        if name not in (score, label):
             _check_wanted(table, name)
-    columns = training_columns(table.features, table.opened.columns, score, wanted)
+    columns = training_columns(
+        table.features, table.opened.columns, score, wanted, threshold=table.output.threshold, label=label
+    )
     if not columns.names:
         raise CommandRefused(
             ExitCode.USAGE,
@@ -223,14 +245,14 @@ def _read(table: Table, score_column: str | None, only: str | None) -> Profile:
     )
 
 
-def _score_of(table: Table, asked: str | None) -> str | None:
-    """Return the score's column, if there is one; an input of that name is one only if ``--score-column`` names it."""
+def _answer_column(table: Table, asked: str | None, option: str, usual: str | None) -> str | None:
+    """Return the column of an answer, if there is one; an input of that name is one only if the option names it."""
     if asked is None:
-        is_input = any(feature.name == SCORE_COLUMN for feature in table.features)
-        return SCORE_COLUMN if SCORE_COLUMN in table.opened.columns and not is_input else None
+        is_input = any(feature.name == usual for feature in table.features)
+        return usual if usual in table.opened.columns and not is_input else None
     if asked not in table.opened.columns:
         raise CommandRefused(
-            ExitCode.USAGE, f"--score-column: {table.path} has no column {asked!r}; {table.has}", "Name one of them."
+            ExitCode.USAGE, f"{option}: {table.path} has no column {asked!r}; {table.has}", "Name one of them."
         )
     return asked
 
@@ -265,7 +287,7 @@ def _notes(profile: Profile) -> list[str]:
         notes.append(f"Inputs left out, because each value is a list: {names_words(profile.lists)}.")
     if profile.not_there:
         notes.append(f"Inputs without a value here; their baselines stay: {names_words(profile.not_there)}.")
-    if profile.baselines.prediction is None:
+    if profile.baselines.prediction is None and profile.baselines.classes is None:
         notes.append("No column has the score: the baseline of the predictions stays. --score-column names one.")
     return notes
 
@@ -274,8 +296,9 @@ def _notes(profile: Profile) -> list[str]:
 
 
 def _by_subject(baselines: Baselines) -> dict[str, Baseline]:
-    found = {} if baselines.prediction is None else {PREDICTION: baselines.prediction}
-    return found | dict(baselines.inputs)
+    answers: dict[str, Baseline | None] = {PREDICTION: baselines.prediction, CLASSES: baselines.classes}
+    known = {name: one for name, one in answers.items() if one is not None}
+    return known | {input_subject(name): one for name, one in baselines.inputs.items()}
 
 
 def _readable(metrics: Mapping[str, Any] | None) -> Baselines:

@@ -12,6 +12,7 @@ from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.entrypoints.cli.drift.baseline import app as baseline_app
 from understudy.entrypoints.cli.drift.drawing import drawn_drift, drawn_view
 from understudy.entrypoints.cli.drift.page import report_page
+from understudy.entrypoints.cli.drift.skew import drawn_skew
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
 from understudy.entrypoints.cli.shared.page_file import write_page
@@ -20,8 +21,9 @@ from understudy.entrypoints.cli.shared.screens import AtProxy, show_screen
 from understudy.entrypoints.cli.shared.session import with_session
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.monitoring.drift_view import DriftQuestion, DriftVerdict, judged_seconds_since, view_drift
+from understudy.monitoring.skew_view import SkewVerdict
 
-app = typer.Typer(no_args_is_help=True, help="Say what drifted, and set baselines.", add_completion=False)
+app = typer.Typer(no_args_is_help=True, help="Say what drifted or is skewed, and set baselines.", add_completion=False)
 app.add_typer(baseline_app, name="baseline")
 
 
@@ -62,6 +64,20 @@ def report(
         advise(f"Written: {html}")
     is_drift = document["report"]["verdict"] == DriftVerdict.DRIFT.value
     raise typer.Exit(ExitCode.PROBLEM if is_drift else ExitCode.DONE)
+
+
+@app.command()
+def skew(
+    *,
+    model: ModelName,
+    version: Annotated[str | None, typer.Argument(metavar="[VERSION]", help="Only this one [all that answer].")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether features are served as the feature store has them. Leaves with 1 when one is not."""
+    place = AtProxy(model_path(model, "reports", "skew"), {} if version is None else {"version": version})
+    document = show_screen(lambda session: drawn_skew(session, model, version), place, as_json=as_json)
+    is_skewed = document["report"]["verdict"] == SkewVerdict.SKEW.value
+    raise typer.Exit(ExitCode.PROBLEM if is_skewed else ExitCode.DONE)
 
 
 def _judged_seconds(since: str | None) -> float:

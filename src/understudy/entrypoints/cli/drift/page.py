@@ -7,7 +7,7 @@ from understudy.core.drift.baseline import Baseline, CategoricalBaseline, Numeri
 from understudy.core.drift.distributions import shapes_of, shares_of
 from understudy.core.drift.hours import HOUR_SECONDS
 from understudy.core.drift.report import Drift, DriftState
-from understudy.core.drift.subject_window import PREDICTION
+from understudy.core.drift.subject_window import CLASSES, PREDICTION
 from understudy.entrypoints.charts import report
 from understudy.entrypoints.charts.distributions import Distribution, distributions
 from understudy.entrypoints.charts.frame import Chart, Mark, Tone
@@ -56,7 +56,8 @@ def _drawn(version: VersionView) -> list[SubjectView]:
 def _charts(subject: SubjectView, version: VersionView, view: DriftView) -> list[str | Chart]:
     drift = subject.drift
     baselines = version.baselines
-    baseline = baselines.prediction if drift.subject == PREDICTION else baselines.inputs.get(drift.subject)
+    of_answers = {PREDICTION: baselines.prediction, CLASSES: baselines.classes}
+    baseline = of_answers.get(drift.subject) or baselines.inputs.get(drift.subject)
     return [*_distributions(subject, version, baseline), _distance(drift, version, view)]
 
 

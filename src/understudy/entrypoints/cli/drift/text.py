@@ -10,8 +10,8 @@ from rich.text import Text
 
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline
 from understudy.core.drift.hours import HOUR_SECONDS
-from understudy.core.drift.report import Drift, DriftState, Reading
-from understudy.core.drift.subject_window import PREDICTION
+from understudy.core.drift.report import IN_POINTS, Drift, DriftState, Reading
+from understudy.core.drift.subject_window import OF_ANSWERS, PREDICTION
 from understudy.core.durations import duration_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, names_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
@@ -59,7 +59,7 @@ def waiting_lines(view: DriftView) -> list[str]:
         wait = duration_words(max(60.0, 60.0 * round((view.next_hour_at - view.now) / 60)))
         lines.append(f"Whole hours are judged: the one that began at {begun} UTC is summed up at {at}, in {wait}.")
     subjects = {subject.drift.subject for one in view.versions for subject in one.subjects if not subject.drift.rows}
-    if view.input_sample_percent == 0 and subjects - {PREDICTION}:
+    if view.input_sample_percent == 0 and subjects.difference(OF_ANSWERS):
         lines.append(
             f"Inputs are not logged, so predictions alone can be judged: "
             f"understudy model set {quote(view.model_name)} --input-sample-percent 5"
@@ -85,7 +85,7 @@ def next_step(view: DriftView) -> NextStep:
     if view.verdict is DriftVerdict.DRIFT:
         version = next(one for one in view.versions if one.verdict is DriftVerdict.DRIFT)
         # The log would also replace the baselines of what does not drift; of a file --columns takes single inputs.
-        is_input = all(one.drift.subject != PREDICTION for one in version.subjects if _drifts(one.drift))
+        is_input = all(one.drift.subject not in OF_ANSWERS for one in version.subjects if _drifts(one.drift))
         source = "--from training.csv" if is_input else "--from-log"
         stays = f"understudy drift baseline set {quote(model)} {quote(version.version)} {source}"
         purpose = f"draws what moved, and when; if it is to stay so:\n  {stays}"
@@ -152,7 +152,7 @@ def _state(drift: Drift, version: VersionView, until: float) -> Text:
 
 def _missing_words(drift: Drift, version: VersionView) -> str:
     if not drift.rows:
-        return "no traffic" if drift.subject == PREDICTION else "no values"
+        return "no traffic" if drift.subject in OF_ANSWERS else "no values"
     needed = version.rule.policy.minimum_rows
     return f"too early:\n{drift.rows:,} of {needed:,} rows" if drift.rows < needed else "too early:\ntoo few entities"
 
@@ -165,7 +165,7 @@ def _sentences(version: VersionView) -> list[str]:
         rows, buckets = version.rule.policy.minimum_rows, version.rule.policy.minimum_buckets
         said.append(f"Too early: {rows} rows are needed, of entities in {buckets} of 64 groups.")
     unseen = [one.subject for one in drifts if one.state is DriftState.TOO_EARLY and not one.rows]
-    if inputs := [name for name in unseen if name != PREDICTION]:
+    if inputs := [name for name in unseen if name not in OF_ANSWERS]:
         said.append(f"No values in these hours: {names_words(inputs)}.")
     return said
 
@@ -203,7 +203,7 @@ def _height(ratio: float) -> int:
 
 def drift_limit_words(reading: Reading) -> str:
     """Return the limit of a drift reading in the unit of its distance."""
-    return f"{reading.limit * _CENT:.1f}" if reading.measure.value == "nulls" else f"{reading.limit:.2f}"
+    return f"{reading.limit * _CENT:.1f}" if reading.measure in IN_POINTS else f"{reading.limit:.2f}"
 
 
 # -- a baseline that was set -------------------------------------------------------------------------------------------

@@ -64,6 +64,7 @@ def _meaning(schema: OutputSchema) -> str:
     bounds += [] if schema.maximum is None else [f"to {schema.maximum:g}"]
     words += [" ".join(bounds)] if bounds else []
     words += [f"labels {_listed(schema.labels)}"] if schema.labels else []
+    words += [] if schema.threshold is None else [f"positive from {schema.threshold:g} on"]
     words += [f"with it {_listed(schema.also)}"] if schema.also else []
     return "; ".join(words) or "the prediction"
 

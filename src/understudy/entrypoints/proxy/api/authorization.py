@@ -67,6 +67,7 @@ ACCESS: Mapping[tuple[str, str], Scope | None] = {
     ("GET", "/v1/models/{model}/policy/reach"): Scope.READ,
     ("GET", "/v1/models/{model}/reports/shadow"): Scope.READ,
     ("GET", "/v1/models/{model}/reports/drift"): Scope.READ,
+    ("GET", "/v1/models/{model}/reports/skew"): Scope.READ,
     ("GET", "/v1/audit"): Scope.READ,
     ("GET", "/v1/keys"): Scope.KEYS,
     ("POST", "/v1/keys"): Scope.KEYS,

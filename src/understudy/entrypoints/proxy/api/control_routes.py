@@ -219,6 +219,15 @@ def _add_report_routes(api: FastAPI) -> None:
         question = DriftQuestion(model, _judged_seconds(since), version, policy)
         return response_of(await reports.report_drift(call_of(request, model), question, columns))
 
+    @api.get("/v1/models/{model}/reports/skew", **CONTROL["report_skew"])
+    async def report_skew(
+        model: Name,
+        request: Request,
+        version: Annotated[str | None, Query(pattern=NAME_PATTERN)] = None,
+        columns: Columns = None,
+    ) -> Response:
+        return response_of(await reports.report_skew(call_of(request, model), version, columns))
+
 
 def _duration(name: str, text: str) -> float:
     try:

@@ -1,4 +1,4 @@
-"""Calls for reports: A/B test, shadow, drift.
+"""Calls for reports: A/B test, shadow, drift, skew.
 
 Each also raises ``RegistryUnavailable``, ``MigrationNeeded``, ``Overloaded`` and ``DeadlineExceeded``.
 """
@@ -76,6 +76,23 @@ async def report_drift(call: ControlCall, question: DriftQuestion, columns: int 
         from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
 
         draw = partial(drawn_drift, parts, question)
+        return answer((await draw()).document if columns is None else await drawn_document(draw, columns))
+
+    return await call.run(Bulkhead.READ, read, REPORT_SECONDS)
+
+
+async def report_skew(call: ControlCall, version: str | None, columns: int | None) -> Reply:
+    """Return which features are served unlike the feature store.
+
+    Raises:
+        NotRegistered: There is no such model or version.
+    """
+
+    async def read(parts: Session) -> Reply:
+        from understudy.entrypoints.cli.drift.skew import drawn_skew  # noqa: PLC0415 - rich, for few calls
+        from understudy.entrypoints.cli.shared.screens import drawn_document  # noqa: PLC0415 - as above
+
+        draw = partial(drawn_skew, parts, call.model_name, version)
         return answer((await draw()).document if columns is None else await drawn_document(draw, columns))
 
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)

@@ -37,7 +37,7 @@ HOUR, DAY = 3_600.0, 86_400.0
 SINCE = UNTIL - 3 * DAY
 HOURS = tuple(UNTIL - 14 * DAY + place * HOUR for place in range(336))
 ROOM = np.random.default_rng(4).normal(0.32, 0.18, 4_000)
-SCORES = numeric_baseline(ROOM, is_score=True)
+SCORES = numeric_baseline(ROOM, threshold=0.5)
 COUNTRY = CategoricalBaseline({"US": 0.61, "DE": 0.35, "BR": 0.04}, rows=40_000, null_ratio=0.0)
 
 

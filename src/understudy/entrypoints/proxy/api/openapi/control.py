@@ -325,6 +325,12 @@ CONTROL: dict[str, dict[str, Any]] = {
         _document(report={"verdict": "none", "sentence": "No drift in v6."}),
         (*_READ, 404),
     ),
+    "report_skew": _call(
+        "reportSkew",
+        "Which features are served unlike the feature store",
+        _document(report={"verdict": "none", "sentence": "All features are served as the feature store has them."}),
+        (*_READ, 404),
+    ),
 }
 CONTROL["start_rollout"]["status_code"] = 201
 CONTROL["start_rollout"]["responses"][201] = {

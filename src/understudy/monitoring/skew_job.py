@@ -1,0 +1,348 @@
+"""Training/serving skew: served features of calls that were just logged, beside what the feature store has now.
+
+The store is asked beside the ticks, so that one that hangs holds up no rollback. What has come is added to the hour of
+the call in the next tick.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from shlex import quote
+from typing import Any, NamedTuple
+
+import orjson
+import structlog
+
+from understudy.core.alerts.alerts import FEATURES, AlertAction, AlertEvent, AlertKind
+from understudy.core.drift.hours import HOUR_SECONDS
+from understudy.core.drift.skew.judgement import JUDGED_SECONDS, FeatureSkew, judge_skews
+from understudy.core.drift.skew.pairs import Match, Pair, are_equal, compared
+from understudy.core.drift.skew.tally import skew_windows, together
+from understudy.core.drift.subject_window import SubjectWindow, skew_subject, skewed_feature
+from understudy.core.routing.policy import Role
+from understudy.core.windows.analysis_buckets import analysis_bucket
+from understudy.errors import FeaturesUnavailable
+from understudy.ports.monitoring.lease import Epoch
+from understudy.ports.monitoring.metric_store import ActiveVersion, MetricStore, ServedCall
+from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.ports.upstream.feature_store import FeatureStore
+
+_log = structlog.get_logger(__name__)
+
+CALLS_AT_ONCE = 200
+"""Of a version in a tick, the newest ones: some seven reads of the store a second."""
+READS_AT_ONCE = 8
+READ_SECONDS = 1.0
+SETTLE_SECONDS = 5.0
+"""The log's shipper is seconds behind."""
+OLDEST_SECONDS = 30.0
+"""Calls that are older are not compared: what the store has now says little of what it had then."""
+AGAIN_SECONDS = 900.0
+"""A value that differs is asked for again after this long. Where the store has yet another one it moves by itself too
+fast to be compared, and does not count. What is left of a pace that lets it count is less than the limit (ADR 143)."""
+MAX_WAITING = 20_000
+"""Values that wait to be asked for again. While there are as many no more calls are compared."""
+MAX_FEATURES = 100
+"""Of a version, the first ones by name: each is a row of an hour."""
+JUDGE_SECONDS = 120.0
+"""A version is judged this often, one of them in a tick."""
+_COUNTED = "feature_skew_calls_total"
+_COMPARED, _UNREAD = "compared", "unread"
+
+
+class _Again(NamedTuple):
+    """A value that differs, and is asked for again."""
+
+    due: float
+    version: ActiveVersion
+    call: ServedCall
+    pair: Pair
+    stored: Any
+
+
+class _Found(NamedTuple):
+    """A pair that counts, in the hour of its call."""
+
+    version_id: int
+    hour: float
+    bucket: int
+    pair: Pair
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What is known of a version."""
+
+    read_until: float
+    hours: dict[tuple[str, float], SubjectWindow] = field(default_factory=dict)
+    """Of late, by subject and start, as they are stored."""
+    is_loaded: bool = False
+    subjects: set[str] = field(default_factory=set)
+    judged_at: float = 0.0
+    skews: list[FeatureSkew] = field(default_factory=list)
+
+
+class SkewJob:
+    """Compares, judges and alerts.
+
+    Args:
+        store: Logged calls, and the hours.
+        features: The feature store that proxies read, or another one of the same entities.
+        telemetry: Gets shares by feature.
+        environment: Named in alerts.
+    """
+
+    def __init__(self, store: MetricStore, features: FeatureStore, telemetry: Telemetry, *, environment: str) -> None:
+        self._store = store
+        self._features = features
+        self._telemetry = telemetry
+        self._environment = environment
+        self._watched: dict[int, _Watched] = {}
+        self._again: deque[_Again] = deque(maxlen=MAX_WAITING)
+        self._found: list[_Found] = []
+        self._task: asyncio.Task[None] | None = None
+        self._shown: dict[int, set[tuple[str, ...]]] = {}
+        self._told: dict[str, AlertAction] = {}
+        """The last event of each model that was given to the store."""
+        self._asked_in: Epoch | None = None
+        for word in (_COMPARED, _UNREAD):
+            # A counter that first appears with 1 has not increased, for Prometheus.
+            telemetry.count(_COUNTED, word, by=0)
+
+    async def tick(self, epoch: Epoch) -> None:
+        """Store what has come, judge a version, and begin to compare the newest calls; wait for no feature store.
+
+        Raises:
+            LeadershipLost: Another monitor leads, which compares by itself.
+        """
+        async with self._store.shared_session():
+            active = await self._store.active()
+            versions = [one for one in active.versions if one.role in (Role.CHAMPION, Role.CHALLENGER)]
+            self._forget_others(versions)
+            if self._asked_in != epoch:
+                told = await self._store.open_incidents(AlertKind.DRIFT, self._environment, FEATURES)
+                self._told = dict.fromkeys(told, AlertAction.TRIGGER)
+                self._asked_in = epoch
+            await self._add_found(epoch)
+            await self._judge_next(versions, active.now, epoch)
+            await self._end_gone({one.model_name for one in versions}, active.now, epoch)
+            if self._task is None or self._task.done():
+                await self._begin(versions, active.now)
+
+    async def settle(self) -> None:
+        """Wait for what is under way."""
+        if self._task is not None:
+            await self._task
+
+    async def stop(self) -> None:
+        """Break off what is under way, and forget all: the next leader begins with the calls of its own time."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._watched.clear()
+        self._again.clear()
+        self._found.clear()
+        self._told.clear()
+        self._asked_in = None
+
+    # -- comparing -----------------------------------------------------------------------------------------------------
+
+    async def _begin(self, versions: Sequence[ActiveVersion], now: float) -> None:
+        """Read the calls since the last look, and ask for their features beside the ticks."""
+        calls: list[tuple[ActiveVersion, ServedCall]] = []
+        until = now - SETTLE_SECONDS
+        for version in versions:
+            watched = self._watched.setdefault(version.id, _Watched(read_until=until))
+            since, watched.read_until = max(watched.read_until, now - OLDEST_SECONDS), until
+            if since < until and len(self._again) < MAX_WAITING:
+                served = await self._store.served_calls(version.id, since, until, CALLS_AT_ONCE)
+                calls += [(version, call) for call in served]
+        again = []
+        while self._again and self._again[0].due <= now:
+            again.append(self._again.popleft())
+        if calls or again:
+            self._task = asyncio.create_task(self._compare(calls, again, now))
+
+    async def _compare(
+        self, calls: Sequence[tuple[ActiveVersion, ServedCall]], again: Sequence[_Again], now: float
+    ) -> None:
+        turns = asyncio.Semaphore(READS_AT_ONCE)
+
+        async def in_turn(version: ActiveVersion, call: ServedCall, names: Sequence[str]) -> Mapping[str, Any] | None:
+            async with turns:
+                return await self._read(version.model_name, call.entity_id, names)
+
+        documents = [orjson.loads(call.inputs) for _, call in calls]
+        first = [
+            in_turn(version, call, sorted(document)[:MAX_FEATURES])
+            for (version, call), document in zip(calls, documents, strict=True)
+        ]
+        second = [in_turn(one.version, one.call, [one.pair.feature]) for one in again]
+        answers = await asyncio.gather(*first, *second)
+        for (version, call), document, stored in zip(calls, documents, answers[: len(first)], strict=True):
+            if stored is not None:
+                self._sort(version, call, compared(document, call.defaulted, stored), stored, now)
+        for one, stored in zip(again, answers[len(first) :], strict=True):
+            if stored is not None and are_equal(one.stored, stored.get(one.pair.feature)):
+                self._found.append(_found(one.version, one.call, one.pair))
+
+    async def _read(self, model_name: str, entity_id: str, names: Sequence[str]) -> Mapping[str, Any] | None:
+        """Return what the store has; ``None`` where it does not say."""
+        try:
+            found = await self._features.fetch(model_name, entity_id, names, READ_SECONDS)
+        except FeaturesUnavailable as problem:
+            self._telemetry.count(_COUNTED, _UNREAD)
+            _log.info("skew.not_compared", model=model_name, problem=problem.detail)
+            return None
+        self._telemetry.count(_COUNTED, _COMPARED)
+        return found
+
+    def _sort(
+        self, version: ActiveVersion, call: ServedCall, pairs: Iterable[Pair], stored: Mapping[str, Any], now: float
+    ) -> None:
+        """Keep what counts at once, and what is to be asked for again."""
+        for pair in pairs:
+            if pair.match is Match.DIFFERS:
+                self._again.append(_Again(now + AGAIN_SECONDS, version, call, pair, stored[pair.feature]))
+            else:
+                self._found.append(_found(version, call, pair))
+
+    # -- adding up -----------------------------------------------------------------------------------------------------
+
+    async def _add_found(self, epoch: Epoch) -> None:
+        """Add what has come to the hours of its calls, and store these."""
+        found, self._found = sorted(self._found, key=lambda one: one[:2]), []
+        try:
+            for (version_id, hour), group in groupby(found, key=lambda one: one[:2]):
+                watched = self._watched.get(version_id)
+                if watched is not None:
+                    pairs = [(one.bucket, one.pair) for one in group]
+                    await self._add_hour(version_id, watched, skew_windows(hour, pairs), hour, epoch)
+        except BaseException:
+            self._found = [*found, *self._found]
+            raise
+
+    async def _add_hour(
+        self, version_id: int, watched: _Watched, fresh: Mapping[str, SubjectWindow], hour: float, epoch: Epoch
+    ) -> None:
+        await self._load(version_id, watched, hour)
+        new = {}
+        for name, window in fresh.items():
+            subject = skew_subject(name)
+            known = watched.hours.get((subject, hour))
+            new[subject] = window if known is None else together(known, window)
+        await self._store.add_hours(version_id, new, epoch=epoch)
+        watched.hours |= {(subject, hour): window for subject, window in new.items()}
+        watched.hours = {key: kept for key, kept in watched.hours.items() if key[1] >= hour - 2 * HOUR_SECONDS}
+        watched.subjects |= new.keys()
+
+    async def _load(self, version_id: int, watched: _Watched, hour: float) -> None:
+        """Read once what the leader before has stored of the hour in which this one began."""
+        if not watched.is_loaded:
+            facts = await self._store.drift_facts(version_id, hour)
+            for subject, windows in facts.hours.items():
+                if skewed_feature(subject) is not None:
+                    watched.hours |= {(subject, window.start_seconds): window for window in windows}
+                    watched.subjects.add(subject)
+            watched.is_loaded = True
+
+    # -- judging -------------------------------------------------------------------------------------------------------
+
+    async def _judge_next(self, versions: Sequence[ActiveVersion], now: float, epoch: Epoch) -> None:
+        """Judge the version that was judged longest ago, and tell of its model."""
+        due = [(one, self._watched[one.id]) for one in versions if one.id in self._watched]
+        due = [(one, watched) for one, watched in due if watched.subjects and now - watched.judged_at >= JUDGE_SECONDS]
+        if not due:
+            return
+        version, watched = min(due, key=lambda item: item[1].judged_at)
+        facts = await self._store.drift_facts(version.id, now - JUDGED_SECONDS, sorted(watched.subjects))
+        watched.skews = await asyncio.to_thread(partial(judge_skews, facts.hours, now))
+        watched.judged_at = now
+        self._show(version, watched.skews)
+        alike = [one for one in versions if one.model_name == version.model_name]
+        found = [(one.version, self._watched[one.id].skews) for one in alike if one.id in self._watched]
+        await self._tell(skew_event(version.model_name, found, self._environment, now), epoch)
+
+    async def _tell(self, event: AlertEvent, epoch: Epoch) -> None:
+        assert event.model_name is not None
+        before = self._told.get(event.model_name, AlertAction.RESOLVE)
+        if event.action is not before and await self._store.tell_drift([], event, epoch=epoch):
+            _log.info("skew.told", model=event.model_name, action=event.action.value, summary=event.summary)
+        self._told[event.model_name] = event.action
+
+    async def _end_gone(self, model_names: Collection[str], now: float, epoch: Epoch) -> None:
+        """End the incidents of models that serve no more: no comparison would."""
+        for model_name in self._told.keys() - set(model_names):
+            if self._told[model_name] is AlertAction.TRIGGER:
+                await self._tell(skew_event(model_name, [], self._environment, now), epoch)
+            del self._told[model_name]
+
+    def _show(self, version: ActiveVersion, skews: Sequence[FeatureSkew]) -> None:
+        shown: set[tuple[str, ...]] = set()
+        for skew in skews:
+            labels = (version.model_name, version.version, skew.feature)
+            self._telemetry.set("feature_skew_ratio", skew.skewed_ratio, *labels)
+            self._telemetry.set("feature_skewed", float(skew.is_skewed), *labels)
+            shown.add(labels)
+        self._drop(self._shown.get(version.id, set()) - shown)
+        self._shown[version.id] = shown
+
+    def _drop(self, gone: Collection[tuple[str, ...]]) -> None:
+        for labels in gone:
+            self._telemetry.forget("feature_skew_ratio", *labels)
+            self._telemetry.forget("feature_skewed", *labels)
+
+    def _forget_others(self, versions: Sequence[ActiveVersion]) -> None:
+        ids = {version.id for version in versions}
+        self._watched = {known: watched for known, watched in self._watched.items() if known in ids}
+        for version_id in self._shown.keys() - ids:
+            self._drop(self._shown.pop(version_id))
+
+
+def skew_event(
+    model_name: str, found: Sequence[tuple[str, Sequence[FeatureSkew]]], environment: str, now: float
+) -> AlertEvent:
+    """Return the event of a model: features that are served otherwise than stored, or that there are none.
+
+    Args:
+        model_name: Its name.
+        found: What is known of each version that answers.
+        environment: Named in the alert.
+        now: Seconds since the epoch.
+    """
+    skewed = [(version, skew) for version, skews in found for skew in skews if skew.is_skewed]
+    details = {
+        "skewed": [_details(version, skew) for version, skew in skewed],
+        "next": f"understudy drift skew {quote(model_name)}",
+    }
+    if skewed:
+        version, first = skewed[0]
+        more = f" And {len(skewed) - 1} more." if len(skewed) > 1 else ""
+        summary = f"{model_name} v{version} is served features unlike the feature store's: {first.words}{more}"
+    else:
+        summary = f"{model_name}: no feature is known to be served unlike the feature store's any more"
+    action = AlertAction.TRIGGER if skewed else AlertAction.RESOLVE
+    return AlertEvent(action, AlertKind.DRIFT, environment, model_name, summary, now, details, topic=FEATURES)
+
+
+def _details(version: str, skew: FeatureSkew) -> dict[str, Any]:
+    return {
+        "version": version,
+        "feature": skew.feature,
+        "since": skew.drift.since_seconds,
+        "calls": skew.calls,
+        "differs": skew.differs,
+        "missing": skew.missing,
+        "ratio": skew.ratio,
+        "words": skew.words,
+    }
+
+
+def _found(version: ActiveVersion, call: ServedCall, pair: Pair) -> _Found:
+    hour = call.predicted_at // HOUR_SECONDS * HOUR_SECONDS
+    return _Found(version.id, hour, analysis_bucket(call.entity_id), pair)

@@ -1,0 +1,1 @@
+UPDATE ServingPolicy SET category_holdout_percent = category_holdout_percent;
