@@ -131,6 +131,7 @@ class SkewJob:
             await self._judge_next(versions, active.now, epoch)
             await self._end_gone({one.model_name for one in versions}, active.now, epoch)
             if self._task is None or self._task.done():
+                await self._end_compared()
                 await self._begin(versions, active.now)
 
     async def settle(self) -> None:
@@ -149,6 +150,12 @@ class SkewJob:
         self._found.clear()
         self._told.clear()
         self._asked_in = None
+
+    async def _end_compared(self) -> None:
+        """Have a comparison that failed fail the tick, which the monitor counts and logs; the next one begins anew."""
+        task, self._task = self._task, None
+        if task is not None:
+            await task
 
     # -- comparing -----------------------------------------------------------------------------------------------------
 

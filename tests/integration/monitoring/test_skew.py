@@ -1,6 +1,6 @@
 """Training/serving skew from logged calls to what people are told, in a real Postgres beside a real Valkey."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import asyncpg
@@ -171,3 +171,33 @@ async def test_a_store_that_is_away_names_nothing_and_is_counted(world: World):
 
     assert world.telemetry.counts["feature_skew_calls_total", "unread"] == CALLS
     assert await world.told() == []
+
+
+class BrokenOnce(MemoryFeatureStore):
+    """Fails once in a way that no store should."""
+
+    has_failed = False
+
+    async def fetch(
+        self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
+    ) -> Mapping[str, Any]:
+        if not self.has_failed:
+            self.has_failed = True
+            raise RuntimeError("broken")
+        return await super().fetch(model_name, entity_id, names, timeout_seconds)
+
+
+async def test_a_comparison_that_fails_fails_one_tick_and_the_next_one_compares(world):
+    job = world.a_monitor(BrokenOnce())
+    await world.tick(job)
+    await world.calls(0)
+    with pytest.raises(RuntimeError, match="broken"):
+        await world.tick(job)
+
+    with pytest.raises(RuntimeError, match="broken"):
+        await job.tick(world.epoch)
+    await world.tick(job)
+    await world.calls(CALLS)
+    await world.tick(job)
+
+    assert world.telemetry.counts["feature_skew_calls_total", "compared"] >= CALLS
