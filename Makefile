@@ -225,7 +225,6 @@ test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) .venv-clients/.don
 .PHONY: test-clients
 test-clients: $(VENV)/.dev .venv-clients/.done .venv-clients-ovms/.done ## Unmodified clients of Triton, KServe and TensorFlow Serving against a running proxy, also through reloads (minutes)
 	@$(BIN)/pytest -q -p no:randomly tests/clients
-	@UNDERSTUDY_TEST_RELOADS=10 UNDERSTUDY_TEST_RATE=200 $(BIN)/pytest -q -s -p no:randomly tests/system/test_reloads_of_grpc.py
 
 .PHONY: test-registry
 test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY=its binary)

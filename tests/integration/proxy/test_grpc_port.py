@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from hashlib import sha256
 from typing import Any
 
 import grpc
@@ -207,50 +206,6 @@ async def test_where_keys_are_asked_for_only_health_is_told_without_one(up):
     assert (await ask_infer(client, infer(), VISITOR)).model_name == "visits"
 
 
-SECRET = sha256(b"secret").hexdigest()
-KEYS = (
-    {"id": "elsewhere", "sha256": SECRET, "scopes": ["predict:a/b"]},
-    {"id": "reader", "sha256": SECRET, "scopes": ["read"]},
-    {"id": "expired", "sha256": SECRET, "scopes": ["predict"], "expires_at": 1.0},
-)
-
-
-@pytest.mark.parametrize("method", ["ModelInfer", "ModelStatistics"])
-@pytest.mark.parametrize(
-    ("metadata", "status", "code"),
-    [
-        ((), "UNAUTHENTICATED", "E401"),
-        ((("authorization", "Bearer visitor.wrong"),), "UNAUTHENTICATED", "E401"),
-        ((("authorization", "Basic dmlzaXRvcjpzZWNyZXQ="),), "UNAUTHENTICATED", "E401"),
-        ((("authorization", "Bearer revoked.secret"),), "UNAUTHENTICATED", "E401"),
-        ((("authorization", "Bearer expired.secret"),), "UNAUTHENTICATED", "E401"),
-        ((("authorization", "Bearer elsewhere.secret"),), "PERMISSION_DENIED", "E403"),
-    ],
-)
-async def test_a_key_gives_what_its_scopes_say_and_nothing_after_it_has_ended(up, method, metadata, status, code):
-    proxy, client = await up(auth=True, keys=KEYS)
-
-    request = infer() if method == "ModelInfer" else pb.ModelStatisticsRequest(name="visits")
-    found, _, trailing = await refused(client.ask(OIP + method, request, pb.ModelInferResponse, *metadata))
-
-    assert (found.name, trailing["understudy-code"]) == (status, code)
-    assert proxy.spool.rows == []
-
-
-async def test_a_key_that_may_read_may_not_call(up):
-    proxy, client = await up(auth=True, keys=KEYS)
-    reader = ("authorization", "Bearer reader.secret")
-
-    found = await client.ask(
-        f"{OIP}ModelStatistics", pb.ModelStatisticsRequest(name="visits"), pb.ModelStatisticsResponse, reader
-    )
-    status, _, _ = await refused(ask_infer(client, infer(), reader))
-
-    assert found.model_stats
-    assert status is grpc.StatusCode.PERMISSION_DENIED
-    assert proxy.spool.rows == []
-
-
 async def test_no_message_is_awaited_of_a_caller_without_a_key_nor_for_longer_than_its_time(up):
     _, client = await up(auth=True, receive_seconds=0.2)
     silent = asyncio.Event()
@@ -348,35 +303,6 @@ async def test_a_service_is_watched_until_the_port_has_drained(up):
     assert (await under_way).raw_output_contents
     await watching
     assert found == [Status.SERVING, Status.NOT_SERVING]
-
-
-@pytest.mark.timed
-async def test_a_caller_that_never_rests_leaves_a_port_that_drains_without_a_lost_call(up):
-    leaving, first = await up(drain_seconds=2.5)
-    staying, second = await up(drain_seconds=2.5)
-    proxies, over = (leaving, staying), asyncio.Event()
-    addresses = ",".join(f"127.0.0.1:{one.port}" for one in (first, second))  # gRPC takes the first that it reaches
-    calls: list[asyncio.Task[bytes]] = []
-
-    async with grpc.aio.insecure_channel(f"ipv4:{addresses}") as channel:
-        ask: Any = channel.unary_unary(f"{OIP}ModelInfer")
-
-        async def call_on() -> None:
-            while not over.is_set():
-                calls.append(asyncio.ensure_future(ask(infer(ROWS[:1]).SerializeToString(), timeout=10)))
-                await asyncio.sleep(0.005)
-
-        calling = asyncio.create_task(call_on())
-        await until(lambda: len(leaving.spool.rows) >= 10)
-        await leaving.state[BESIDE].drain(2.5, is_alone=False)
-        await leaving.state[BESIDE].stop(2.5)
-        await until(lambda: bool(staying.spool.rows))
-        over.set()
-        await calling
-        answers = await asyncio.gather(*calls)
-
-    assert len(answers) == sum(len(proxy.spool.rows) for proxy in proxies)
-    assert min(len(proxy.spool.rows) for proxy in proxies) >= 10
 
 
 async def test_rows_are_charged_to_the_key_and_its_caller_is_told_when_to_come_again(up):

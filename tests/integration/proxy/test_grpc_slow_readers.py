@@ -34,8 +34,6 @@ __all__ = ["start", "up"]
 LIVE = "/inference.GRPCInferenceService/ServerLive"
 RST_STREAM, INITIAL_WINDOW = 3, 4
 EMPTY = bytes(5)
-LASTING = {"drain_seconds": 0}
-"""No drain, so that a connection lasts: these do not leave when they are told to."""
 STREAMS = 520
 """Of a connection; gRPC takes 1,024 of one, and two have more than the process takes of all."""
 
@@ -98,7 +96,7 @@ def ended(proxy: Any) -> dict[str, float]:
 
 
 async def test_answers_that_are_not_taken_hold_no_calls_place_and_end_in_time(up):
-    proxy, client = await up(receive_seconds=1, **LASTING)
+    proxy, client = await up(receive_seconds=1)
 
     async with slow_reader(client.port) as one, slow_reader(client.port) as other:
         for caller in (one, other):
@@ -117,7 +115,7 @@ async def test_of_too_many_that_stand_those_of_the_connection_that_has_most_give
     monkeypatch.setattr(grpc_port, "MAX_UNREAD", 200)
     # Those that have just come go last: on a slow machine the ten would be the only ones that have not.
     monkeypatch.setattr(unread_answers, "FRESH_SECONDS", 0.0)
-    proxy, client = await up(**LASTING)
+    proxy, client = await up()
 
     async with slow_reader(client.port) as few, slow_reader(client.port) as one, slow_reader(client.port) as other:
         for _ in range(10):
@@ -133,7 +131,7 @@ async def test_of_too_many_that_stand_those_of_the_connection_that_has_most_give
 
 
 async def test_memory_pressure_ends_all_that_stand(up):
-    proxy, client = await up(**LASTING)
+    proxy, client = await up()
 
     async with slow_reader(client.port) as caller:
         for _ in range(10):
@@ -159,7 +157,7 @@ async def test_a_watch_that_is_not_read_ends_and_its_place_is_free(up):
 
 
 async def test_a_caller_that_leaves_its_answers_is_not_logged(up, caplog):
-    _, client = await up(**LASTING)
+    _, client = await up()
 
     for _ in range(3):
         async with slow_reader(client.port) as caller:
@@ -173,7 +171,7 @@ async def test_a_caller_that_leaves_its_answers_is_not_logged(up, caplog):
 
 
 async def test_an_unknown_service_is_refused_in_our_words(up):
-    _, client = await up(**LASTING)
+    _, client = await up()
 
     status, sentence, trailing = await refused(
         client.ask("/no.such.Service/Method", pb.ServerLiveRequest(), pb.ServerLiveResponse)

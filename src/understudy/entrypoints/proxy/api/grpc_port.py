@@ -18,7 +18,6 @@ from understudy.entrypoints.proxy.rpc.port import (
     Certificate,
     GrpcPort,
     Place,
-    age_for,
 )
 from understudy.entrypoints.proxy.rpc.unary import Limits, UnaryCalls
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits, end_calls
@@ -85,7 +84,6 @@ def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, b
         min(MAX_CONNECTIONS, overload.limits.connections),
         settings.body_limit_bytes,
         settings.receive_seconds,
-        age_for(settings.drain_seconds),
     )
     place = Place(settings.host, settings.grpc_port, is_shared=settings.workers > 1)
     return GrpcPort(place, certificate, bounds, calls, proxy)

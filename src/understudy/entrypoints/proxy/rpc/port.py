@@ -19,7 +19,6 @@ from understudy.adapters._proto.methods import (
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.rpc.health import HealthService
 from understudy.entrypoints.proxy.rpc.inference import InferenceService
-from understudy.entrypoints.proxy.rpc.listeners import stop_listening
 from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Method, UnaryCalls, not_offered
@@ -43,25 +42,10 @@ KEEPALIVE_MS, MIN_PING_MS = 60_000, 10_000
 IDLE_MS = 300_000
 """Without a call, until a connection is closed; clients connect again by themselves with their next one."""
 AGE_SECONDS, AGE_GRACE_SECONDS = 1_800.0, 120.0
-"""Of a connection, until its caller is told to open another one (GOAWAY), by which it finds new processes; and then
-until what still stands on it is broken off. A call takes a minute and :attr:`Bounds.handshake_seconds` at most."""
-DRAIN_SHARE = 0.75
-"""Of a drain, the age of a connection. gRPC spreads ages by a tenth: all callers have left before the drain ends."""
-LEAST_AGE_SECONDS = 1.0
-"""A shorter age would have callers connect all the time: with a drain that short a connection keeps its half hour."""
+"""Of a connection, until its caller is told to open another one, by which it finds new processes; and then until what
+still stands on it is broken off. A call takes a minute and :attr:`Bounds.handshake_seconds` at most."""
 QUIET_SECONDS = 0.5
-"""How long no call may have come before the port is closed."""
-
-
-def age_for(drain_seconds: float) -> float:
-    """Return the age at which callers are told to leave a connection, so that all have left within a drain.
-
-    gRPC's core has one way to have a caller leave a connection without a lost call: it says so, still takes what the
-    caller has sent by then, and counts after that. It goes that way by the connection's age alone. A server's shutdown
-    says the same, but refuses each call that comes from that moment on (ADR 144).
-    """
-    age = DRAIN_SHARE * drain_seconds
-    return min(age, AGE_SECONDS) if age >= LEAST_AGE_SECONDS else AGE_SECONDS
+"""How long no call may have come before a port that listens alone is closed."""
 
 
 class Place(NamedTuple):
@@ -164,18 +148,14 @@ class GrpcPort:
     async def drain(self, seconds: float, *, is_alone: bool) -> None:
         """Be ready no longer, and take calls until none comes; then take no more, and let those under way go on.
 
-        Callers leave as their connections reach their age.
-
         Args:
             seconds: Longest time, and of the calls under way again.
-            is_alone: Whether no other process listens there; else new connections are left to them at once.
+            is_alone: Whether no other process listens there; else the port is left to them at once.
         """
         self._standing.leave()
-        if not is_alone:
-            stop_listening(self._place.port)
         clock = asyncio.get_running_loop().time
         began = clock()
-        while clock() < began + seconds:
+        while is_alone and clock() < began + seconds:
             quiet = clock() - max(began, self._calls.busy_at)
             if quiet >= QUIET_SECONDS:
                 break
