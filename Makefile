@@ -254,10 +254,6 @@ bench-tracing: $(VENV)/.dev ## Processor time of a predict call without traces, 
 bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treatments beside the least it could be (1 minute)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
 
-.PHONY: bench-placement
-bench-placement: $(VENV)/.dev ## Packing 10,000 versions into the memory of 200 servers, and copies by load, by simulation (half a minute)
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.placement
-
 .PHONY: bench-agent
 bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (5 minutes; BENCH="--only rest")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
