@@ -81,14 +81,14 @@ test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC ser
 	@$(MAKE) --no-print-directory -j 2 lint compiled
 	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed" $(EXAMPLES) $(PURE)
 	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
-	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone and not old_schema" $(EXAMPLES) $(BEYOND)
+	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone and not old_schema and not exhaustive" $(EXAMPLES) $(BEYOND)
 	@$(BIN)/pytest -q -p no:schemathesis -m "alone and not slow" $(ALONE)
 
 # pytest leaves with 5 where it finds no test: what PYTEST chooses may be in one of the two alone.
 .PHONY: test-system
 test-system: $(VENV)/.dev ## Whole stories with real processes: rollouts, guards, an attack, kills, outages (minutes; PYTEST="-k guards")
 	@$(BIN)/pytest -q -n 3 --dist worksteal -m "not alone" $(PYTEST) tests/system tests/faults || [ $$? = 5 ]
-	@$(BIN)/pytest -q -n 3 --dist worksteal -m old_schema $(PYTEST) tests/migrations tests/integration || [ $$? = 5 ]
+	@$(BIN)/pytest -q -n 3 --dist worksteal -m "old_schema or exhaustive" $(PYTEST) tests/migrations tests/integration || [ $$? = 5 ]
 	@$(BIN)/pytest -q -m "alone and not slow" $(PYTEST) tests/system tests/faults || [ $$? = 5 ]
 
 # Not a part of `test`: it needs a browser. Playwright brings none: it drives Debian's.

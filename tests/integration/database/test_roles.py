@@ -460,6 +460,7 @@ async def test_the_way_down_takes_the_rights_and_leaves_the_roles(database, data
     assert await migrations.roles_without_rights(database_url) == []
 
 
+@pytest.mark.exhaustive
 async def test_two_databases_of_one_server_make_the_roles_at_once(own_server_url):
     urls = [own_server_url.rpartition("/")[0] + f"/{name}" for name in ("one", "two")]
     async with session_of(own_server_url) as admin:

@@ -1026,6 +1026,7 @@ def content_of(answer: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]
     return dict(whole["content"])
 
 
+@pytest.mark.exhaustive
 async def test_every_status_that_the_description_names_is_reached_and_no_other_is(
     served, registry, tmp_path, database_url, database
 ):

@@ -127,6 +127,7 @@ async def test_every_value_is_in_the_files_as_sql_has_it(database, database_url,
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 async def test_an_archiver_that_dies_at_any_call_loses_and_doubles_nothing_and_the_next_one_finishes(
     postgres, database, database_url, tmp_path
 ):
@@ -318,6 +319,7 @@ async def test_a_key_that_leads_out_of_the_archive_reaches_no_file_and_stops_no_
     assert len(await ids_seen(database_url)) == 3 * ROWS
 
 
+@pytest.mark.exhaustive
 async def test_two_archivers_do_not_work_at_once(database, database_url, versions, store):
     async with open_ledger(database_url, timeout_seconds=10) as ledger, ledger.alone():
         with pytest.raises(ArchiveBusy, match="another run"):

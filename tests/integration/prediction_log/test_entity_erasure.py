@@ -243,6 +243,7 @@ async def test_a_file_that_is_not_what_was_written_is_told_and_stays(
 
 
 @pytest.mark.long
+@pytest.mark.exhaustive
 async def test_an_erasure_that_dies_at_any_call_is_finished_by_the_next_run_with_the_counts_of_one(
     postgres, database, database_url, tmp_path
 ):
