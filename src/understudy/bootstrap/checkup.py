@@ -18,9 +18,9 @@ from understudy.adapters.postgres.connections.checkup import (
     examine_shares,
 )
 from understudy.adapters.redis.checkup import examine_redis
-from understudy.bootstrap.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.bootstrap.prediction_log.lake import waiting_files
 from understudy.bootstrap.session import session_of
+from understudy.bootstrap.upstream.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import (
     BackendUnavailable,

@@ -120,7 +120,7 @@ async def _reporting(open_session: Callable[[], Session], name: str) -> AsyncIte
 
 def _load_servers() -> None:
     """Import what asks model servers: half a second, in which the event loop answers others."""
-    import understudy.bootstrap.backends  # noqa: F401, PLC0415 - gRPC
+    import understudy.bootstrap.upstream.backends  # noqa: F401, PLC0415 - gRPC
 
 
 def _load_checkup() -> None:
@@ -151,7 +151,7 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
         async def ready(model_name: str, version: str) -> None:
             await asyncio.to_thread(_load_servers)
-            from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - loaded by now
+            from understudy.bootstrap.upstream.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - loaded by now
 
             proxies = proxy_warm_up(settings, acts.warm_ups)
             await require_ready(warm_up_probe(settings, acts.policies, proxies), model_name, version)
@@ -164,7 +164,7 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
 
         async def policy_of(model_name: str) -> ServingPolicy:
             await asyncio.to_thread(_load_servers)
-            from understudy.bootstrap.backends import policy_of_proxies  # noqa: PLC0415 - loaded by now
+            from understudy.bootstrap.upstream.backends import policy_of_proxies  # noqa: PLC0415 - loaded by now
 
             return await policy_of_proxies(session, model_name)
 

@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from understudy.bootstrap.backends import try_version, validate_version, warm_up_probe
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.registering.validated_version import AskServers
 from understudy.bootstrap.session import Session
+from understudy.bootstrap.upstream.backends import try_version, validate_version, warm_up_probe
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.routing.policy import ModelVersion
 from understudy.ports.upstream.model_backend import ServerSeen

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.session import ANSWER_SECONDS, Session, session_of
+from understudy.bootstrap.upstream.backends import connector_of
 from understudy.experiments.log_replay import ReplayFinding, ReplayWanted, question_of, replay_calls
 from understudy.settings import Settings
 

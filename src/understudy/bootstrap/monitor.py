@@ -27,11 +27,11 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpRequests
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
-from understudy.bootstrap.features import open_features
 from understudy.bootstrap.prediction_log.lake import open_lake_job
 from understudy.bootstrap.prediction_log.lake_reads import lake_place_of
 from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outcome_log
+from understudy.bootstrap.upstream.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
+from understudy.bootstrap.upstream.features import open_features
 from understudy.core.alerts.alerts import Outcome
 from understudy.core.rollout.guard_metrics import parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens

@@ -19,12 +19,12 @@ from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
 from understudy.adapters.randomness import random_numbers
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.backends import connector_of
 from understudy.bootstrap.control import Control, control_of
-from understudy.bootstrap.features import open_features
 from understudy.bootstrap.prediction_log.log import open_log, open_shipper, open_spool
 from understudy.bootstrap.tokens import open_tokens
 from understudy.bootstrap.tracing import FLUSH_SECONDS, open_tracer
+from understudy.bootstrap.upstream.backends import connector_of
+from understudy.bootstrap.upstream.features import open_features
 from understudy.core.prediction_log.prediction_id import RANDOM_BITS
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.ports.experiments.outcome_store import OutcomeStore
@@ -42,7 +42,7 @@ from understudy.serving.upstream.champion_health import ChampionGauges, Champion
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
-    from understudy.bootstrap.shared_cache import SharedCache
+    from understudy.bootstrap.upstream.shared_cache import SharedCache
 
 GAUGE_SECONDS = 1.0
 """Also what a worker that is killed loses of its counters at most."""
@@ -199,7 +199,7 @@ def _open_shared_cache(
     if settings.redis_url is None:
         return None
     # Late: its client takes 40 ms of processor, which a proxy without Redis does without.
-    from understudy.bootstrap.shared_cache import SharedCache  # noqa: PLC0415
+    from understudy.bootstrap.upstream.shared_cache import SharedCache  # noqa: PLC0415
 
     return SharedCache.open(settings.redis_url, settings, telemetry, stack)
 

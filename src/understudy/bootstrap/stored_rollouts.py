@@ -89,7 +89,7 @@ def rollouts_of_command(session: Session, settings: Settings) -> StoredRollouts:
     """Return the rollouts of a command: it warms a version up from here, or has live proxies do it."""
 
     async def warm_up(asked: StartAsked) -> None:
-        from understudy.bootstrap.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
+        from understudy.bootstrap.upstream.backends import proxy_warm_up, warm_up_probe  # noqa: PLC0415 - gRPC, to start one
 
         probe = warm_up_probe(settings, session.policies, proxy_warm_up(settings, session.warm_ups))
         await require_ready(probe, asked.model_name, asked.version)

@@ -29,7 +29,7 @@ async def drawn_assignment(session: Session, model: str, entity: str, category: 
         SchemaInvalid: No proxy can use its policy.
     """
     # gRPC and its messages: 0.2 s, which what changed is told without.
-    from understudy.bootstrap.backends import policy_of_proxies  # noqa: PLC0415
+    from understudy.bootstrap.upstream.backends import policy_of_proxies  # noqa: PLC0415
 
     policy, record = await policy_of_proxies(session, model), (await session.registry.show_model(model)).policy
     mode = "off" if record is None else record.guard

@@ -101,7 +101,7 @@ def check(*, model: ModelName, version: VersionLabel, against: Against = None, a
 
 async def _try(settings: Settings, requests: WarmUpRequests | None, version: ModelVersion) -> Tried:
     # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
-    from understudy.bootstrap.backends import proxy_warm_up, try_version  # noqa: PLC0415
+    from understudy.bootstrap.upstream.backends import proxy_warm_up, try_version  # noqa: PLC0415
 
     return await try_version(settings, version, None if requests is None else proxy_warm_up(settings, requests))
 

@@ -111,7 +111,7 @@ def _told_by_server(given: Mapping[str, Any], model: str, settings: Settings) ->
     endpoints = given.get("endpoints")
     if not endpoints:
         raise CommandRefused(ExitCode.USAGE, "--from-server asks a model server", "Name one: --endpoint HOST:PORT.")
-    from understudy.bootstrap.backends import describer_of  # noqa: PLC0415 - gRPC, which few commands need
+    from understudy.bootstrap.upstream.backends import describer_of  # noqa: PLC0415 - gRPC, which few commands need
 
     at = ModelAt(model, given.get("protocol", "oip"), endpoints[0], given.get("backend", {}))
     try:
@@ -143,7 +143,7 @@ def asked_servers(new: NewVersion, settings: Settings) -> list[ServerAnswer]:
     """Return what a version's model servers say of its schemas; none is asked where gRPC is not installed."""
     if not new.endpoints or new.group_name is not None or find_spec("grpc") is None:
         return []
-    from understudy.bootstrap.backends import describer_of  # noqa: PLC0415 - gRPC, 0.2 s, for versions with a server
+    from understudy.bootstrap.upstream.backends import describer_of  # noqa: PLC0415 - gRPC, 0.2 s, for versions with a server
 
     return asyncio.run(ask_servers(new, describer_of(settings)))
 

@@ -119,6 +119,6 @@ async def _validated(asked: _Asked, session: Session) -> Mapping[str, Any]:
 
 async def _ask(settings: Settings, version: ModelVersion, rows: CaseRows | None, steps: Steps) -> Sequence[StepResult]:
     # gRPC and its messages: 0.2 s, which the other commands of this noun do without.
-    from understudy.bootstrap.backends import validate_version  # noqa: PLC0415
+    from understudy.bootstrap.upstream.backends import validate_version  # noqa: PLC0415
 
     return await validate_version(settings, version, rows, steps)
