@@ -128,21 +128,24 @@ def set_baseline(
     if not dry_run:
         head = Text("✔ ", "green").append(f"baseline of {model} {version} set from {made.source}", "bold")
         then = f"→ understudy drift report {quote(model)} {quote(version)}"
-    document = {
-        "baseline": {
-            "model": model,
-            "version": version,
-            "source": made.source,
-            "rows": made.rows,
-            "before": {name: baseline_to_json(known) for name, known in before.items() if name in after},
-            "after": {name: baseline_to_json(known) for name, known in after.items()},
-            "notes": list(made.notes),
-        },
-        "dry_run": dry_run,
-    }
+    document = {"baseline": _change_document(model, version, made, before, after), "dry_run": dry_run}
     notes = [Text(note, "dim") for note in made.notes]
     changes = baseline_change_table(baseline_change_rows(before, after))
     show(document, head, changes, *notes, Text(then, "cyan"), as_json=as_json)
+
+
+def _change_document(
+    model: str, version: str, made: Made, before: Mapping[str, Baseline], after: Mapping[str, Baseline]
+) -> dict[str, Any]:
+    return {
+        "model": model,
+        "version": version,
+        "source": made.source,
+        "rows": made.rows,
+        "before": {name: baseline_to_json(known) for name, known in before.items() if name in after},
+        "after": {name: baseline_to_json(known) for name, known in after.items()},
+        "notes": list(made.notes),
+    }
 
 
 def _check_options(
