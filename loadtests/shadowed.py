@@ -1,9 +1,15 @@
-"""P2: what a shadow of every call costs, and what the champion's callers notice of it."""
+"""P2: what a shadow of every call costs, and what the champion's callers notice of it.
 
-from collections.abc import Sequence
+The shadow's model server has a machine of its own elsewhere. Here it would answer on the callers' core just when they
+read the champion's answer, and they would take its work for latency: so it gives way to them.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from statistics import median
 
 from loadtests.checkouts import Checkout, Sides
+from loadtests.machine import giving_way
 from loadtests.pairs import Pairs
 from loadtests.result import say
 from loadtests.rounds import Contender, Ledger, cpu_pairs, details, on_both, take_turns
@@ -30,12 +36,13 @@ def run(scene: Scene, effort: Effort) -> Findings:
     say(f"  the champion at {PER_SECOND} requests a second: without a shadow, with one, with one that hangs")
     modes: dict[str | None, list[Percentiles]] = {None: [], "shadow": [], "hanging": []}
     answers = failed = 0
-    for _ in range(effort.rounds):
-        for label, rounds in modes.items():
-            scene.set_shadow(label)
-            load = steady_load(proxy.port, BENCH, PER_SECOND, effort.seconds * _STEADY_SHARE)
-            answers, failed = answers + len(load.answers), failed + len(load.failed)
-            rounds.append(percentiles_of(load))
+    with _shadows_giving_way(scene):
+        for _ in range(effort.rounds):
+            for label, rounds in modes.items():
+                scene.set_shadow(label)
+                load = steady_load(proxy.port, BENCH, PER_SECOND, effort.seconds * _STEADY_SHARE)
+                answers, failed = answers + len(load.answers), failed + len(load.failed)
+                rounds.append(percentiles_of(load))
     scene.set_shadow(None)
     proxy.await_log()
     without, beside, hanging = (_medians(rounds) for rounds in modes.values())
@@ -63,6 +70,14 @@ def _medians(rounds: Sequence[Percentiles]) -> Percentiles:
     return Percentiles(median(one.p50_ms for one in rounds), median(one.p99_ms for one in rounds))
 
 
+@contextmanager
+def _shadows_giving_way(scene: Scene) -> Iterator[None]:
+    with ExitStack() as entered:
+        for label in ("shadow", "hanging"):
+            entered.enter_context(giving_way(scene.stack.processes[f"stub-{label}"].pid))
+        yield
+
+
 def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compared:
     """Measure both checkouts' proxies with a shadow of every call, then their callers' latency beside one."""
     proxies = checkouts.map(lambda one: scene.proxy(checkout=one))
@@ -77,11 +92,12 @@ def compare(scene: Scene, effort: Effort, checkouts: Sides[Checkout]) -> Compare
         say(f"  the champion at {PER_SECOND} requests a second: {text}")
         scene.set_shadow(label)
         found: Sides[list[Percentiles]] = Sides([], [])
-        for _ in range(effort.rounds):
-            for proxy, rounds in zip(proxies, found, strict=True):
-                load = steady_load(proxy.port, BENCH, PER_SECOND, effort.seconds * _STEADY_SHARE)
-                answers, failed = answers + len(load.answers), failed + len(load.failed)
-                rounds.append(percentiles_of(load))
+        with _shadows_giving_way(scene):
+            for _ in range(effort.rounds):
+                for proxy, rounds in zip(proxies, found, strict=True):
+                    load = steady_load(proxy.port, BENCH, PER_SECOND, effort.seconds * _STEADY_SHARE)
+                    answers, failed = answers + len(load.answers), failed + len(load.failed)
+                    rounds.append(percentiles_of(load))
         pairs += [
             Pairs("P2", f"champion p50, {text}", "ms", found.map(lambda rounds: [one.p50_ms for one in rounds])),
             Pairs("P2", f"champion p99, {text}", "ms", found.map(lambda rounds: [one.p99_ms for one in rounds])),
