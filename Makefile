@@ -275,8 +275,8 @@ bench-lake-report: $(VENV)/.dev ## A report's largest question over a large lake
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_report --rows $(LAKE_REPORT_ROWS)
 
 .PHONY: bench-lake-calls
-bench-lake-calls: $(VENV)/.dev ## Processor time of a predict call with the log in Postgres, in both and in the lake alone (3 minutes)
-	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_calls
+bench-lake-calls: $(VENV)/.dev ## Processor time of a predict call with the log in Postgres, in both and in the lake alone (3 minutes; BENCH="--rounds 3 --seconds 45 --interval 60")
+	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_calls $(BENCH)
 
 .PHONY: rig-lake
 rig-lake: $(VENV)/.dev ## Rows into the lake through 20 kill -9 of workers, committer and Postgres, counted by two engines (LAKE_KILL_ROWS=10000000: an hour)

@@ -1,7 +1,9 @@
 """P1 with the lake on: processor time of a predict call by ``UNDERSTUDY_LOG``. ``make bench-lake-calls``.
 
-Arguments: ``--rounds`` (7), ``--seconds`` (6). One proxy for each setting, under the load of P1 in turns; a round ends
-when every row is in Postgres, in files of the lake, or both, so that its cost falls into the round that caused it.
+Arguments: ``--rounds`` (7), ``--seconds`` (6), and ``--interval`` (2), seconds from one file of the lake to the next:
+a proxy's default is a minute, and with two a short round has several, so that the lake's cost is rather more than it
+would be. One proxy for each setting, under the load of P1 in turns; a round ends when every row is in Postgres, in
+files of the lake, or both, so that its cost falls into the round that caused it.
 """
 
 import argparse
@@ -17,15 +19,13 @@ from loadtests.scene import Proxy, Scene, a_scene
 from loadtests.section import Effort
 
 MODES = ("postgres", "postgres+lake", "lake")
-INTERVAL_SECONDS = 2
-"""Files are written this often here, and each minute by default: so the lake's cost is rather more than it would be."""
 SHIPPED_SECONDS = 120
 
 
-def proxy_of(scene: Scene, mode: str) -> Proxy:
+def proxy_of(scene: Scene, mode: str, interval_seconds: float) -> Proxy:
     """Start the proxy of a setting."""
     place: dict[str, Any] = (
-        {} if mode == "postgres" else {"lake_url": scene.folder / "lake", "lake_interval_seconds": INTERVAL_SECONDS}
+        {} if mode == "postgres" else {"lake_url": scene.folder / "lake", "lake_interval_seconds": interval_seconds}
     )
     return scene.proxy(f"proxy-{mode}", log=mode, **place)
 
@@ -40,12 +40,12 @@ def await_shipped(proxy: Proxy) -> None:
         time.sleep(0.2)
 
 
-def measure(folder: Path, effort: Effort) -> list[str]:
+def measure(folder: Path, effort: Effort, interval_seconds: float) -> list[str]:
     """Return a line for each setting."""
     with a_scene(folder, "oip") as scene:
         contenders = []
         for mode in MODES:
-            proxy = proxy_of(scene, mode)
+            proxy = proxy_of(scene, mode, interval_seconds)
             contenders.append(
                 Contender(mode, proxy.url(), proxy.pid, settle=lambda proxy=proxy: await_shipped(proxy))  # type: ignore[misc]
             )
@@ -67,6 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=int, default=6)
+    parser.add_argument("--interval", type=float, default=2)
     given = parser.parse_args()
     missing = what_is_missing()
     if missing:
@@ -74,7 +75,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="us-lake-calls-"))
     folder.chmod(0o755)
     try:
-        print(*measure(folder, Effort(given.rounds, given.seconds)), sep="\n")
+        print(*measure(folder, Effort(given.rounds, given.seconds), given.interval), sep="\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
