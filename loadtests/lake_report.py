@@ -103,7 +103,8 @@ async def fill(lake: Lake, rows: int, entities: int, outcomes: int) -> list[Any]
     for place in range(0, rows, FILE_ROWS):
         at = began + place // FILE_ROWS * 3_600
         made = rows_of(min(FILE_ROWS, rows - place), place, at, entities)
-        told.append(made.select(TOLD_COLUMNS).slice(0, outcomes * FILE_ROWS // rows))
+        of_calls = made.select(TOLD_COLUMNS).slice(0, outcomes * FILE_ROWS // rows)
+        told.append([of_calls[name].to_pylist() for name in TOLD_COLUMNS])  # a slice would keep the whole hour
         parquet.write_table(made, path, **OPTIONS)
         hour = time.strftime("%Y-%m-%d-%H", time.gmtime(at))
         keys.append(rewritten_key("visits", hour, place, "made", 0))
@@ -113,8 +114,7 @@ async def fill(lake: Lake, rows: int, entities: int, outcomes: int) -> list[Any]
             keys.clear()
             print(f"{place + FILE_ROWS:,} rows", flush=True)
     path.unlink()
-    of_calls = pa.concat_tables(told)
-    return [of_calls[name].to_pylist() for name in TOLD_COLUMNS]
+    return [[value for hour in told for value in hour[place]] for place in range(len(TOLD_COLUMNS))]
 
 
 async def asked(name: str, question: Awaitable[Any]) -> Any:
