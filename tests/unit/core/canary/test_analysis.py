@@ -104,14 +104,19 @@ def test_a_challenger_with_more_errors_is_rolled_back_in_these_words():
     assert (errors.change_low or 0) < 4 < (errors.change_high or 0)
 
 
-def after_an_incident(count: int, healthy: int, error_factor: float, stage: Stage = STAGE) -> list[Verdict]:
-    """Return the verdicts from the beginning of an incident of so many windows to ten minutes after its end."""
+def after_an_incident(
+    count: int, healthy: int, error_factor: float, stage: Stage = STAGE, looks: int | None = None
+) -> list[Verdict]:
+    """Return the verdicts from the beginning of an incident of so many windows to ten minutes after its end.
+
+    Or only the first ones.
+    """
     calm: dict[str, Any] = {"error_rate": 0.005, "requests_per_minute": 3_000}
     during = range(healthy, healthy + count)
     failing = Traffic(replace(WORLD, **calm, error_factor=error_factor), 2).windows(healthy, count, WEIGHT)
     windows = [w for w in traffic(healthy + count + 40, **calm) if w.key.start // WINDOW_SECONDS not in during]
     strata = stratify([*windows, *failing], 1)
-    moments = range(healthy, healthy + count + 40)
+    moments = range(healthy, healthy + count + 40)[:looks]
     return [judge(strata, POLICY, stage, moment * WINDOW_SECONDS + 5.0).verdict for moment in moments]
 
 
@@ -120,7 +125,7 @@ def after_an_incident(count: int, healthy: int, error_factor: float, stage: Stag
 @pytest.mark.parametrize("healthy", [10, 80])
 def test_an_incident_of_two_minutes_takes_no_traffic_back_and_one_of_five_does(error_factor, healthy):
     assert Verdict.ROLL_BACK not in after_an_incident(8, healthy, error_factor)
-    assert Verdict.ROLL_BACK in after_an_incident(20, healthy, error_factor)[:21]
+    assert Verdict.ROLL_BACK in after_an_incident(20, healthy, error_factor, looks=21)
 
 
 @pytest.mark.deep
@@ -406,9 +411,10 @@ def test_a_minute_of_slow_answers_takes_back_nobody_who_served_well(minutes_befo
     began = -60.0 * minutes_before  # so that evidence begins anew at another moment of the incident
     fine, slow = Traffic(WORLD, 1), Traffic(replace(WORLD, latency_factor=3.0), 1)
     windows = [*fine.windows(0, 240, WEIGHT), *slow.windows(240, 4, WEIGHT), *fine.windows(244, 40, WEIGHT)]
+    strata = stratify(windows, 1)
     stage = replace(ONE_STEP, starts=(began,))
 
-    verdicts = {evaluate(windows, POLICY, stage, 15.0 * count + 5).verdict for count in range(240, 284)}
+    verdicts = {judge(strata, POLICY, stage, 15.0 * count + 5).verdict for count in range(240, 284)}
 
     assert Verdict.ROLL_BACK not in verdicts
 
