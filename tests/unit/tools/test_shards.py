@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.shards import ROOT, shares_of
+from tools.shards import ROOT, large_and_small, shares_of
 
 SIZES = st.dictionaries(st.text("abc/_", min_size=1, max_size=8), st.integers(0, 50_000), max_size=30)
 
@@ -20,6 +20,14 @@ def test_each_file_is_in_one_share_and_no_share_is_larger_by_more_than_a_file(si
     filled = [sum(sizes[path] for path in share) for share in shares]
     assert sorted(path for share in shares for path in share) == sorted(sizes)
     assert max(filled, default=0) - min(filled, default=0) <= max(sizes.values(), default=0)
+
+
+@given(SIZES, st.integers(1, 4))
+def test_each_file_is_in_one_share_large_or_small(sizes, processes):
+    shares = large_and_small(sizes, processes)
+
+    assert sorted(path for share in shares for path in share) == sorted(sizes)
+    assert len(shares) <= 3 * processes
 
 
 @pytest.mark.deep
