@@ -15,7 +15,6 @@ from pydantic.fields import FieldInfo
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
 from understudy.core.loading.oci_address import parse_logins, parse_registries
-from understudy.core.rollout.guard_metrics import parse_guard_metrics
 from understudy.core.routing.proxy_identity import parse_networks, parse_roles
 from understudy.core.routing.token_grants import parse_grants
 from understudy.core.upstream.endpoint_rules import EndpointRules, parse_rules
@@ -553,7 +552,10 @@ class Settings(BaseModel):
     @field_validator("guard_metrics", mode="after")
     @classmethod
     def _check_guard_metrics(cls, text: SecretStr | None) -> SecretStr | None:
-        parse_guard_metrics("" if text is None else text.get_secret_value())
+        if text is not None:
+            from understudy.core.rollout.guard_metrics import parse_guard_metrics  # noqa: PLC0415 - plans, for who sets it
+
+            parse_guard_metrics(text.get_secret_value())
         return text
 
     @field_validator("judges", mode="after")

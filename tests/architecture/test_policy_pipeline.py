@@ -18,6 +18,11 @@ def test_its_actions_are_pinned_as_our_own_are():
     assert used <= set(re.findall(r"uses: (\S+)", ours))
 
 
+def test_it_holds_keys_of_a_proxy_and_no_login_of_a_database():
+    assert "DATABASE_URL" not in EXAMPLE
+    assert set(re.findall(r"(UNDERSTUDY_\w+): \$", EXAMPLE)) == {"UNDERSTUDY_CREDENTIAL"}
+
+
 def test_its_commands_take_the_options_that_it_gives_them():
     commands = re.findall(r"bin/understudy (\w+) ([^|\n]+)", EXAMPLE)
 

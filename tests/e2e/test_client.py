@@ -72,6 +72,7 @@ def proxy_url(database_url: str, model_port, tmp_path) -> Iterator[str]:
 
 
 def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, database_url, model_port):
+    named: list[tuple[tuple[str, str], ...]] = []
     for opened in (Client, Awaited):
         with opened(proxy_url, "shop.secret") as client:
             one = client.predict("visits", DANA)
@@ -93,7 +94,8 @@ def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, data
             assert ranked.scores[1] == pytest.approx(one.score)
             assert best.best == ((offers[ranked.scores.index(max(ranked.scores))].id, max(ranked.scores)),)
             assert (receipt.version, receipt.reason, receipt.entity_id) == ("1", "bucket", "customer-42")
-            assert (stored, again) == ((1, 0), (0, 1))
+            assert (stored[:2], again) == ((1, 0), (0, 1, ()))
+            named.append(stored.new_metrics)
             with pytest.raises(InputInvalid) as wrong:
                 client.predict("visits", Entity("e", {"x": 1}))
             assert "/inputs/x" in {place.pointer for place in wrong.value.violations}
@@ -103,6 +105,7 @@ def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, data
                 client.predict("visits", DANA, version="1")
         with opened(proxy_url, "shop.wrong") as stranger, pytest.raises(Unauthenticated):
             stranger.predict("visits", DANA)
+    assert named == [(("visits", "converted"),), ()]
 
 
 class InTrouble(BaseHTTPRequestHandler):

@@ -246,6 +246,10 @@ async def test_an_outcome_of_a_real_prediction_is_stored_once_and_refused_withou
         logged = await logged_ids(database_url, {prediction_id})
     assert [answer.status_code for answer in (first, again, refused, bad, away)] == [202, 202, 403, 422, 503]
     assert [answer.json()["results"][0]["result"] for answer in (first, again)] == ["new", "known"]
+    assert [answer.json()["new_metrics"] for answer in (first, again)] == [
+        [{"model": "visits", "name": "converted"}],
+        [],
+    ]
     assert "/events/0/event_id" in [error["pointer"] for error in bad.json()["errors"]]
     assert (away.headers["retry-after"], away.json()["code"]) == ("1", "E510")
     assert [tuple(row) for row in rows] == [(prediction_id, 1.0)]

@@ -5,6 +5,7 @@ Runs by ``make test-package``: it builds two distributions twice and installs tw
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tarfile
@@ -28,6 +29,7 @@ PACKED = {
 }
 BUILD_SECONDS, INSTALL_SECONDS, COMMAND_SECONDS = 120, 300, 60
 MAX_LIGHT_BYTES = 120 * 1_000_000
+HELP_CPU_SECONDS, LIST_CPU_SECONDS = 0.15, 0.4
 FRONTENDS = {
     "uv": [str(UV), "build", "--quiet", "--offline", "--no-build-isolation", "--python", sys.executable, "--out-dir"],
     "build": [sys.executable, "-m", "build", "--no-isolation", "--outdir"],
@@ -112,6 +114,34 @@ def test_without_extras_it_is_small_and_has_the_client_and_the_help(light):
     assert imported.returncode == 0, imported.stderr
     assert helped.returncode == 0
     assert "rollback" in helped.stdout
+
+
+def processor_seconds(arguments: list[str], environment: Mapping[str, str] | None = None) -> float:
+    """Return the least of five runs, after one that compiles: what runs beside it only adds."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    runs = []
+    for _ in range(6):
+        before = spent()
+        done = run(arguments, COMMAND_SECONDS, environment)
+        assert done.returncode == 0, done.stderr
+        runs.append(spent() - before)
+    return min(runs[1:])
+
+
+def test_the_help_of_an_installation_without_extras_takes_little(light):
+    took = processor_seconds([str(light / "understudy"), "--help"])
+
+    assert took <= HELP_CPU_SECONDS
+
+
+def test_a_list_of_models_takes_little(whole, database_url):
+    took = processor_seconds([str(whole / "understudy"), "model", "list"], {"DATABASE_URL": database_url})
+
+    assert took <= LIST_CPU_SECONDS
 
 
 @pytest.mark.parametrize(("command", "extra"), [("model list", "cli"), ("serve proxy", "proxy"), ("demo", "demo")])

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,15 +11,18 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from command import CommandLine, Done
-from e2e.stack import PATIENT_MS, Process, Stack, a_stack, sql
+from e2e.stack import PATIENT_MS, Process, Stack, a_stack, register, sql
 
 from understudy.adapters.dev_server.example_models import example_rows, example_version
 from understudy.client import Client, Entity
 
 pytestmark = pytest.mark.timeout(600)
+EXAMPLE = Path(__file__).resolve().parents[2] / "deploy" / "github" / "policies.yml"
 WALL = """
 import os, sys
 
@@ -118,6 +122,44 @@ def test_the_command_line_of_these_tests_reaches_no_database_even_with_a_login_o
     assert "walled off" in refused.said
 
 
+def commands_of(job: Mapping[str, Any], variables: Mapping[str, str]) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the words of each command of a workflow's job, with the environment that its step has of its own."""
+    for step in job["steps"]:
+        _, command, words = step.get("run", "").rpartition(".venv/bin/understudy ")
+        if command:
+            for name, value in variables.items():
+                words = words.replace(f"${name}", value)
+            yield shlex.split(words.partition(" || ")[0]), step["env"]
+
+
+def test_the_workflow_that_is_shown_compares_and_applies_with_two_keys_and_no_login(stack, database_url, tmp_path):
+    digest = sha256(b"secret").hexdigest()
+    asyncio.run(sql(database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('looker', $1, '{read}')", digest))
+    asyncio.run(register(database_url, 1, [1]))
+    (tmp_path / "policy").mkdir()
+    (tmp_path / "policy" / "visits.yaml").write_text("model: visits\nchampion: 1\n")
+    secrets = {
+        "${{ secrets.UNDERSTUDY_READ_KEY }}": "looker.secret",
+        "${{ secrets.UNDERSTUDY_OPERATE_KEY }}": "robot.secret",
+    }
+    workflow = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    ci = WalledCommandLine(tmp_path, stack.proxy_port)
+
+    def run(job: str, **as_: str) -> Done:
+        [(words, environment)] = commands_of(workflow["jobs"][job], {"GITHUB_SHA": "0ebae150"})
+        keys = {name: secrets[value] for name, value in environment.items()}
+        return ci(*words, **{**keys, "UNDERSTUDY_PROXY_URL": f"http://127.0.0.1:{stack.proxy_port}", **as_})
+
+    asked, refused = run("diff"), run("apply", UNDERSTUDY_CREDENTIAL="looker.secret")
+    merged, asked_again = run("apply"), run("diff")
+
+    assert "UNDERSTUDY_PROXY_URL" in workflow["env"]
+    codes = (asked.code, refused.code, merged.code, asked_again.code)
+    assert codes == (1, 7, 0, 0), (asked, refused, merged, asked_again)
+    [changed] = asyncio.run(sql(database_url, "SELECT actor, via, reason FROM PolicyAudit"))
+    assert (changed["actor"], "commit 0ebae150" in changed["reason"]) == ("robot", True), changed
+
+
 def describe(folder: Path, label: int, port: int) -> Path:
     example = example_version("visits", label)
     described = {
@@ -148,7 +190,7 @@ def what_a_person_on_call_does(ci: WalledCommandLine, run: Callable[..., Done], 
     line, code = ci.first_line("rollout", "watch", "visits", "--json-lines")
     assert (json.loads(line)["rollout"]["challenger"], code) == ("2", 130)
     for same_words in (
-        ("ab", "list", "visits", "--json"), ("explain", "visits", "entity-1"),
+        ("ab", "list", "visits", "--json"), ("ab", "list", "--utc"), ("explain", "visits", "entity-1"),
         ("explain", "visits", "entity-1", "--json"), ("audit", "list", "--limit", "3", "--json"),
         ("audit", "list", "visits", "--actor", "robot", "--via", "http", "--since", "24h", "--utc"),
         ("model", "restore", "visits", "2", "--dry-run"), ("version", "diff", "visits", "1", "2"),

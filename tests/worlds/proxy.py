@@ -24,8 +24,9 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.adapters.memory.policy import MemoryPolicySource
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
-from understudy.bootstrap.control import control_of
+from understudy.bootstrap.control import Control, control_of
 from understudy.bootstrap.proxy import Parts
+from understudy.bootstrap.session import Session
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.api.app import create_app
@@ -210,7 +211,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
                     shadows,
                     telemetry,
                     outcomes,
-                    control_of(settings),
+                    _with_outcomes(control_of(settings), outcomes),
                     tracer=tracer_of(telemetry),
                 )
                 await feed.stop()
@@ -224,6 +225,18 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             return Running(app, opened, backends, spool, telemetry, outcomes=outcomes, source=source, state=state)
 
         yield run
+
+
+def _with_outcomes(control: Control, outcomes: MemoryOutcomeStore) -> Control:
+    """Have calls of the control plane ask the twin about outcomes; no other store of theirs is there."""
+
+    @asynccontextmanager
+    async def parts() -> AsyncIterator[Session]:
+        async with control.parts() as session:
+            vars(session)["outcomes"] = outcomes
+            yield session
+
+    return control._replace(parts=parts)
 
 
 def _make_log(settings: Settings, spool: Any) -> GroupCommit:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from understudy.adapters.http.control_plane import PASSING, ControlPlaneClient, model_path, registry_path
+from understudy.adapters.http.paths import model_path, registry_path
 from understudy.errors import ControlPlaneAway
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ class HttpControlPlane:
     """
 
     def __init__(self, url: str, credential: str | None, *, timeout_seconds: float | None = None) -> None:
+        from understudy.adapters.http.control_plane import ControlPlaneClient
+
         own = {} if timeout_seconds is None else {"timeout_seconds": timeout_seconds}
         self._client = ControlPlaneClient(url, credential, **own)
 
@@ -94,6 +96,8 @@ class HttpControlPlane:
         Raises:
             ControlPlaneAway: Also while the proxy has just started, or has too much to do.
         """
+        from understudy.adapters.http.control_plane import PASSING
+
         try:
             return await self.look(path, parameters)
         except PASSING as problem:

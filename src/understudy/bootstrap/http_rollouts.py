@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from understudy.adapters.http.control_plane import DRY_RUN, PASSING, ControlPlaneClient, model_path, said
+from understudy.adapters.http.control_plane import DRY_RUN, PASSING, ControlPlaneClient, said
+from understudy.adapters.http.paths import model_path
 from understudy.adapters.http.registry import HttpRegistry
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.forecast import RolloutForecast, StepForecast

@@ -187,13 +187,16 @@ class StoredOutcomes(NamedTuple):
     new: int
     known: int
     """From before: an event counts once."""
+    new_metrics: tuple[tuple[str, str], ...] = ()
+    """Models and names of which the proxy says that there was no outcome before: one may be misspelt."""
 
     @classmethod
     @_of_a_proxy
     def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
         """Return the sums of the answers to several calls."""
-        told = [(document["new"], document["known"]) for document in documents]
-        return cls(sum(new for new, _ in told), sum(known for _, known in told))
+        read = list(documents)
+        named = {(one["model"], one["name"]): None for document in read for one in document.get("new_metrics") or ()}
+        return cls(sum(one["new"] for one in read), sum(one["known"] for one in read), tuple(named))
 
 
 def _answered(document: Mapping[str, Any]) -> dict[str, Any]:

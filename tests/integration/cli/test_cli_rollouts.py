@@ -280,6 +280,16 @@ async def test_a_rollback_says_of_a_champion_before_that_is_retired_that_it_cann
     assert back.json["rollback"]["did"] == "previous champion back"
 
 
+def test_a_rollback_waits_for_no_reason_also_where_there_is_no_terminal(understudy):
+    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+
+    done = understudy("rollback", "visits", "--yes", "--json")
+    audit = understudy("audit", "list", "visits", "--limit", "1", "--json")
+
+    assert (done.code, done.json["rollback"]["did"]) == (3, "weight 0")
+    assert (audit.json["audit"][0]["via"], audit.json["audit"][0]["after"]["challenger_weight"]) == ("cli", 0)
+
+
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
 

@@ -1,7 +1,13 @@
 """A shell completes the names of models."""
 
 import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from command import CommandLine
 from e2e.stack import register
 
@@ -32,3 +38,34 @@ def test_without_a_registry_nothing_is_completed_and_nothing_said(monkeypatch, t
     assert model_names("v") == []
 
     assert capfd.readouterr() == ("", "")
+
+
+ASKED = """
+source <(understudy --show-completion bash)
+COMP_WORDS=(%s) COMP_CWORD=%d
+_understudy_completion understudy
+printf '%%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("understudy model show v", ["visits"]),
+        ("understudy rollb", ["rollback"]),
+        ("understudy log tail d", ["digits"]),
+    ],
+)
+def test_bash_completes_what_was_typed(words, completed, database_url):
+    asyncio.run(make(database_url))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    done = subprocess.run(
+        ["bash", "-c", ASKED % (words, len(words.split()) - 1)],
+        capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "DATABASE_URL": database_url, "PATH": path},
+    )  # fmt: skip
+
+    assert done.stdout.split() == completed, done

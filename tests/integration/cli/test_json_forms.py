@@ -1,4 +1,7 @@
-"""One form of moments and versions in every JSON document: a program reads each field without knowing its table."""
+"""One form of moments and versions in every JSON document, and of moments in every list.
+
+A program reads each field without knowing its table, and a person reads how long ago something was, or when.
+"""
 
 import asyncio
 import json
@@ -84,6 +87,23 @@ def test_every_moment_of_every_document_is_in_utc_with_a_z(understudy):
     policies = [entry["after"] for entry in audited if entry["subject"] == "policy"]
     assert {(row["champion_version"], row["shadow_version"]) for row in policies} == {("1", "3")}
     assert policies[0]["challenger_version"] == "2"
+
+
+LISTS = [
+    "model list", "model show visits", "version list", "rollout list", "audit list", "key list",
+]  # fmt: skip
+IN_UTC = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ")
+
+
+def test_a_list_says_how_long_ago_something_was_and_with_utc_when(understudy):
+    understudy("rollout", "start", "visits", "2", "--plan", "5,100", "--reason", "retrain", "--yes")
+    understudy("key", "create", "--scope", "read")
+
+    usual = {line: understudy(*line.split(), COLUMNS="160") for line in LISTS}
+    in_utc = {line: understudy(*line.split(), "--utc", COLUMNS="160") for line in [*LISTS, "rollout show visits"]}
+
+    assert [line for line, done in usual.items() if " ago" not in done.out] == []
+    assert [line for line, done in in_utc.items() if " ago" in done.out or not IN_UTC.search(done.out)] == []
 
 
 def words_of(line: str) -> list[str]:

@@ -66,7 +66,14 @@ def test_what_a_later_release_adds_to_a_receipt_is_left_out():
     assert Receipt.read({**said, "version": "1", "more": True}).version == "1"
 
 
-def test_stored_outcomes_are_summed():
+def test_stored_outcomes_are_summed_and_a_new_name_is_told_once():
+    converted = {"model": "visits", "name": "convreted"}
+    told = [{"new": 2, "known": 1, "new_metrics": [converted]}, {"new": 3, "known": 0, "new_metrics": [converted]}]
+
+    assert StoredOutcomes.read(told) == StoredOutcomes(5, 1, (("visits", "convreted"),))
+
+
+def test_a_proxy_that_does_not_tell_new_names_stores_outcomes_all_the_same():
     assert StoredOutcomes.read([{"new": 2, "known": 1}, {"new": 3, "known": 0}]) == StoredOutcomes(5, 1)
 
 

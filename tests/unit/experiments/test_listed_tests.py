@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from understudy.entrypoints.cli.ab.tests_text import standing_words
+from understudy.entrypoints.cli.ab.tests_text import cells_of, standing_words
 from understudy.errors import MigrationNeeded, NotRegistered, PolicyRefused
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.experiments.listed_tests import end_test, list_tests
@@ -59,6 +59,17 @@ async def test_each_test_says_how_it_stands_and_one_that_cannot_be_read_hides_no
     assert words[3].endswith(" by kim, without a decision")
     assert words[4].endswith(", without a decision")
     assert " by " not in words[4]
+
+
+async def test_a_list_says_how_long_a_test_counts_or_from_which_moment_on():
+    store: Any = Store(a_record(3))
+    [found] = await list_tests(store, "churn", 10)
+
+    usual, in_utc = (cells_of(found, {1: "6", 2: "7"}, utc=utc) for utc in (False, True))
+
+    assert usual[:5] == ("3", "churn", "converted", "6", "7")
+    assert usual[5].endswith(" ago")
+    assert in_utc[5] == "2026-11-18 11:20:00Z"
 
 
 async def test_an_open_test_ends_with_the_looks_that_it_has():

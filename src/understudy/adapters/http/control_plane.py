@@ -1,8 +1,7 @@
-"""A proxy's control plane, as the command line and CI call it with a key: paths, bodies, and who is not there."""
+"""A proxy's control plane, as the command line and CI call it with a key: bodies, and who is not there."""
 
 from collections.abc import Mapping
 from typing import Any, Self
-from urllib.parse import quote
 
 from understudy.adapters.http.proxy_client import HttpProxy
 from understudy.client.problems import AnswerTooLong, ProxyAway
@@ -20,7 +19,6 @@ CALL_SECONDS = 60.0
 PAGE = 1_000
 """Things of a list that are asked for at once: as many as a proxy answers."""
 _MAX_PAGES = 1_000
-REGISTRY_PATH = "/v1/registry/models"
 PASSING = (PolicyNotLoaded, TokenKeysAway, Overloaded, DeadlineExceeded, QuotaExceeded)
 """Refusals that another question a moment later does not get: who waits goes on."""
 DRY_RUN = {"dry_run": "true"}
@@ -96,16 +94,6 @@ class ControlPlaneClient:
         except ProxyAway as problem:
             raise ControlPlaneAway(f"{self.url}: {problem}") from problem
         return answer.document
-
-
-def model_path(model_name: str, *parts: str) -> str:
-    """Return the path of a model, or of what it has; names may hold any character."""
-    return "/".join(["/v1/models", *(quote(part, safe="") for part in (model_name, *parts))])
-
-
-def registry_path(model_name: str, *parts: str) -> str:
-    """Return the path of a model in the registry, or of what it has there."""
-    return "/".join([REGISTRY_PATH, *(quote(part, safe="") for part in (model_name, *parts))])
 
 
 def said(reason: str | None, **fields: Any) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from understudy.adapters.http.control_plane import ControlPlaneClient, registry_path, said
+from understudy.adapters.http.control_plane import ControlPlaneClient, said
+from understudy.adapters.http.paths import registry_path
 from understudy.errors import UnknownRoute
 from understudy.ports.loading.loading_registry import (
     ServerRecord,

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from understudy.adapters.http import registry_records as records
-from understudy.adapters.http.control_plane import (
-    DRY_RUN,
-    REGISTRY_PATH,
-    ControlPlaneClient,
-    model_path,
-    registry_path,
-    said,
-)
+from understudy.adapters.http.control_plane import DRY_RUN, ControlPlaneClient, said
+from understudy.adapters.http.paths import REGISTRY_PATH, model_path, registry_path
 from understudy.errors import DatabaseNeeded, GenerationMoved
 from understudy.ports.loading.loading_registry import MissingVersion
 from understudy.ports.registry.registry import (

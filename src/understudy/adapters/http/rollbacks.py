@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.adapters.http.control_plane import ControlPlaneClient, model_path, said
+from understudy.adapters.http.control_plane import ControlPlaneClient, said
+from understudy.adapters.http.paths import model_path
 from understudy.core.routing.proxy_liveness import StaleProxies
 from understudy.errors import NotRegistered, UnderstudyError
 from understudy.ports.registry.registry import Actor

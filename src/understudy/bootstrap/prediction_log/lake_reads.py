@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from understudy import DISTRIBUTION
-from understudy.adapters.archive.open import open_archive
 from understudy.errors import LakeUnavailable
-from understudy.ports.prediction_log.archive_store import ArchiveStore
-from understudy.ports.prediction_log.log_archive import WantedRows
 from understudy.settings import Settings
 
-if TYPE_CHECKING:  # need an extra
+if TYPE_CHECKING:  # need an extra, or are of no use to a command that reads no log
     from understudy.adapters.archive.duckdb_log import LogQuery
     from understudy.adapters.lake.reading.question import Lake
     from understudy.adapters.lake.reading.snapshot import LakeReader
+    from understudy.ports.prediction_log.archive_store import ArchiveStore
+    from understudy.ports.prediction_log.log_archive import WantedRows
 
 STORE_SECONDS = 30.0
 """Longest time of one request to S3, and of one statement to the catalogue."""
@@ -57,7 +56,7 @@ def open_lake(place: LakePlace, database_url: str, timeout_seconds: float) -> "L
 
 @contextmanager
 def open_lake_query(
-    settings: Settings, folder: Path, wanted: WantedRows, on_rows: Callable[[int], None]
+    settings: Settings, folder: Path, wanted: "WantedRows", on_rows: Callable[[int], None]
 ) -> "Iterator[LogQuery]":
     """Open the lake's rows for SQL: see :func:`understudy.adapters.lake.reading.log_query.open_lake_log`."""
     with lake_extra():
@@ -70,13 +69,15 @@ def open_lake_query(
 
 
 def _reader(place: LakePlace, database_url: str) -> "LakeReader":
+    from understudy.adapters.archive.open import open_archive  # noqa: PLC0415 - as said above
+
     with lake_extra():
         from understudy.adapters.lake.reading.snapshot import LakeReader  # noqa: PLC0415 - needs an extra
     store = open_archive(place.url, endpoint=place.endpoint, timeout_seconds=STORE_SECONDS)
     return LakeReader(database_url, table_location(store), endpoint=place.endpoint, timeout_seconds=STORE_SECONDS)
 
 
-def table_location(store: ArchiveStore) -> str:
+def table_location(store: "ArchiveStore") -> str:
     """Return the place of a store as the table's library writes it."""
     return store.location if store.local_root is None else f"file://{store.local_root}"
 

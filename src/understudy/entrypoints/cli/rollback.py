@@ -2,7 +2,7 @@
 
 import time
 from shlex import quote
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.text import Text
@@ -15,10 +15,8 @@ from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
     ModelName,
-    Reason,
     Yes,
     confirm_traffic_move,
-    required_reason,
 )
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_control_plane
@@ -53,13 +51,19 @@ class _TakenBack(NamedTuple):
 
 
 @app.command()
-def rollback(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
+def rollback(
+    *,
+    model: ModelName,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit.")] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
     """Send all traffic back: weight 0 and no further arms, or else the champion before.
 
     It undoes the newest move of traffic and reaches no further back, so doing it twice is harmless: the second time
-    there is nothing to roll back, and it leaves with 1.
+    there is nothing to roll back, and it leaves with 1. A reason may be left out: a rollback does not wait for words.
     """
-    actor = actor_of_command(required_reason(reason, dry_run=False))
+    actor = actor_of_command(reason)
 
     async def take_back(control_plane: ControlPlane) -> _TakenBack:
         rollbacks = control_plane.rollbacks

@@ -31,7 +31,7 @@ LISTED = """
 import asyncio, json, sys
 from understudy.entrypoints.cli.main import run
 from understudy.errors import RegistryUnavailable
-code = run(["model", "list"])
+code = run(sys.argv[1:] or ["model", "list"])
 print(json.dumps([code, sorted({name.partition(".")[0] for name in sys.modules})]))
 """
 
@@ -51,7 +51,18 @@ def test_a_list_of_models_loads_neither_an_orm_nor_numpy_though_it_asks_postgres
     code, loaded = json.loads(said)
     assert code == 69
     assert set(loaded) >= {"asyncpg", *LIGHT}
-    assert set(loaded) & HEAVY == set()
+    assert set(loaded) & {"httpx2", *HEAVY} == set()
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("words", ["version list", "rollout list", "explain visits", "ab list", "audit list"])
+def test_a_command_that_asks_postgres_loads_no_client_of_http(words, tmp_path):
+    environment = {"DATABASE_URL": "postgresql://me@127.0.0.1:1/nothing", "UNDERSTUDY_STATE_DIR": str(tmp_path)}
+
+    code, loaded = json.loads(python(LISTED, *words.split(), **environment))
+
+    assert code == 69
+    assert "httpx2" not in loaded
 
 
 @pytest.mark.deep

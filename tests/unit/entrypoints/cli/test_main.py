@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from typer.core import TyperGroup
@@ -35,6 +38,13 @@ ARCHIVING = {"duckdb", "obstore", "pyarrow"}
 def verbs_of(noun: str) -> list[str]:
     command = load(noun)
     return sorted(command.commands) if isinstance(command, TyperGroup) else []
+
+
+def pages(command: Any, path: tuple[str, ...]) -> Iterator[Any]:
+    """Yield a command and those below it, each with what a person types for it."""
+    yield pytest.param(command, path, id=" ".join(path))
+    for verb, below in getattr(command, "commands", {}).items():
+        yield from pages(below, (*path, verb))
 
 
 def test_the_help_names_every_noun_within_80_columns(capsys, monkeypatch):
@@ -90,6 +100,19 @@ def test_every_command_explains_itself(path, capsys):
 
     assert code == 0
     assert f"understudy {' '.join(path)}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("command", "path"), [page for noun in NOUNS for page in pages(load(noun), (noun,))])
+def test_the_help_of_a_command_has_each_option_whole_within_80_columns(command, path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    run([*path, "--help"])
+
+    said = capsys.readouterr().out
+    options = {name for parameter in command.params for name in parameter.opts if name.startswith("-")}
+    assert max(map(len, said.splitlines())) <= 80
+    assert options - set(re.findall(r"(?<![\w-])--?\w[\w-]*", said)) == set()
 
 
 @pytest.mark.parametrize("path", [["model", "list"], ["version", "show"], ["audit", "list"], ["doctor"], ["demo"]])

@@ -53,7 +53,7 @@ async def drawn_sizes(session: Session, question: PlanQuestion, version: str | N
     return Drawn({"plan": {**document_of(sizes), **about}}, sizes_texts(sizes, question))
 
 
-async def drawn_tests(session: Session, models: Collection[str] | None, at_most: int) -> Drawn:
+async def drawn_tests(session: Session, models: Collection[str] | None, at_most: int, *, utc: bool = False) -> Drawn:
     """Return the newest declared tests of these models as they are shown; ``None``: of all models.
 
     Raises:
@@ -68,7 +68,7 @@ async def drawn_tests(session: Session, models: Collection[str] | None, at_most:
         found += await list_tests(session.experiments, model, at_most)
     shown = sorted(found, key=lambda one: one.record.id, reverse=True)[:at_most]
     document = {"tests": [test_document(one, lambda version_id: version_label(version_id, labels)) for one in shown]}
-    return Drawn(document, [tests_text(shown, labels)])
+    return Drawn(document, [tests_text(shown, labels, utc=utc)])
 
 
 async def drawn_stop(session: Session, model: str, test_id: int, by: Actor) -> Drawn:

@@ -22,7 +22,7 @@ from understudy.entrypoints.cli.ab.outcomes import app as outcomes_app
 from understudy.entrypoints.cli.ab.page import report_page
 from understudy.entrypoints.cli.ab.text import reference_texts, report_texts
 from understudy.entrypoints.cli.shared.actor import actor_of_command, this_login
-from understudy.entrypoints.cli.shared.options import AsJson, Limit, ModelName
+from understudy.entrypoints.cli.shared.options import AsJson, Limit, ModelName, Utc
 from understudy.entrypoints.cli.shared.page_file import write_page
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
@@ -153,14 +153,15 @@ def list_declared(
     *,
     model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this model's.")] = None,
     limit: Limit = 20,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
     """List declared tests, newest first: open, decided, or ended by hand."""
 
     async def draw(session: Session) -> Drawn:
-        return await drawn_tests(session, None if model is None else [model], limit)
+        return await drawn_tests(session, None if model is None else [model], limit, utc=utc)
 
-    parameters = {"limit": str(limit)} | ({} if model is None else {"model": model})
+    parameters = {"limit": str(limit)} | ({} if model is None else {"model": model}) | ({"utc": "true"} if utc else {})
     show_screen(draw, AtProxy("/v1/experiments", parameters), as_json=as_json)
 
 

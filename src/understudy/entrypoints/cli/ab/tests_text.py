@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
-from understudy.entrypoints.cli.shared.times import ago, day_of
+from understudy.entrypoints.cli.shared.times import day_of, when_words
 from understudy.entrypoints.documents.policies import version_label
 from understudy.experiments.listed_tests import ListedTest
 
@@ -27,7 +27,7 @@ def standing_words(found: ListedTest) -> str:
     return f"open: {len(test.looks)} of {test.plan.looks} looks taken, {test.plan.entities_per_arm:,} entities an arm"
 
 
-def test_cells(found: ListedTest, labels: Mapping[int, str]) -> tuple[str, ...]:
+def cells_of(found: ListedTest, labels: Mapping[int, str], *, utc: bool) -> tuple[str, ...]:
     """Return a test below :data:`COLUMNS`; ``labels`` are the versions' by their ids."""
     record = found.record
     return (
@@ -36,18 +36,18 @@ def test_cells(found: ListedTest, labels: Mapping[int, str]) -> tuple[str, ...]:
         record.metric,
         version_label(record.champion_id, labels),
         version_label(record.challenger_id, labels),
-        ago(datetime.fromtimestamp(record.started_at, UTC)),
+        when_words(datetime.fromtimestamp(record.started_at, UTC), utc=utc),
         record.created_by,
         standing_words(found),
     )
 
 
-def tests_text(found: Sequence[ListedTest], labels: Mapping[int, str]) -> RenderableType:
+def tests_text(found: Sequence[ListedTest], labels: Mapping[int, str], *, utc: bool) -> RenderableType:
     """Return tests as a table."""
     if not found:
         return "No test was declared yet. → understudy ab report MODEL --metric NAME --looks 5"
     columns = [Column(name, drop=drop) for name, drop in zip(COLUMNS, (0, 2, 0, 0, 0, 3, 4, 0), strict=True)]
-    return a_table(columns, [test_cells(one, labels) for one in found])
+    return a_table(columns, [cells_of(one, labels, utc=utc) for one in found])
 
 
 def stopped_words(test_id: int, metric: str) -> str:

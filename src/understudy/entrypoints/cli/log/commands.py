@@ -99,7 +99,7 @@ def tail(
     as_lines: Annotated[bool, typer.Option("--json-lines", help="Print a line of JSON for each call.")] = False,
 ) -> None:
     """Show the newest calls of the log, one line each; times are in UTC. Ctrl-C ends --follow."""
-    refuse_in_lake_alone(settings_with_demo())
+    refuse_in_lake_alone(settings_with_demo(tell=lambda _: None))  # the session says which demo it is
     asked = NewestAsked(moment_of(since, time.time(), "--since"), lines, model, version, failed)
     printed, console = CallLines(model), data_console()
 

@@ -32,7 +32,10 @@ GroupName = Annotated[
 RequiresValidation = Annotated[
     bool | None,
     typer.Option(
-        "--require-validation/--no-require-validation", help="Whether its roles need a validation that holds."
+        "--require-validation/--no-require-validation",
+        metavar="",
+        rich_help_panel="Its validation",  # in one table with the others, 80 columns would cut the names
+        help="A role needs it.",
     ),
 ]
 

@@ -22,6 +22,7 @@ from understudy.core.routing.route import assignment
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.metrics_port import metrics_port
 from understudy.entrypoints.proxy.api.authorization import AuthorizationMiddleware, methods_of_path, permitted_models
+from understudy.entrypoints.proxy.api.control_calls import call_of as control_call_of
 from understudy.entrypoints.proxy.api.control_routes import add_control_routes
 from understudy.entrypoints.proxy.api.cors import Cors
 from understudy.entrypoints.proxy.api.dialect_routes import DialectRoutes, is_leaving
@@ -34,7 +35,7 @@ from understudy.entrypoints.proxy.api.openapi.document import openapi_document, 
 from understudy.entrypoints.proxy.api.predict_route import App, PredictRoute, http_call, read_body
 from understudy.entrypoints.proxy.api.request_id import RequestIdMiddleware
 from understudy.entrypoints.proxy.control.handler import ControlHandler
-from understudy.entrypoints.proxy.control.outcomes import receive_outcomes
+from understudy.entrypoints.proxy.control.outcomes import KnownNames, ask_names, receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.dialects.catalogue import not_retired
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
@@ -83,6 +84,7 @@ class Proxy:
         self._opener = opener
         self._on_open = on_open
         self.new_id: Callable[[], str] = random_hex(16).__next__
+        self.outcome_names = KnownNames()
 
     @asynccontextmanager
     async def lifespan(self, app: FastAPI) -> AsyncIterator[dict[str, Any]]:
@@ -266,10 +268,15 @@ def _add_call_routes(api: FastAPI, proxy: Proxy) -> None:
 
     @api.post("/v1/outcomes", **OUTCOMES)
     async def add_outcomes(request: Request) -> Response:
-        permitted = permitted_models(request.scope)
-        return response_of(
-            await receive_outcomes(call_of(request), proxy.parts.outcomes, proxy.handler.body_pool, permitted)
+        reply = await receive_outcomes(
+            call_of(request),
+            proxy.parts.outcomes,
+            proxy.handler.body_pool,
+            permitted_models(request.scope),
+            names=proxy.outcome_names,
+            ask=ask_names(control_call_of(request, "")),
         )
+        return response_of(reply)
 
 
 def _add_read_routes(api: FastAPI, proxy: Proxy) -> None:

@@ -41,11 +41,13 @@ def add_experiment_routes(api: FastAPI) -> None:
         model: ModelOrAll = None,
         limit: Annotated[int, Query(ge=1, le=_ALL_LISTED)] = 20,
         columns: Columns = None,
+        utc: Annotated[bool, Query(description="Moments of the text in UTC instead of how long ago.")] = False,
     ) -> Response:
         permitted = permitted_models(request.scope)
         if permitted is not None and model is not None and model not in permitted:
             raise ScopeMissing("this needs a key with scope 'read'")
-        return response_of(await experiments.show_tests(call_of(request, model or ""), limit, permitted, columns))
+        call = call_of(request, model or "")
+        return response_of(await experiments.show_tests(call, limit, permitted, columns, utc=utc))
 
     @api.post("/v1/models/{model}/experiments/{test_id}:stop", **CONTROL["stop_test"])
     async def stop_test(model: Name, test_id: str, request: Request, *, columns: Columns = None) -> Response:

@@ -154,7 +154,9 @@ async def list_tests(call: ControlCall, limit: int) -> Reply:
     return await call.run(Bulkhead.READ, read, READ_SECONDS)
 
 
-async def show_tests(call: ControlCall, limit: int, permitted: frozenset[str] | None, columns: int | None) -> Reply:
+async def show_tests(
+    call: ControlCall, limit: int, permitted: frozenset[str] | None, columns: int | None, *, utc: bool
+) -> Reply:
     """Return the newest declared tests of a model, or of all that the key may read, as ``understudy ab list`` does.
 
     Raises:
@@ -167,7 +169,7 @@ async def show_tests(call: ControlCall, limit: int, permitted: frozenset[str] | 
         models = [call.model_name] if call.model_name else permitted
         if models is not None and not call.model_name:  # a key may name models that there are not yet
             models = [one.model_name for one in await parts.registry.list_models() if one.model_name in models]
-        return await drawn_tests(parts, models, limit)
+        return await drawn_tests(parts, models, limit, utc=utc)
 
     return await _shown(call, draw, columns, Bulkhead.READ, QueryInvalid)
 

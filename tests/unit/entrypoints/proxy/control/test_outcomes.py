@@ -5,6 +5,8 @@ from typing import Any
 import orjson
 import pytest
 
+from understudy.errors import LoginNotAllowed
+
 PATH = "/v1/outcomes"
 OPS, VISITOR = (b"authorization", b"Bearer ops.secret"), (b"authorization", b"Bearer visitor.secret")
 
@@ -39,9 +41,40 @@ async def test_events_are_stored_once_and_each_is_told_what_became_of_it(up):
         "results": [{"event_id": "e1", "result": "new"}, {"event_id": "e2", "result": "new"}],
         "new": 2,
         "known": 0,
+        "new_metrics": [{"model": "visits", "name": "converted"}],
     }
     assert [row["result"] for row in orjson.loads(again.body)["results"]] == ["known", "new"]
     assert [event_id for _, event_id in up.outcomes.kept] == ["e1", "e2", "e3"]
+
+
+async def test_a_name_that_no_outcome_of_the_model_had_is_named_once(up):
+    told = []
+    for number, name in enumerate(("converted", "convreted", "converted", "convreted")):
+        answer = await up.ask(PATH, body_of(an_event(f"e{number}", name=name)), headers=[OPS])
+        told.append([one["name"] for one in orjson.loads(answer.body)["new_metrics"]])
+
+    assert told == [["converted"], ["convreted"], [], []]
+
+
+async def test_a_name_is_asked_about_until_an_event_of_it_is_stored(up):
+    refused = await up.ask(PATH, body_of(an_event("e1"), {"mood": 1}), headers=[OPS])
+    up.outcomes.available = False
+    lost = await up.ask(PATH, body_of(an_event("e1")), headers=[OPS])
+    up.outcomes.available = True
+    stored = await up.ask(PATH, body_of(an_event("e1")), headers=[OPS])
+
+    assert (refused.status, lost.status, stored.status) == (422, 503, 202)
+    assert orjson.loads(stored.body)["new_metrics"] == [{"model": "visits", "name": "converted"}]
+
+
+async def test_outcomes_are_stored_where_a_login_may_not_say_which_names_are_new(up, monkeypatch):
+    async def refuse(_: object) -> frozenset[tuple[str, str]]:
+        raise LoginNotAllowed("outcome events: the login may not read their names")
+
+    monkeypatch.setattr(up.outcomes, "new_metrics", refuse)
+    answer = await up.ask(PATH, body_of(an_event()), headers=[OPS])
+
+    assert (answer.status, "new_metrics" in orjson.loads(answer.body)) == (202, False)
 
 
 async def test_everything_that_is_wrong_is_named_at_once_and_nothing_is_stored(up):

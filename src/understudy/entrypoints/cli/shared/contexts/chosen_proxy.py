@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-from understudy.client.connection import is_plain
 from understudy.entrypoints.cli.shared.contexts.context_file import (
     checked_key,
     checked_url,
@@ -30,6 +29,8 @@ class ChosenProxy(NamedTuple):
 
     def words(self) -> str:
         """Return where a command goes, and whether others can read its key on the way."""
+        from understudy.client.connection import is_plain  # noqa: PLC0415 - a client of HTTP, for who has a URL
+
         reads = "; http:// is not encrypted: the network can read the key" if self.place.credential else ""
         return f"{self.chosen_by}: {self.place.url}{reads if is_plain(self.place.url) else ''}"
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple, Self
 
 import orjson
 
-from understudy.client.connection import Connection, is_key
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 
 MAX_KEY_BYTES = 4_096
@@ -130,6 +129,8 @@ def checked_url(url: str, of: str = "--url") -> str:
     Raises:
         CommandRefused: It is none, or has a login in it.
     """
+    from understudy.client.connection import Connection  # noqa: PLC0415 - a client of HTTP, for who has a URL
+
     try:
         return Connection.of(url or "none", "none").url
     except ValueError:
@@ -145,6 +146,8 @@ def checked_key(text: str, of: str) -> str:
     Raises:
         CommandRefused: It is none; it is not repeated.
     """
+    from understudy.client.connection import is_key  # noqa: PLC0415 - as above
+
     found = text.strip()
     if not found or len(found) > MAX_KEY_BYTES or not is_key(found):
         raise CommandRefused(ExitCode.USAGE, f"{of} holds no key", _KEY_NEXT)
@@ -160,6 +163,8 @@ def is_for_others(path: Path) -> bool:
 
 
 def _context_of(document: Any) -> Context:
+    from understudy.client.connection import Connection  # noqa: PLC0415 - as above
+
     named = {name: document.get(name) for name in Context._fields}
     if not isinstance(named["url"], str) or not all(
         value is None or isinstance(value, str) for value in named.values()

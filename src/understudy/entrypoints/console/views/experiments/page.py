@@ -9,7 +9,7 @@ from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.cli.ab.arms_text import arm_rows, arm_titles, arms_line, notes
 from understudy.entrypoints.cli.ab.figures import Label
 from understudy.entrypoints.cli.ab.page import charts_of, sides_of
-from understudy.entrypoints.cli.ab.tests_text import standing_words, test_cells
+from understudy.entrypoints.cli.ab.tests_text import cells_of, standing_words
 from understudy.entrypoints.cli.ab.text import (
     DIFFERENCE,
     evidence_rows,
@@ -151,7 +151,7 @@ def _next_words(report: AbReport, model: str, metric: str, label: Label) -> str:
 
 
 def _row(found: ListedTest, labels: Mapping[int, str]) -> TestRow:
-    test_id, model, metric, a, b, counts_from, by, standing = test_cells(found, labels)
+    test_id, model, metric, a, b, counts_from, by, standing = cells_of(found, labels, utc=False)
     if found.test is None:
         word, tone = "unreadable", Tone.WAIT
     elif found.test.is_open:

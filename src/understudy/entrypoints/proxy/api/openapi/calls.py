@@ -203,7 +203,12 @@ _OUTCOMES_ANSWER = object_of(
         ),
         "new": _NUMBER,
         "known": {"type": "integer", "description": "Stored before; what came first stands."},
+        "new_metrics": _list(
+            object_of({"model": _TEXT, "name": _TEXT}, title="NewMetric"),
+            description="Names of which their model had no outcome before: one may be misspelt. Left out if not known.",
+        ),
     },
+    "new_metrics",
     title="OutcomesAnswer",
 )
 
