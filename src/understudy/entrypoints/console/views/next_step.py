@@ -72,7 +72,7 @@ def _next_step(status: RolloutStatus) -> str:
         return f"It stays at {state.weight_percent} % until a person decides."
     over_at = state.step_starts[-1] + state.plan.steps[state.step].dwell_seconds
     until = f"{clock_words(over_at)} at the earliest" if over_at > status.view.read_at else "its evidence is there"
-    missing = " Missing still:" if missing_lines(status) else ""
+    missing = " Not there yet:" if missing_lines(status) else ""
     return f"It stays at {state.weight_percent} % until {until}; {then}.{missing}"
 
 

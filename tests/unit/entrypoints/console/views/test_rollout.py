@@ -303,7 +303,7 @@ def test_what_the_next_step_waits_for_is_a_list_of_its_own():
     lacks = replace(HOLD, missing=missing)
 
     assert a_page(decision=lacks).next_lines == missing
-    assert a_page(decision=lacks).next_words.endswith(" Missing still:")
+    assert a_page(decision=lacks).next_words.endswith(" Not there yet:")
     assert (a_page(WAITING, decision=lacks).next_lines, a_page(FAILED).next_lines) == ((), ())
 
 
