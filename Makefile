@@ -207,6 +207,11 @@ test-postgres: $(VENV)/.dev ## The SQL contract and the migrations on each Postg
 	  UNDERSTUDY_TEST_POSTGRES=$$major $(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis -m "not slow" $(PYTEST) \
 	  tests/integration/database tests/migrations; done
 
+.PHONY: install-postgres
+install-postgres: ## Install another Postgres beside Debian's own, from the project's own packages (as root; needs a network; POSTGRES=17)
+	@/usr/share/postgresql-common/pgdg/apt.postgresql.org.sh -y
+	@apt-get install --yes --no-install-recommends $(POSTGRES:%=postgresql-%)
+
 .PHONY: test-servers
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) .venv-clients/.done ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow, and what clients see of the first two
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done

@@ -18,7 +18,7 @@ _PINNED = re.compile(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}")
 _USES = re.compile(r"^\s*-?\s*uses:\s*(\S+)(.*)$", re.MULTILINE)
 _VERSION_SAID = re.compile(r"\s+# v\d+(\.\d+)*\s*")
 _RUNS = re.compile(
-    r"make [a-z-]+( [A-Z]+=\S+)*"
+    r"(sudo )?make [a-z-]+( [A-Z]+=\S+)*"
     r"|(sudo )?apt-get update( && (sudo )?apt-get install [a-z0-9 -]+)?|apt-get install [a-z0-9 -]+"
 )
 _RANDOM = "UNDERSTUDY_TEST_RANDOM"

@@ -47,14 +47,13 @@ class Heard:
 @asynccontextmanager
 async def signed_in(browser: Browser, console: RunningConsole, **options: Any) -> AsyncIterator[Page]:
     """Open a page of a session that may read and operate."""
-    context = await browser.new_context(**options)
-    page = await context.new_page()
-    await page.goto(f"{console.origin}/login")
-    await page.get_by_label("Key").fill(await console.key("read", "operate"))
-    await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="Models")).to_be_visible()
-    yield page
-    await context.close()
+    async with await browser.new_context(**options) as context:
+        page = await context.new_page()
+        await page.goto(f"{console.origin}/login")
+        await page.get_by_label("Key").fill(await console.key("read", "operate"))
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("heading", name="Models")).to_be_visible()
+        yield page
 
 
 async def is_fitting(page: Page, path: str) -> None:

@@ -1,19 +1,31 @@
-"""What the browser's tests share: the browser, a rollout two minutes in, and a second database."""
+"""What the browser's tests share: one browser, a rollout two minutes in, and a second database."""
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from conftest import PostgresServer
 from console.browser_world import CHROMIUM
-from loopback.server_statements import ServerStatements
+from loopback.server_statements import CONNECT_SECONDS, STATEMENT_SECONDS, ServerStatements
 from playwright.async_api import Browser, async_playwright
 from worlds.rollout import TWINS, PastRollout
 
+HERE = Path(__file__).parent
 
-@pytest.fixture
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these tests in one event loop: a browser is of the loop that started it, and starting takes two seconds."""
+    for item in items:
+        if HERE in item.path.parents and pytest_asyncio.is_async_test(item):
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
+    """The browser of all tests; each opens a context of its own, which shares nothing with another."""
     if CHROMIUM is None:
         pytest.fail("Debian's chromium is missing: apt-get install chromium")
     async with async_playwright() as driver:
@@ -22,7 +34,15 @@ async def browser() -> AsyncIterator[Browser]:
         await browser.close()
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
+async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to the test's database, in the loop of these tests."""
+    connection = await asyncpg.connect(database_url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
+    yield connection
+    connection.terminate()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def rollout(database: asyncpg.Connection, database_url: str) -> PastRollout:
     past = PastRollout(database, database_url, TWINS, 600)
     await past.begin()

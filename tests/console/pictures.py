@@ -6,7 +6,6 @@ Each is made by Debian's Chromium in three looks, and rewrites its file in ``doc
 import asyncio
 import io
 import re
-import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from command import CommandLine
 from console.small_png import with_palette
 from contract.servers import TcpRelay
-from playwright.async_api import Browser, FloatRect, Page, async_playwright, expect
+from playwright.async_api import Browser, FloatRect, Page, expect
 from rich.console import Console
 from rich.text import Text
 from worlds.console import RunningConsole, closed_port, running_console
@@ -85,25 +84,16 @@ WORLDS: dict[str, World] = {
 }
 
 
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as driver:
-        browser = await driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-        yield browser
-        await browser.close()
-
-
 @asynccontextmanager
 async def signed_in(browser: Browser, console: RunningConsole, key: str, look: str) -> AsyncIterator[Page]:
-    context = await browser.new_context(**LOOKS[look])
-    page = await context.new_page()
-    await page.goto(f"{console.origin}/login")
-    await page.get_by_label("Key").fill(key)
-    await page.get_by_role("button", name="Sign in").click()
-    await page.goto(f"{console.origin}/models/churn")
-    await expect(page.locator("figure.chart").first).to_be_visible(timeout=SETTLED_MS)
-    yield page
-    await context.close()
+    async with await browser.new_context(**LOOKS[look]) as context:
+        page = await context.new_page()
+        await page.goto(f"{console.origin}/login")
+        await page.get_by_label("Key").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        await page.goto(f"{console.origin}/models/churn")
+        await expect(page.locator("figure.chart").first).to_be_visible(timeout=SETTLED_MS)
+        yield page
 
 
 async def take(page: Page, state: str, look: str) -> None:

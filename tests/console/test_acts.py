@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import asyncpg
 import orjson
 import pytest
+import pytest_asyncio
 from command import CommandLine
 from console.browser_world import signed_in
 from loopback.server_statements import CONNECT_SECONDS, STATEMENT_SECONDS
@@ -106,7 +107,7 @@ class Twin(NamedTuple):
     understudy: CommandLine
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def twin(other_url: str) -> AsyncIterator[Twin]:
     connection = await asyncpg.connect(other_url, timeout=CONNECT_SECONDS, command_timeout=STATEMENT_SECONDS)
     yield Twin(connection, other_url, CommandLine(other_url))

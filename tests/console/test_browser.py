@@ -9,6 +9,8 @@ from worlds.console import running_console
 from worlds.report import reported_world
 from worlds.rollout import two_versions
 
+from understudy.entrypoints.console.pages import models
+
 CHURN = "/models/churn"
 ACTS = f"{CHURN}/acts"
 PAGES = (
@@ -206,7 +208,8 @@ async def test_a_share_is_given_with_the_guards_without_script_and_a_refusal_is_
     assert tuple(row) == (20, "alert")
 
 
-async def test_a_page_says_since_when_it_is_not_live(browser, rollout, database_url):
+async def test_a_page_says_since_when_it_is_not_live(browser, rollout, database_url, monkeypatch):
+    monkeypatch.setattr(models, "MODELS_SECONDS", 1.0)  # three of them later it says so
     async with running_console(database_url) as console, signed_in(browser, console) as page:
         await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)
         await page.context.set_offline(True)

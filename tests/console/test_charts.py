@@ -4,12 +4,18 @@ from console.browser_world import Heard, signed_in
 from playwright.async_api import Page, expect
 from worlds.console import running_console
 
+from understudy.entrypoints.console.pages import charts, rollouts
+
 COME_MS, RENEWED_MS = 20_000, 40_000
-STORIES = 4
-"""Within which the story is asked for so often, the charts would be once."""
+STORIES, STORY_SECONDS, CHARTS_SECONDS = 4, 1.0, 5.0
+"""While the story is asked for so often, the charts would be once; a fifth of the console's own periods."""
 
 
-async def test_charts_come_once_and_are_not_asked_for_after_the_end(browser, rollout, database_url, database):
+async def test_charts_come_once_and_are_not_asked_for_after_the_end(
+    browser, rollout, database_url, database, monkeypatch
+):
+    monkeypatch.setattr(rollouts, "STORY_SECONDS", STORY_SECONDS)
+    monkeypatch.setattr(charts, "CHARTS_SECONDS", CHARTS_SECONDS)
     async with running_console(database_url) as console, signed_in(browser, console) as page:
         await page.route("**/stream", lambda route: route.abort())  # with a stream nothing is asked for at a period
         heard = Heard(page, console.origin)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest
+import pytest_asyncio
 from console.browser_world import Heard, signed_in
 from console.hostile_strings import HOSTILE, MARK
 from playwright.async_api import expect
@@ -89,7 +90,7 @@ def cut(text: str, what: str) -> str:
     return text[: LONGEST[what]]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="session")
 async def world(rollout, database: asyncpg.Connection) -> list[str]:
     """Every text in every place that takes one; returns the ids of the calls."""
     calls = []

@@ -38,7 +38,7 @@ async def test_a_page_with_a_stream_shows_a_rollback_by_sql_though_nothing_is_re
         await expect(page.get_by_role("cell", name="enough")).to_be_visible(timeout=SEEN_MS)
         await rollout.go_on(1)
         await database.execute("UPDATE ServingPolicy SET shadow_percent = 50")  # it is told of policies, not of events
-        await expect(page.locator("#told")).to_contain_text("rolled back by hand", timeout=SEEN_MS)
+        await expect(page.get_by_role("alert")).to_contain_text("rolled back by hand", timeout=SEEN_MS)
         await expect(page.locator("#heard")).to_have_text("live")
 
         assert await page.evaluate("window.wasHereBefore")

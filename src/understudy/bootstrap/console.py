@@ -128,6 +128,11 @@ def _load_checkup() -> None:
     import understudy.bootstrap.checkup  # noqa: F401, PLC0415 - Redis, gRPC
 
 
+def _open_stores(session: Session) -> None:
+    """Import what every page reads, which connects to nothing: no first visitor waits for that."""
+    _ = (session.registry, session.rollouts, session.windows, session.metrics)
+
+
 @asynccontextmanager
 async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
     """Open a console's parts for one event loop; no connection is made before the first question.
@@ -180,5 +185,6 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
             heartbeat_seconds=settings.policy_heartbeat_seconds,
             reads_keys=False,
         )
+        _open_stores(session)
         named = (settings.environment, settings.challenger_budget_ratio)
         yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw, replay, changes.listen)

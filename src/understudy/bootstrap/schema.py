@@ -8,6 +8,12 @@ from understudy.adapters.migrations.bounds import PATIENCE
 from understudy.adapters.migrations.bounds import Patience as Patience
 from understudy.adapters.migrations.inventory import NEEDED_OBJECTS
 from understudy.adapters.migrations.preflight import examine_database
+from understudy.adapters.postgres.prediction_log.entity_index import EntityIndex as EntityIndex
+from understudy.adapters.postgres.prediction_log.entity_index import (
+    drop_entity_index,
+    make_entity_index,
+    read_entity_index,
+)
 from understudy.adapters.postgres.prediction_log.partitions import MAX_MONTHS_AHEAD as MAX_MONTHS_AHEAD
 from understudy.adapters.postgres.prediction_log.partitions import ensure_partitions
 from understudy.lifecycle.database_preflight import Needs, judge_database
@@ -94,3 +100,15 @@ async def make_partitions(settings: Settings, months_ahead: int, *, dry_run: boo
         timeout_seconds=settings.database_timeout_seconds,
         dry_run=dry_run,
     )
+
+
+async def index_entities(settings: Settings, *, drop: bool, dry_run: bool) -> tuple[EntityIndex, EntityIndex]:
+    """Give the log an index by entity, or take it away; return which months had it before, and which have it now."""
+    database_url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    before = await read_entity_index(database_url, timeout_seconds=seconds)
+    if dry_run:
+        return before, before
+    if drop:
+        await drop_entity_index(database_url, timeout_seconds=seconds)
+        return before, await read_entity_index(database_url, timeout_seconds=seconds)
+    return before, await make_entity_index(database_url, timeout_seconds=seconds)

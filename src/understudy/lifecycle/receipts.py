@@ -82,6 +82,13 @@ async def calls_of_entity(
     Raises:
         RegistryUnavailable, MigrationNeeded: As the log, where even the newest stretch could not be read.
     """
+    async with log.shared_session():
+        return await _search(log, model_name, entity_id, now, monotonic)
+
+
+async def _search(
+    log: ReceiptLog, model_name: str, entity_id: str, now: float, monotonic: Callable[[], float]
+) -> EntityCalls:
     ends_at, until, calls = monotonic() + SEARCH_SECONDS, now + 1, list[Receipt]()
     for seconds in SLICES_SECONDS:
         left, since = ends_at - monotonic(), now - seconds

@@ -96,6 +96,8 @@ class StatusReader:
         measure_outcome: Asks for an outcome that it is judged by, where its plan names some.
         model_name: Its model.
         rollout_id: By default the model's newest one at the first read.
+        last_decisions: How many moments it is judged at: the newest one, and those before it. Each takes some ten
+            milliseconds of a core at the first read, and so does a window that is new at each later one.
     """
 
     def __init__(
@@ -105,12 +107,15 @@ class StatusReader:
         measure_outcome: Measure,
         model_name: str,
         rollout_id: int | None = None,
+        *,
+        last_decisions: int = LAST_DECISIONS,
     ) -> None:
         self._rollouts = rollouts
         self._windows = windows
         self._measure_outcome = measure_outcome
         self._model_name = model_name
         self._rollout_id = rollout_id
+        self._last_decisions = last_decisions
         self._window_cache = WindowCache(windows)
         self._events: tuple[object, Sequence[RolloutEventRecord]] = (None, ())
         """With what they were read at."""
@@ -201,7 +206,9 @@ class StatusReader:
         now, course = view.read_at, course_of(view)._replace(metrics=metrics, judgements=judgements)
         # A window counts when its rows are in: the moments are those at which one more does.
         lag = course.limits[-1].watermark_seconds
-        *earlier, _ = (moment + lag for moment in latest_moments(now - lag, LAST_DECISIONS, course.stage.starts[0]))
+        *earlier, _ = (
+            moment + lag for moment in latest_moments(now - lag, self._last_decisions, course.stage.starts[0])
+        )
         news = decisions_at(strata, course, [moment for moment in earlier if moment not in self._known])
         known = self._known | {one.at: one for one in news}
         self._known = {moment: known[moment] for moment in earlier}

@@ -85,6 +85,19 @@ async def test_few_wrong_keys_a_minute_are_looked_at_and_the_right_one_waits_the
     assert "E600" in late.text
 
 
+async def test_the_sixth_wrong_secret_of_a_key_within_a_minute_is_not_looked_at(console):
+    credential = await console.key("read")
+    key_id = credential.partition(".")[0]
+    async with console.visit() as visit:
+        answers = [await visit.sign_in(f"{key_id}.wrong{number}") for number in range(6)]
+        late = await visit.sign_in(credential)
+        other = await visit.sign_in(await console.key("read"))
+
+    assert [answer.status_code for answer in answers] == [401] * 5 + [429]
+    assert 0 < int(answers[-1].headers["retry-after"]) <= 60
+    assert (late.status_code, other.status_code) == (429, 303)
+
+
 async def test_idle_connections_give_way_to_a_browser_that_has_a_key(database_url):
     async with AsyncExitStack() as idle, running_console(database_url, max_connections=8) as console:
         for _ in range(16):

@@ -1,6 +1,7 @@
 """Why a call got its answer: the search of an entity's calls ends by its number, its end or its time."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -26,6 +27,9 @@ class Log:
     def __init__(self, found: Sequence[Receipt] = (), seconds: float = 0.0) -> None:
         self.found, self.seconds, self.now = found, seconds, 0.0
         self.asked: list[EntityAsked] = []
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def of_prediction(self, _prediction_id: str, _at: float) -> Sequence[Receipt]:
         return self.found

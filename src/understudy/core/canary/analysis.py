@@ -135,7 +135,8 @@ def judge(
     missing = missing or _recently_regressed(begun, now)
     if missing:
         reason = words.hold_reason(missing, needs_human=needs_human)
-        return Decision(Verdict.HOLD, reason, evidence, detectable.missing_requests, needs_human)
+        lacks = detectable.missing_requests
+        return Decision(Verdict.HOLD, reason, evidence, lacks, needs_human, missing=tuple(missing))
     reason = words.advance_reason(evidence, detectable.ratio, policy.error_rate_floor)
     return Decision(Verdict.ADVANCE, reason, evidence, place=place)
 

@@ -163,6 +163,8 @@ class Decision:
     """It would be a rollback but for errors that the champion had as well: an operator has to decide."""
     place: str = ""
     """Whom the verdict is about, and when: ``fraud v42 at 10 % (minute 69)``; empty while it is undecided."""
+    missing: tuple[str, ...] = ()
+    """What an ``ADVANCE`` waits for, each in words; ``reason`` has them in one sentence."""
 
     @property
     def sentence(self) -> str:

@@ -1,5 +1,6 @@
 """The console's application: every route, and what becomes of an error."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -51,6 +52,7 @@ from understudy.entrypoints.console.views.links import OF_VERSIONS
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
+from understudy.serving.background import end_tasks
 from understudy.settings import Settings, parse_host_names
 
 Opener = Callable[[Settings], AbstractAsyncContextManager[ConsoleParts]]
@@ -113,7 +115,12 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[dict[str, Any]]:
         watches = Watches(max_streams(settings))
-        async with opener(settings) as parts, admitting(settings) as overload, hearing(parts.listen, watches):
+        async with (
+            opener(settings) as parts,
+            admitting(settings) as overload,
+            hearing(parts.listen, watches),
+            _preparing(console),
+        ):
             console.open(parts, watches)
             yield {OVERLOAD: overload, WATCHES: watches}
 
@@ -128,6 +135,16 @@ def create_app(settings: Settings, opener: Opener = open_console) -> ASGIApp:
     app.add_exception_handler(HTTPException, partial(_unknown, console))
     app.add_exception_handler(Exception, partial(_fault, console))
     return Guard(app, host_rules(settings))
+
+
+@asynccontextmanager
+async def _preparing(console: Console) -> AsyncIterator[None]:
+    """Have what first visitors would wait for done beside the event loop, while the context is open."""
+    task = asyncio.create_task(asyncio.to_thread(console.prepare))
+    try:
+        yield
+    finally:
+        await end_tasks([task])
 
 
 def is_act(path: str) -> bool:

@@ -113,6 +113,10 @@ class Console:
         questions, visitors, reads = Questions(), Visitors(parts.keys), Reads(parts)
         self._open = Open(questions, visitors, reads, parts.acts, Once(), parts, watches, Rendered())
 
+    def prepare(self) -> None:
+        """Do what each first visitor of a page would wait for."""
+        self._templates.prepare()
+
     @property
     def opened(self) -> Open:
         """What is open; the lifespan has begun before the first request."""

@@ -79,12 +79,13 @@ class Reads:
             NotRegistered: There is no such rollout of the model.
             RegistryUnavailable, MigrationNeeded: As the stores.
         """
-        registry = self.session.registry
-        status = await self._reader(model_name, rollout_id).read()
+        registry, rollouts = self.session.registry, self.session.rollouts
+        async with rollouts.shared_session(), self.session.windows.shared_session():
+            status = await self._reader(model_name, rollout_id).read()
+            newest = await rollouts.listing(model_name, RECENT)
         by_hand = await manual_rollback(registry, status.view.record.state)
         audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        newest = await self.session.rollouts.listing(model_name, RECENT)
         return RolloutSeen(status, by_hand, audit, labels, [one.id for one in newest])
 
     async def model(self, model_name: str) -> ModelSeen:
@@ -140,7 +141,8 @@ class Reads:
         reader = self._readers.pop(name, None)
         if reader is None:
             measure = session.measure_outcome
-            reader = StatusReader(session.rollouts, session.windows, measure, model_name, rollout_id)
+            # A page shows no past decisions beside this moment's: its charts, which do, read them by themselves.
+            reader = StatusReader(session.rollouts, session.windows, measure, model_name, rollout_id, last_decisions=1)
         self._readers[name] = reader
         while len(self._readers) > MAX_READERS:
             self._readers.popitem(last=False)

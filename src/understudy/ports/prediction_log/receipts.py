@@ -1,6 +1,7 @@
 """What the log says of single calls: who answered, and by which decision."""
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
 EARLY_SECONDS, LATE_SECONDS = 1.0, 10.0
@@ -56,6 +57,9 @@ class ReceiptLog(Protocol):
 
     Raises ``RegistryUnavailable``, also when the answer was not found in time, and ``MigrationNeeded``.
     """
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Have the questions inside use one connection, where the log is asked over one."""
 
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:
         """Return what was logged of a prediction that was made at a time: the caller's answer first, then shadows."""

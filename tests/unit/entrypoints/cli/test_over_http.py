@@ -62,6 +62,7 @@ ON_THE_DATABASE = {
     "db archive": ("--to", "archive"),
     "db check": (),
     "db downgrade": ("base",),
+    "db index-entities": (),
     "db partitions": (),
     "db psql": ("-c", "SELECT 1"),
     "db upgrade": (),

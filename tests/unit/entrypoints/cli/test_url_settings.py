@@ -42,6 +42,7 @@ db archive
 db upgrade
 db downgrade 0010
 db check
+db index-entities
 db partitions
 db psql
 version diff visits 1 2

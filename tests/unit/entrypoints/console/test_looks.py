@@ -5,7 +5,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from jinja2 import UndefinedError
+from jinja2 import FileSystemLoader, UndefinedError
 
 from understudy.entrypoints import console
 from understudy.entrypoints.console.looks import RUNBOOK_OF_PAGES, Templates, read_static, unbroken
@@ -107,3 +107,13 @@ def test_a_line_ends_between_no_number_and_its_unit():
     shown = unbroken("2.77 % of 5 m 3 s, 10 ms; 3 months")
 
     assert shown.replace("\N{NO-BREAK SPACE}", "_") == "2.77_% of 5_m 3_s, 10_ms; 3 months"
+
+
+def test_after_the_start_no_visitor_waits_for_a_template_to_be_compiled(monkeypatch):
+    templates = Templates(read_static(), "https://runbooks.example/of-this-test")
+    values = {"visitor": None, "token": "", "once": "", "next": "/", "problem": ""}
+
+    templates.prepare()
+    monkeypatch.delattr(FileSystemLoader, "get_source")
+
+    assert "of-this-test" in templates.render("login.html", values)

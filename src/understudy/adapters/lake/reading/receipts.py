@@ -1,6 +1,7 @@
 """``ReceiptLog`` over the lake: single calls, found by the hours that they can be in."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Protocol
 
 import orjson
@@ -47,6 +48,9 @@ class LakeReceiptLog:
     def __init__(self, lake: Lake, names: VersionNames) -> None:
         self._lake = lake
         self._names = names
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def of_prediction(self, prediction_id: str, at: float) -> Sequence[Receipt]:
         # Rows have ids as they are made, in small letters; Postgres reads both.

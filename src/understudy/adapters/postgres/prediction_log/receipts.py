@@ -1,4 +1,4 @@
-"""``ReceiptLog`` over ``PredictionLog``: by the index of version and time, since none is by prediction or entity."""
+"""``ReceiptLog`` over ``PredictionLog``: by version and time, or by the index of entities where there is one."""
 
 from collections.abc import Sequence
 
@@ -61,8 +61,7 @@ class PostgresReceiptLog(LongReads):
         return [_receipt(row) for row in rows]
 
     async def of_entity(self, asked: EntityAsked, timeout_seconds: float) -> Sequence[Receipt]:
-        bounded = PostgresReceiptLog(self._database_url, timeout_seconds=min(timeout_seconds, self._timeout_seconds))
-        async with bounded._read(_WHAT, _NAME) as connection:
+        async with self._read(_WHAT, _NAME, timeout_seconds) as connection:
             rows = await connection.fetch(_OF_ENTITY, *asked)
         return [_receipt(row) for row in rows]
 

@@ -103,20 +103,30 @@ def heading(status: RolloutStatus) -> list[Text]:
 def sentence_of(status: RolloutStatus) -> str:
     """Return how the rollout stands, in a sentence."""
     state, decision = status.view.record.state, status.decision
+    if decision is not None and goes_back(status):
+        return f"Goes back to {state.champion} at the monitor's next tick: {decision.reason}"
     if state.promoted_at is not None and not state.phase.is_final and state.phase is not Phase.WAITING:
         return _warm_sentence(status)
     if state.kind is Kind.GUARD:
         return _guard_sentence(status)
     if state.reason:
         return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
-    if decision is not None and decision.verdict is Verdict.ROLL_BACK:
-        return f"Goes back to {state.champion} at the monitor's next tick: {decision.reason}"
     if decision is not None:
         then = (
             f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""
         )
         return f"{decision.verdict.replace('_', ' ')}{then}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
+
+
+def goes_back(status: RolloutStatus) -> bool:
+    """Whether the monitor takes a rollout back at its next tick, also one that waits or is kept warm.
+
+    It takes nothing back while a person's change of the policy is in its way.
+    """
+    state, decision = status.view.record.state, status.decision
+    is_ours = state.kind is Kind.ROLLOUT and not state.phase.is_final and state.waiting_for is not WaitingFor.CONFLICT
+    return is_ours and decision is not None and decision.verdict is Verdict.ROLL_BACK
 
 
 def after_step_words(state: RolloutState) -> str:

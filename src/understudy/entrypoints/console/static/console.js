@@ -95,7 +95,11 @@
   document.addEventListener("htmx:after:swap", () => {
     const now = state();
     const verdict = live.querySelector(".verdict");
-    if (now !== stands && verdict) document.getElementById("told").textContent = verdict.textContent.trim();
+    if (now !== stands && verdict) {
+      // What went back or fails interrupts who listens; all else waits for its turn.
+      const part = document.getElementById(verdict.closest(".bad") ? "alarmed" : "told");
+      part.textContent = verdict.textContent.trim();
+    }
     stands = now;
   });
 

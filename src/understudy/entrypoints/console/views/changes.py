@@ -31,7 +31,7 @@ def change_row(entry: AuditEntry, labels: Mapping[int, str]) -> ChangeRow:
 def newest_words(entry: AuditEntry) -> str:
     """Return who made a change, with what, when and why."""
     when = moment(entry.changed_at.timestamp())
-    return f"by {entry.actor}, {entry.via}, {when} UTC: {entry.reason or 'no reason was given'}"
+    return f"by {entry.actor} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
 
 
 def hidden_rollback(audit: Sequence[AuditEntry], began_at: float, now: float) -> str:

@@ -7,9 +7,9 @@ from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
-from understudy.core.rollout.state import GuardMode, Kind, Phase
+from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
-from understudy.entrypoints.cli.rollout.status import after_step_words
+from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back
 from understudy.rollout.status import RolloutStatus
 
 _NAMED = 3
@@ -23,18 +23,30 @@ def next_words(status: RolloutStatus) -> str:
         return f"Nothing more: it is over. {_answering_words(status)}".strip()
     if state.kind is Kind.GUARD:
         return _guard_next(status)
-    gate = closed_gate(state)
-    if gate and state.is_at_gate:
-        return f"{gate[0].upper()}{gate[1:]}. A challenger that does worse is still taken back."
-    if state.phase is Phase.WAITING:
-        return (
-            f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. "
-            "A challenger that does worse is still taken back."
-        )
+    if goes_back(status):
+        return f"At the monitor's next tick every call goes back to {state.champion}."
+    if waits := _waiting_words(state):
+        is_watched = "" if not state.step_starts else f" If {state.challenger} does worse it is still taken back."
+        return f"{waits}{is_watched}"
     if state.promoted_at is not None:
         until = state.warm_until or status.view.read_at
         return f"{state.champion} is kept warm until {clock_words(until)}; then the rollout is over."
     return _next_step(status)
+
+
+def _waiting_words(state: RolloutState) -> str:
+    """Return what a rollout waits for; nothing of one that moves."""
+    gate = closed_gate(state)
+    if gate and state.is_at_gate:
+        return f"{gate[0].upper()}{gate[1:]}."
+    if state.phase is not Phase.WAITING:
+        return ""
+    if not state.step_starts:
+        return f"{state.challenger} gets no calls until a person resumes or stops it."
+    if state.promoted_at is not None:
+        kept = f"{state.challenger} answers every call and {state.champion} is kept warm"
+        return f"{kept} until a person resumes or takes it back."
+    return f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back."
 
 
 def _answering_words(status: RolloutStatus) -> str:
@@ -53,14 +65,22 @@ def _next_step(status: RolloutStatus) -> str:
         first = state.plan.steps[0].weight_percent
         return f"The monitor warms {state.challenger} up; then its first share is {first} %."
     verdict = Verdict.HOLD if decision is None else decision.verdict
-    if verdict is Verdict.ROLL_BACK:
-        return f"At the monitor's next tick every call goes back to {state.champion}."
     if verdict is Verdict.ADVANCE:
         return f"At the monitor's next tick {after_step_words(state)}."
-    share = state.weight_percent
-    return (
-        f"It stays at {share} % until its time, its calls and its evidence are there; then {after_step_words(state)}."
-    )
+    then = f"then {after_step_words(state)}"
+    if decision is not None and decision.needs_human:
+        return f"It stays at {state.weight_percent} % until a person decides."
+    over_at = state.step_starts[-1] + state.plan.steps[state.step].dwell_seconds
+    until = f"{clock_words(over_at)} at the earliest" if over_at > status.view.read_at else "its evidence is there"
+    missing = " Not there yet:" if missing_lines(status) else ""
+    return f"It stays at {state.weight_percent} % until {until}; {then}.{missing}"
+
+
+def missing_lines(status: RolloutStatus) -> tuple[str, ...]:
+    """Return what the next step waits for, a line each; nothing of a rollout that waits for a person, or goes back."""
+    state, decision = status.view.record.state, status.decision
+    moves = state.kind is Kind.ROLLOUT and not state.phase.is_final and not _waiting_words(state)
+    return decision.missing if moves and decision is not None and decision.verdict is Verdict.HOLD else ()
 
 
 def _guard_next(status: RolloutStatus) -> str:
@@ -75,7 +95,7 @@ def _guard_next(status: RolloutStatus) -> str:
 def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tuple[str, ...]]:
     """Return what would take the challenger back, and a line for each of the checks that are nearest to it."""
     state = status.view.record.state
-    if state.phase.is_final or _goes_back(status):
+    if state.phase.is_final or goes_back(status):
         return "", ()
     judged = [row for row in rows if row.limit is not None and row.evidence_needed and row.check is not SAMPLE_RATIO]
     judged.sort(key=_nearness, reverse=True)
@@ -86,12 +106,6 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tu
     is_taken_back = state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK
     whom = "Any one of these" if is_taken_back else "Nothing by itself; an operator is alerted by any one of these"
     return f"{whom}, once it is proven:", (*(_back_line(row) for row in judged[:_NAMED]), *more)
-
-
-def _goes_back(status: RolloutStatus) -> bool:
-    """Whether it is being taken back already."""
-    decision, kind = status.decision, status.view.record.state.kind
-    return kind is Kind.ROLLOUT and decision is not None and decision.verdict is Verdict.ROLL_BACK
 
 
 def _back_line(row: Evidence) -> str:

@@ -21,7 +21,7 @@ from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.console.views.changes import ChangeRow, change_row, hidden_rollback, moment, newest_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
-from understudy.entrypoints.console.views.next_step import back_words, next_words
+from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
@@ -127,6 +127,8 @@ class RolloutPage(NamedTuple):
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
     next_words: str
+    next_lines: tuple[str, ...]
+    """What it waits for."""
     back_words: str
     back_lines: tuple[str, ...]
     """The checks nearest to it."""
@@ -164,6 +166,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(line.plain for line in about),
         (*_warnings(status), *_taken_back(seen)),
         next_words(status),
+        missing_lines(status),
         *back_words(status, rows),
         tuple(_share(share) for share in shares_of(status)),
         tuple(line.plain.strip() for line in (*judge_lines(status), *left_out_lines(status))),

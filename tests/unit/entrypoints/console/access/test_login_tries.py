@@ -29,6 +29,22 @@ def test_few_tries_of_an_address_are_let_through_in_a_minute(monkeypatch):
     tries.begin("10.0.0.1", "k9")
 
 
+def test_five_tries_with_one_key_id_are_let_through_from_one_address():
+    clock = Clock()
+    tries = LoginTries(clock)
+    for _ in range(5):
+        tries.begin("10.0.0.1", "k1")
+
+    with pytest.raises(TooManyLogins) as refused:
+        tries.begin("10.0.0.1", "k1")
+    tries.begin("10.0.0.1", "k2")
+    tries.begin("10.0.0.2", "k1")
+    clock.now += 60
+    tries.begin("10.0.0.1", "k1")
+
+    assert refused.value.retry_after_seconds == 60
+
+
 def test_what_names_no_key_is_counted_by_its_address_alone(monkeypatch):
     monkeypatch.setattr(login_tries, "TRIES_OF_ADDRESS", 5)
     tries = LoginTries(Clock())

@@ -108,7 +108,7 @@ def test_a_promoted_version_that_was_taken_back_is_not_calm_and_says_by_whom(cha
     page = a_page(model, rollouts={"churn": promoted}, changes={"churn": entry})
 
     assert (page.rows[0].state, page.rows[0].tone) == (state, tone)
-    assert page.rows[0].reason.startswith("by k1, console, ")
+    assert page.rows[0].reason.startswith("by k1 via console at ")
     assert page.rows[0].reason.endswith(": slow")
     assert page.sentence == f"1 of 1 needs a look: churn ({state})."
 

@@ -10,6 +10,7 @@ from understudy.core.canary.decision import CheckState, Decision, Evidence, Verd
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
+from understudy.core.durations import clock_words
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import (
@@ -201,7 +202,7 @@ def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_g
     kept, back = [rollout_page(one) for one in seen]
 
     assert (kept.sentence, kept.tone) == ("version 7 is champion", Tone.GOOD)
-    assert back.sentence.startswith("6 answers now (by k1, console, ")
+    assert back.sentence.startswith("6 answers now (by k1 via console at ")
     assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
     assert back.tone is Tone.WAIT
 
@@ -258,7 +259,17 @@ def test_a_model_with_any_name_has_an_address():
     ("state", "changes", "then"),
     [
         (WARMING, {}, "The monitor warms 7 up; then its first share is 10 %."),
-        (STATE, {}, "It stays at 10 % until its time, its calls and its evidence are there; then 7 gets 50 %."),
+        (STATE, {}, "It stays at 10 % until its evidence is there; then 7 gets 50 %."),
+        (
+            replace(STATE, step_starts=(NOW - 100,)),
+            {},
+            f"It stays at 10 % until {clock_words(NOW + 200)} at the earliest; then 7 gets 50 %.",
+        ),
+        (
+            STATE,
+            {"decision": replace(HOLD, needs_human=True)},
+            "It stays at 10 % until a person decides.",
+        ),
         (STATE, {"decision": decided(Verdict.ADVANCE)}, "At the monitor's next tick 7 gets 50 %."),
         (STATE, {"decision": decided(Verdict.ROLL_BACK)}, "At the monitor's next tick every call goes back to 6."),
         (
@@ -285,6 +296,24 @@ def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
     assert page.tone is Tone.WAIT
     assert "until a person resumes" in page.next_words
     assert "still taken back" in page.next_words
+
+
+def test_what_the_next_step_waits_for_is_a_list_of_its_own():
+    missing = ("917 of 1,000 challenger requests at 10 %", "2 m of 5 m at 10 %")
+    lacks = replace(HOLD, missing=missing)
+
+    assert a_page(decision=lacks).next_lines == missing
+    assert a_page(decision=lacks).next_words.endswith(" Not there yet:")
+    assert (a_page(WAITING, decision=lacks).next_lines, a_page(FAILED).next_lines) == ((), ())
+
+
+def test_one_that_waits_after_its_promotion_names_no_act_that_is_not_there():
+    page = a_page(replace(WAITING, promoted_at=BEGAN + 400))
+
+    assert page.next_words.startswith(
+        "7 answers every call and 6 is kept warm until a person resumes or takes it back."
+    )
+    assert "Promote a step" not in [act.name for act in page.acts]
 
 
 def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
@@ -321,6 +350,22 @@ def test_one_that_goes_back_says_so_first_and_names_no_further_reason():
 
     assert page.sentence == "Goes back to 6 at the monitor's next tick: found"
     assert (page.back_words, page.back_lines) == ("", ())
+
+
+@pytest.mark.parametrize("changes", [{"phase": Phase.WAITING, "waiting_for": WaitingFor.PAUSE}, {"promoted_at": 3.0}])
+def test_one_that_waits_or_is_kept_warm_says_as_well_that_it_goes_back(changes):
+    page = a_page(replace(STATE, **changes), decision=decided(Verdict.ROLL_BACK, ERRORS))
+
+    assert page.sentence == "Goes back to 6 at the monitor's next tick: found"
+    assert page.next_words == "At the monitor's next tick every call goes back to 6."
+    assert (page.back_words, page.back_lines) == ("", ())
+
+
+def test_nothing_is_said_to_go_back_while_a_persons_change_is_in_the_way():
+    state = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.CONFLICT)
+    page = a_page(state, decision=decided(Verdict.ROLL_BACK, ERRORS))
+
+    assert "goes back" not in f"{page.sentence} {page.next_words}".lower()
 
 
 @pytest.mark.parametrize(("weight", "then"), [(0, " 6 answers every call."), (10, "")])
