@@ -17,6 +17,7 @@ from understudy.entrypoints.cli.shared.times import moment_words
 from understudy.entrypoints.documents.skew import skew_document
 from understudy.monitoring.skew_view import FeatureView, SkewVerdict, SkewView, VersionSkew, view_skew
 
+_STORE = "the feature store's address (UNDERSTUDY_FEATURE_REDIS_URL or UNDERSTUDY_FEATURE_TABLE)"
 _STYLES = {SkewVerdict.SKEW: "bold red", SkewVerdict.NONE: "bold green"}
 
 
@@ -46,11 +47,10 @@ def next_step(view: SkewView) -> NextStep:
     if view.verdict is SkewVerdict.SKEW:
         return NextStep(f"understudy drift report {model}", "says what it did to the inputs and the predictions")
     if view.input_sample_percent == 0:
-        purpose = "logs the inputs of some entities: these are compared"
+        purpose = f"logs the inputs of some entities; a monitor with {_STORE} compares them"
         return NextStep(f"understudy model set {model} --input-sample-percent 5", purpose)
     if view.verdict is SkewVerdict.NOT_COMPARED:
-        purpose = "with UNDERSTUDY_FEATURE_REDIS_URL or UNDERSTUDY_FEATURE_TABLE: compares the calls of each minute"
-        return NextStep("understudy serve monitor", purpose)
+        return NextStep("understudy serve monitor", f"with {_STORE}: compares the calls of each minute")
     return NextStep(f"understudy drift report {model}", "compares the inputs with the training data")
 
 
