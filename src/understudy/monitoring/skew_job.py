@@ -48,6 +48,8 @@ fast to be compared, and does not count. What is left of a pace that lets it cou
 MAX_WAITING = 2_000
 """Calls of a version with values that wait to be asked for again. While there are as many no more are compared, so that
 a version of which all is wrong neither takes the store's time nor that of other versions."""
+MAX_ALL_WAITING = 50_000
+"""Of all versions together. The oldest are dropped, which nothing is concluded from."""
 AGAIN_AT_ONCE = 1_000
 """Calls that are asked for again in a tick; those that wait longer are only surer not to move by themselves."""
 MAX_FEATURES = 100
@@ -113,7 +115,7 @@ class SkewJob:
         self._telemetry = telemetry
         self._environment = environment
         self._watched: dict[int, _Watched] = {}
-        self._again: deque[_Again] = deque()
+        self._again: deque[_Again] = deque(maxlen=MAX_ALL_WAITING)
         self._found: list[_Found] = []
         self._task: asyncio.Task[None] | None = None
         self._shown: dict[int, set[tuple[str, ...]]] = {}

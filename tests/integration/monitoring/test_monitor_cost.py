@@ -32,10 +32,12 @@ from worlds.monitor import (
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.bootstrap.monitor import JUDGE_SECONDS, METRIC_CHECK_SECONDS
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import closed_until
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
+from understudy.rollout.executor import TICK_SECONDS
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]  # a processor's figures, for a machine that does nothing else
 BAR_SECONDS = 0.2
@@ -105,7 +107,8 @@ async def test_with_two_metrics_and_a_judge_each_a_tick_takes_less_than_half_a_s
 
     for name, spent in ticks._asdict().items():
         said(f"two metrics and a judge: {name} mean {mean(spent):.3f} s, most {max(spent):.3f} s of processor")
-    assert sum(map(mean, ticks)) <= ASKED_BAR_SECONDS
+    beside = mean(ticks.metrics) / METRIC_CHECK_SECONDS + mean(ticks.judges) / JUDGE_SECONDS
+    assert mean(ticks.usual) + TICK_SECONDS * beside <= ASKED_BAR_SECONDS
 
 
 async def test_measuring_a_minute_and_the_turn_of_an_hour_take_less_than_a_fifth_of_a_second_a_tick(installation):
