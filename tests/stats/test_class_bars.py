@@ -94,3 +94,30 @@ def test_five_points_beside_the_champion_are_found_and_equal_shares_are_not(is_m
     else:
         say(f"classes beside the champion: equal ones said to drift in {runs} (bar 1 %)", str(len(known)))
         assert len(known) <= 0.01 * runs
+
+
+TWENTY = tuple(f"class-{number}" for number in range(20))
+
+
+def answered(random: np.random.Generator, rows: int) -> list[tuple[str, str | None]]:
+    """Return answers of an hour with twenty classes of five percent, each of another entity."""
+    ids, places = random.integers(0, 1_000_000, rows), random.integers(0, len(TWENTY), rows)
+    return [(f"user-{one}", TWENTY[place]) for one, place in zip(ids.tolist(), places.tolist(), strict=True)]
+
+
+def test_a_challenger_of_few_answers_and_many_classes_is_not_said_to_lack_some():
+    """Of the answers of such an hour each class has two or three, and hardly ever from three analysis buckets."""
+    runs = 60 if IS_FULL else 6
+    unlike = 0
+    for seed in range(runs):
+        random = np.random.default_rng((seed, 5))
+        champion = [class_hour(place * HOUR_SECONDS, answered(random, 4_000)) for place in range(72)]
+        known = set(champion[0].categories)
+        challenger = [class_hour(place * HOUR_SECONDS, answered(random, 50), known) for place in range(72)]
+        unlike += any(
+            judge_beside_champion(CLASSES, champion[:end], challenger[:end], POLICY, alpha=0.01, since=0.0)
+            for end in range(3, 73, 3)
+        )
+
+    say(f"classes: 50 answers an hour in twenty classes, equal ones said to drift in {runs} (bar 1 %)", str(unlike))
+    assert unlike <= 0.01 * runs

@@ -26,6 +26,7 @@ NEEDED = needed_of(POLICY)[JUDGE.name]
 STAGE = Stage("fraud", "42", 1, (0.0,), 6, 25.0, {1: 25.0})
 NO_TRAFFIC = stratify([], 1)
 MOST = 1_500
+RUNS = 300
 LOOK = 25
 """Judgements between two looks."""
 
@@ -103,6 +104,11 @@ def taken_back_after(world: World, seed: int, count: int) -> float:
     return inf
 
 
+def chance(rate: float, count: int) -> float:
+    """Return what few runs may be beyond a rate by chance; nothing of as many as the bar is about."""
+    return 0.0 if count >= RUNS else 3 * (rate * (1 - rate) * count) ** 0.5
+
+
 @pytest.mark.parametrize("world", EQUAL, ids=lambda one: one.name)
 def test_an_equal_version_is_taken_back_in_at_most_one_of_a_hundred_rollouts(world):
     seeds = runs(2)
@@ -110,7 +116,7 @@ def test_an_equal_version_is_taken_back_in_at_most_one_of_a_hundred_rollouts(wor
     found = [seed for seed in seeds if taken_back_after(world, seed, 2 * MOST) < inf]
 
     say("an equal version, " + world.name, f"{len(found)} of {len(seeds)} taken back")
-    assert len(found) <= 0.01 * len(seeds) + 3 * (0.01 * len(seeds)) ** 0.5
+    assert len(found) <= 0.01 * len(seeds) + chance(0.01, len(seeds))
 
 
 @pytest.mark.parametrize("world", [LOSES, LOSES_BIASED], ids=lambda one: one.name)
@@ -119,4 +125,4 @@ def test_a_challenger_that_loses_three_to_two_is_found_within_fifteen_hundred_ju
 
     in_time = sum(one <= MOST for one in found)
     say(world.name, f"{in_time} of {len(found)} found, {np.median(found):g} judgements in the median")
-    assert in_time >= 0.95 * len(found) - 3 * (0.0475 * len(found)) ** 0.5
+    assert in_time >= 0.95 * len(found) - chance(0.95, len(found))

@@ -27,11 +27,11 @@ from understudy.core.statistics.own_past import DROPPED_UNITS, SPANS, UNIT_SECON
 from understudy.core.statistics.pod_noise import Blocks, blocks_of, pod_noise
 from understudy.core.statistics.sequential_evidence import (
     MAX_RESTARTS,
-    RESTART_SCHEDULES,
     FloatArray,
     IntArray,
     Rates,
     Restarts,
+    even_schedules,
     half_normal_log_evidence,
     log_mean_exp,
     processes_of,
@@ -109,12 +109,12 @@ class AddedUp(NamedTuple):
 def restarts_at(season: Season, end: int) -> tuple[Restarts, ...]:
     passed = float(season.starts[end - 1] - season.starts[0])
     found = []
-    for schedule in RESTART_SCHEDULES:
+    for schedule in even_schedules(1):
         begun = int(passed // schedule.seconds)
         newest = np.arange(max(0, begun - MAX_RESTARTS), begun) + 1
         moments = season.starts[0] + schedule.seconds * newest - WINDOW_SECONDS
         firsts = np.searchsorted(season.starts, moments, side="right").astype(np.int64)
-        found.append(Restarts(firsts, begun, schedule.alpha_share))
+        found.append(Restarts(firsts, begun, schedule.alpha_share, schedule.even_for))
     return tuple(found)
 
 

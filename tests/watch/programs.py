@@ -140,7 +140,7 @@ def an_alertmanager(folder: Path, receiver_url: str, routing_key: str) -> Iterat
 
 
 @contextmanager
-def running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[None]:
+def running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program until the end, from when its address answers on."""
     with log.open("ab") as output:
         child = subprocess.Popen(arguments, stdout=output, stderr=output)
@@ -150,7 +150,7 @@ def running(arguments: Sequence[str], log: Path, ready_url: str) -> Iterator[Non
             assert child.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < give_up, log.read_text()[-3000:]
             time.sleep(0.1)
-        yield
+        yield child
     finally:
         child.terminate()
         try:

@@ -1,8 +1,10 @@
 """Metrics of plans against a real Prometheus: each of its answers has its problem, and a worse version is found."""
 
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from watch.programs import program, running
@@ -43,8 +45,13 @@ def end() -> int:
     return int(time.time()) // 60 * 60
 
 
+class Server(NamedTuple):
+    url: str
+    process: subprocess.Popen[bytes]
+
+
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory, end: int) -> Iterator[str]:
+def server(tmp_path_factory: pytest.TempPathFactory, end: int) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("prometheus")
     text, config, data, port = folder / "series.txt", folder / "prometheus.yml", folder / "data", free_port()
     text.write_text(series(end))
@@ -53,8 +60,13 @@ def url(tmp_path_factory: pytest.TempPathFactory, end: int) -> Iterator[str]:
     subprocess.run(made, check=True, capture_output=True, timeout=60)
     arguments = [program("prometheus"), f"--config.file={config}", f"--storage.tsdb.path={data}"]
     arguments += [f"--web.listen-address=127.0.0.1:{port}", "--query.max-samples=2000"]
-    with running(arguments, folder / "prometheus.log", f"http://127.0.0.1:{port}/-/ready"):
-        yield f"http://127.0.0.1:{port}"
+    with running(arguments, folder / "prometheus.log", f"http://127.0.0.1:{port}/-/ready") as process:
+        yield Server(f"http://127.0.0.1:{port}", process)
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.url
 
 
 @pytest.mark.parametrize(
@@ -113,6 +125,24 @@ async def test_a_query_that_a_real_prometheus_gives_no_values_for_has_its_proble
     await sources.close()
 
     assert (answer.problem, answer.values) == (problem, {})
+
+
+async def test_a_prometheus_that_hangs_is_slow_and_answers_once_it_goes_on(server, end):
+    sources = HttpMetricSources({"shop": server.url}, {}, timeout_seconds=1)
+    patient = HttpMetricSources({"shop": server.url}, {}, timeout_seconds=20)
+    query = 'avg(basket{version="6"})'
+
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        hanging = await sources.read("shop", query, end, end)
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+    back = await patient.read("shop", query, end, end)
+    for one in (sources, patient):
+        await one.close()
+
+    assert (hanging.problem, hanging.values) == (ReadProblem.SLOW, {})
+    assert (back.problem, list(back.values)) == (ReadProblem.NONE, [end])
 
 
 async def test_another_path_is_no_api_of_prometheus_and_a_port_without_one_is_down(url, end):

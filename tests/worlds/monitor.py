@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import uuid4
 
 import asyncpg
 import numpy as np
@@ -16,12 +17,15 @@ from stats.worlds import World as TrafficWorld
 from traffic.drift import HOUR_SECONDS, usual_baseline, weekly_hour, windows_of
 from traffic.logged import SPOOL, StoreAsOf, lead, register
 
+from understudy.adapters.memory.judges import MemoryJudges
+from understudy.adapters.memory.metric_sources import MemoryMetricSources
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.model_servers.connect import PROTOCOLS, connect
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
+from understudy.core.canary.metric_samples import SAMPLE_SECONDS
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import KEPT_SECONDS, closed_until, hour_to_json
 from understudy.core.drift.subject_window import PREDICTION
@@ -34,7 +38,11 @@ from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
 from understudy.ports.prediction_log.prediction_log import SpooledBatch
 from understudy.ports.registry.registry import Actor
+from understudy.ports.rollout.metric_sources import MetricAnswer
 from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
+from understudy.rollout.checks.answer_pairs import AnswerPair, AnswerPairs, Drawn
+from understudy.rollout.checks.judge_check import JudgeCheck
+from understudy.rollout.checks.metric_check import MetricCheck
 from understudy.rollout.checks.slice_check import TURNS, SliceCheck
 from understudy.rollout.executor import TICK_SECONDS, RolloutExecutor
 from understudy.rollout.warm_up.warm_up import WarmUpProbe
@@ -91,12 +99,16 @@ def _of_model(window: Window, ids: tuple[int, int, int], began: int) -> Window:
 
 @asynccontextmanager
 async def an_installation(
-    database: asyncpg.Connection, database_url: str, models: int = MODELS, world: TrafficWorld | None = None
+    database: asyncpg.Connection,
+    database_url: str,
+    models: int = MODELS,
+    world: TrafficWorld | None = None,
+    plan: RolloutPlan = PLAN,
 ) -> AsyncIterator[Installation]:
     """Begin the rollouts in an empty database; their windows are shipped by whoever measures."""
     now: float = await database.fetchval("SELECT extract(epoch FROM now())::float8")
     rollouts = PostgresRolloutStore(database_url, timeout_seconds=10)
-    ids = [await _begun(database, rollouts, f"model-{number}", now) for number in range(models)]
+    ids = [await _begun(database, rollouts, f"model-{number}", now, plan) for number in range(models)]
     world = world or TrafficWorld("usual", has_scores=True, has_histograms=True)
     windows = await asyncio.to_thread(Traffic(world, 1).windows, 0, WINDOWS + FURTHER, 10.0)
     store = PostgresPredictionStore(database_url, timeout_seconds=60)
@@ -105,12 +117,12 @@ async def an_installation(
 
 
 async def _begun(
-    database: asyncpg.Connection, rollouts: PostgresRolloutStore, model: str, now: float
+    database: asyncpg.Connection, rollouts: PostgresRolloutStore, model: str, now: float, plan: RolloutPlan
 ) -> tuple[int, int, int]:
     """Return a rollout that got its first share so long ago that all windows are of it."""
     champion, challenger = [await register(database, model, version, BASELINE) for version in ("1", "2")]
     await database.execute("INSERT INTO ServingPolicy (model_name, champion_version) VALUES ($1, $2)", model, champion)
-    record = await rollouts.start(NewRollout(model, "2", PLAN, "salt", 20_000), ACTOR)
+    record = await rollouts.start(NewRollout(model, "2", plan, "salt", 20_000), ACTOR)
     view = await rollouts.view(record.id)
     seen = Observation(now=now - (WINDOWS + 1) * WINDOW_SECONDS, policy=view.policy, warm_up=WarmUpResult(passed=True))
     assert await rollouts.apply(view, next_step(view.record.state, seen), NewRolloutEvent("test"))
@@ -124,6 +136,7 @@ def an_executor(
     *,
     tick_seconds: float = TICK_SECONDS,
     slices: SliceCheck | None = None,
+    **options: Any,
 ) -> RolloutExecutor:
     url = installation.database_url
     return RolloutExecutor(
@@ -136,6 +149,7 @@ def an_executor(
         environment="test",
         guard_seconds=30 * 86_400.0,
         tick_seconds=tick_seconds,
+        **options,
     )
 
 
@@ -313,6 +327,93 @@ async def slice_ticks(installation: Installation, minutes: int = 4) -> SliceTick
         ticks.append(await cpu_seconds(partial(executor.tick, installation.epoch)))
     assert all(check.latest(rollout_id) is not None for rollout_id, _, _ in installation.rollouts)
     return SliceTicks(ticks, slices)
+
+
+ASKED_METRICS = [
+    {"name": name, "source": "prod", "promql": name + '{version="$version"}', "lower_is_better": True}
+    for name in ("cost", "refunds")
+]
+ASKED = replace(PLAN, canary_limits={"metrics": ASKED_METRICS, "judge": {"name": "quality", "calls_per_minute": 30}})
+JUDGEMENTS = 2_000
+_ADD_JUDGEMENTS = """
+    INSERT INTO JudgeQuestion (rollout_id, judge, pair, challenger_first, entity_bucket, cost_micros, asked_at, outcome,
+                               answered_at, difference)
+    SELECT $1, 'quality', md5(n::text), n % 2 = 0, n % 64, 0, to_timestamp($2 - 3600 + n), 'answered',
+           to_timestamp($2 - 3600 + n), CASE WHEN n % 3 = 0 THEN 0 WHEN n % 3 = 1 THEN 1 ELSE -1 END
+    FROM generate_series(1, $3) AS n
+"""
+
+
+class WanderingMetrics(MemoryMetricSources):
+    """Answers every query with values that are a little different in each minute."""
+
+    async def read(self, source: str, query: str, start: int, end: int) -> MetricAnswer:
+        return MetricAnswer({at: 100.0 + at // SAMPLE_SECONDS % 7 for at in range(start, end + 1, SAMPLE_SECONDS)})
+
+
+class FreshPairs(AnswerPairs):
+    """Draws two pairs of answers that were never judged."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    async def draw(self, *_: object) -> Drawn:
+        self._drawn += 2
+        return Drawn([_a_pair(f"fresh-{self._drawn - place}") for place in range(2)])
+
+
+def _a_pair(name: str) -> AnswerPair:
+    return AnswerPair(name, str(uuid4()), 5, {"amount": 1.0}, {"score": 0.1}, {"score": 0.2})
+
+
+class AskedTicks(NamedTuple):
+    """The processor's seconds of ticks of rollouts that are judged by two metrics and a judge each, and of fifty guards
+    by two metrics each."""
+
+    usual: list[float]
+    metrics: list[float]
+    """Of the job that asks for metrics, as often."""
+    judges: list[float]
+
+
+async def asked_ticks(installation: Installation, minutes: int = 4) -> AskedTicks:
+    """Measure some minutes of ticks, an hour and a quarter after all of them began, with a judge that has said much."""
+    guards = Guards(installation, windows=WINDOWS)
+    guards.began = installation.began
+    await guards.open()
+    await installation.ship(0, WINDOWS)
+    store = PastStore(installation.database_url, guards.now)
+    for rollout_id, _, _ in installation.rollouts:
+        await installation.database.execute(_ADD_JUDGEMENTS, rollout_id, installation.now, JUDGEMENTS)
+    metrics = MetricCheck(store, WanderingMetrics({"prod": {}}), MemoryTelemetry())
+    judges = JudgeCheck(store, MemoryJudges({"quality": lambda _: 0.0}), FreshPairs(), MemoryTelemetry())
+    executor = an_executor(
+        installation,
+        store,
+        metrics_of=metrics.latest,
+        judgements_of=judges.latest,
+        guard_metrics={"*": ASKED_METRICS},
+    )
+    checks: Sequence[MetricCheck | JudgeCheck] = (metrics, judges)
+    for _ in range(4):  # the guards begin, all windows are read, and metrics of a day before
+        await executor.tick(installation.epoch)
+        for check in checks:
+            await check.tick(installation.epoch)
+            await check.settle()
+    spent: tuple[list[float], list[float], list[float]] = ([], [], [])
+    for number in range(12 * minutes):
+        if number % 3 == 0:
+            await guards.ship(1)
+            await installation.ship(WINDOWS + number // 3, 1)
+        store.now = guards.now + 6 + 5 * (number % 3)
+        for place, check in enumerate(checks, 1):
+            spent[place].append(await cpu_seconds(partial(check.tick, installation.epoch)))
+            await check.settle()
+        spent[0].append(await cpu_seconds(partial(executor.tick, installation.epoch)))
+    for rollout_id, _, _ in installation.rollouts:
+        assert [len(one.times) > WINDOWS // 8 for one in metrics.latest(rollout_id)] == [True, True]
+        assert judges.latest(rollout_id).answered > JUDGEMENTS
+    return AskedTicks(*spent)
 
 
 class MetricTicks(NamedTuple):

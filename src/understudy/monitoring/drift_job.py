@@ -30,6 +30,7 @@ from understudy.core.drift.subject_window import CLASSES, OF_ANSWERS, PREDICTION
 from understudy.core.drift.version_drift import ModelDrift, judge_version, judged_inputs, model_drift
 from understudy.core.routing.policy import Role
 from understudy.errors import LeadershipLost, RegistryError
+from understudy.monitoring.class_names import ClassNames
 from understudy.ports.monitoring.change_history import ChangeHistory
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, MetricStore, MetricValue
@@ -99,6 +100,7 @@ class DriftJob:
         """As of when each model is being judged, or was judged last."""
         self._shown: dict[int, set[tuple[str, ...]]] = {}
         """The labels of a version's gauges."""
+        self._class_names = ClassNames(store)
 
     async def tick(self, epoch: Epoch) -> None:
         """Do the next part; a version that cannot be summed up or judged keeps no other model from its turn.
@@ -152,18 +154,22 @@ class DriftJob:
         by_id = {version.id: version for version in versions}
         summed = {version.id: _summed_until(version, until) for version in versions}
         windows_read = 0
-        left = dict(summed)
+        # Champions first: what their hour has enough answers to name, the same hour of a challenger names as well.
+        left = dict(sorted(summed.items(), key=lambda item: by_id[item[0]].role is not Role.CHAMPION))
         for _ in range(HOURS_AT_ONCE):
             version_id, since = min(left.items(), key=lambda item: item[1], default=(0, until))
             if since >= until or windows_read >= WINDOWS_AT_ONCE:
                 break
             del left[version_id]
             with _kept_apart(by_id[version_id].model_name, failures):
-                windows_read += await self._sum_hour(by_id[version_id], since, epoch)
+                alike = [one for one in versions if one.model_name == by_id[version_id].model_name]
+                windows_read += await self._sum_hour(by_id[version_id], alike, since, epoch)
                 summed[version_id] = left[version_id] = since + HOUR_SECONDS
         return summed, windows_read
 
-    async def _sum_hour(self, version: ActiveVersion, since: float, epoch: Epoch) -> int:
+    async def _sum_hour(
+        self, version: ActiveVersion, alike: Sequence[ActiveVersion], since: float, epoch: Epoch
+    ) -> int:
         """Sum up an hour of a version, and return how many windows that took, its inputs converted to windows."""
         windows = await self._windows.of_versions([version.id], since, since + HOUR_SECONDS)
         hours = {PREDICTION: await asyncio.to_thread(prediction_hour, since, windows)}
@@ -175,7 +181,9 @@ class DriftJob:
             values = len(samples) * len(watched)
         if version.has_classes:
             answered = await self._store.answered_classes(version.id, since, MAX_CLASSES_READ)
-            hours[CLASSES] = await asyncio.to_thread(class_hour, since, answered)
+            known = await self._class_names.of(version.model_name, alike, since)
+            hours[CLASSES] = await asyncio.to_thread(class_hour, since, answered, known)
+            self._class_names.add(version.model_name, hours[CLASSES])
             values += len(answered)
         await self._store.add_hours(version.id, hours, epoch=epoch)
         return len(windows) + values // VALUES_PER_WINDOW
@@ -296,6 +304,7 @@ class DriftJob:
         self._watched = {key: kept for key, kept in self._watched.items() if key in ids}
         self._told = {name: basis for name, basis in self._told.items() if name in models}
         self._rounds = {name: as_of for name, as_of in self._rounds.items() if name in models}
+        self._class_names.forget_others(versions)
         for version_id in self._shown.keys() - ids:
             self._drop(self._shown.pop(version_id))
 

@@ -5,12 +5,11 @@ the call in the next tick.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import groupby
 from shlex import quote
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import orjson
 import structlog
 
 from understudy.core.alerts.alerts import FEATURES, AlertAction, AlertEvent, AlertKind
-from understudy.core.drift.hours import HOUR_SECONDS
+from understudy.core.drift.hours import HOUR_SECONDS, MAX_SUBJECT
 from understudy.core.drift.skew.judgement import JUDGED_SECONDS, FeatureSkew, judge_skews
 from understudy.core.drift.skew.pairs import Match, Pair, are_equal, compared
 from understudy.core.drift.skew.tally import skew_windows, together
@@ -34,9 +33,11 @@ from understudy.ports.upstream.feature_store import FeatureStore
 _log = structlog.get_logger(__name__)
 
 CALLS_AT_ONCE = 200
-"""Of a version in a tick, the newest ones: some seven reads of the store a second."""
+"""Of a version in a tick, the newest ones: some thirteen reads of the store a second."""
 READS_AT_ONCE = 8
 READ_SECONDS = 1.0
+ASK_SECONDS = 10.0
+"""Calls that had no turn so long after a comparison began are not compared: with a slow store they would be too old."""
 SETTLE_SECONDS = 5.0
 """The log's shipper is seconds behind."""
 OLDEST_SECONDS = 30.0
@@ -44,8 +45,13 @@ OLDEST_SECONDS = 30.0
 AGAIN_SECONDS = 900.0
 """A value that differs is asked for again after this long. Where the store has yet another one it moves by itself too
 fast to be compared, and does not count. What is left of a pace that lets it count is less than the limit (ADR 143)."""
-MAX_WAITING = 20_000
-"""Values that wait to be asked for again. While there are as many no more calls are compared."""
+MAX_WAITING = 2_000
+"""Calls of a version with values that wait to be asked for again. While there are as many no more are compared, so that
+a version of which all is wrong neither takes the store's time nor that of other versions."""
+MAX_ALL_WAITING = 50_000
+"""Of all versions together. The oldest are dropped, which nothing is concluded from."""
+AGAIN_AT_ONCE = 1_000
+"""Calls that are asked for again in a tick; those that wait longer are only surer not to move by themselves."""
 MAX_FEATURES = 100
 """Of a version, the first ones by name: each is a row of an hour."""
 JUDGE_SECONDS = 120.0
@@ -55,13 +61,15 @@ _COMPARED, _UNREAD = "compared", "unread"
 
 
 class _Again(NamedTuple):
-    """A value that differs, and is asked for again."""
+    """A call with values that differ, which are asked for again."""
 
     due: float
     version: ActiveVersion
     call: ServedCall
-    pair: Pair
-    stored: Any
+    """Without its inputs."""
+    pairs: Sequence[Pair]
+    stored: Mapping[str, Any]
+    """What the store had, of these."""
 
 
 class _Found(NamedTuple):
@@ -85,6 +93,11 @@ class _Watched:
     judged_at: float = 0.0
     skews: list[FeatureSkew] = field(default_factory=list)
 
+    @property
+    def is_judged(self) -> bool:
+        """Whether all is known that can be; of a version that an earlier leader watched it is not at first."""
+        return bool(self.judged_at) or not self.subjects
+
 
 class SkewJob:
     """Compares, judges and alerts.
@@ -102,7 +115,7 @@ class SkewJob:
         self._telemetry = telemetry
         self._environment = environment
         self._watched: dict[int, _Watched] = {}
-        self._again: deque[_Again] = deque(maxlen=MAX_WAITING)
+        self._again: deque[_Again] = deque(maxlen=MAX_ALL_WAITING)
         self._found: list[_Found] = []
         self._task: asyncio.Task[None] | None = None
         self._shown: dict[int, set[tuple[str, ...]]] = {}
@@ -126,6 +139,7 @@ class SkewJob:
             if self._asked_in != epoch:
                 told = await self._store.open_incidents(AlertKind.DRIFT, self._environment, FEATURES)
                 self._told = dict.fromkeys(told, AlertAction.TRIGGER)
+                await self._resume([one for one in versions if one.model_name in told], active.now, epoch)
                 self._asked_in = epoch
             await self._add_found(epoch)
             await self._judge_next(versions, active.now, epoch)
@@ -162,15 +176,16 @@ class SkewJob:
     async def _begin(self, versions: Sequence[ActiveVersion], now: float) -> None:
         """Read the calls since the last look, and ask for their features beside the ticks."""
         calls: list[tuple[ActiveVersion, ServedCall]] = []
+        waiting = Counter(one.version.id for one in self._again)
         until = now - SETTLE_SECONDS
         for version in versions:
             watched = self._watched.setdefault(version.id, _Watched(read_until=until))
             since, watched.read_until = max(watched.read_until, now - OLDEST_SECONDS), until
-            if since < until and len(self._again) < MAX_WAITING:
+            if since < until and waiting[version.id] < MAX_WAITING:
                 served = await self._store.served_calls(version.id, since, until, CALLS_AT_ONCE)
                 calls += [(version, call) for call in served]
-        again = []
-        while self._again and self._again[0].due <= now:
+        again: list[_Again] = []
+        while self._again and self._again[0].due <= now and len(again) < AGAIN_AT_ONCE:
             again.append(self._again.popleft())
         if calls or again:
             self._task = asyncio.create_task(self._compare(calls, again, now))
@@ -179,65 +194,66 @@ class SkewJob:
         self, calls: Sequence[tuple[ActiveVersion, ServedCall]], again: Sequence[_Again], now: float
     ) -> None:
         turns = asyncio.Semaphore(READS_AT_ONCE)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ASK_SECONDS
 
-        async def in_turn(version: ActiveVersion, call: ServedCall, names: Sequence[str]) -> Mapping[str, Any] | None:
+        async def first_asked(version: ActiveVersion, call: ServedCall) -> None:
+            document = _document(call)
+            names = _names(document)
             async with turns:
-                return await self._read(version.model_name, call.entity_id, names)
-
-        documents = [orjson.loads(call.inputs) for _, call in calls]
-        first = [
-            in_turn(version, call, sorted(document)[:MAX_FEATURES])
-            for (version, call), document in zip(calls, documents, strict=True)
-        ]
-        second = [in_turn(one.version, one.call, [one.pair.feature]) for one in again]
-        answers = await asyncio.gather(*first, *second)
-        for (version, call), document, stored in zip(calls, documents, answers[: len(first)], strict=True):
+                stored = await self._read(version, call, names) if names and loop.time() < until else None
             if stored is not None:
-                self._sort(version, call, compared(document, call.defaulted, stored), stored, now)
-        for one, stored in zip(again, answers[len(first) :], strict=True):
-            if stored is not None and are_equal(one.stored, stored.get(one.pair.feature)):
-                self._found.append(_found(one.version, one.call, one.pair))
+                self._sort(version, call, list(compared(document, call.defaulted, stored)), stored, now)
 
-    async def _read(self, model_name: str, entity_id: str, names: Sequence[str]) -> Mapping[str, Any] | None:
+        async def asked_again(one: _Again) -> None:
+            async with turns:
+                stored = await self._read(one.version, one.call, [pair.feature for pair in one.pairs])
+            if stored is not None:
+                alike = [pair for pair in one.pairs if are_equal(one.stored[pair.feature], stored.get(pair.feature))]
+                self._found += [_found(one.version, one.call, pair) for pair in alike]
+
+        await asyncio.gather(*(first_asked(*call) for call in calls), *(asked_again(one) for one in again))
+
+    async def _read(self, version: ActiveVersion, call: ServedCall, names: Sequence[str]) -> Mapping[str, Any] | None:
         """Return what the store has; ``None`` where it does not say."""
         try:
-            found = await self._features.fetch(model_name, entity_id, names, READ_SECONDS)
+            found = await self._features.fetch(version.model_name, call.entity_id, names, READ_SECONDS)
         except FeaturesUnavailable as problem:
             self._telemetry.count(_COUNTED, _UNREAD)
-            _log.info("skew.not_compared", model=model_name, problem=problem.detail)
+            _log.info("skew.not_compared", model=version.model_name, problem=problem.detail)
             return None
         self._telemetry.count(_COUNTED, _COMPARED)
         return found
 
     def _sort(
-        self, version: ActiveVersion, call: ServedCall, pairs: Iterable[Pair], stored: Mapping[str, Any], now: float
+        self, version: ActiveVersion, call: ServedCall, pairs: Sequence[Pair], stored: Mapping[str, Any], now: float
     ) -> None:
         """Keep what counts at once, and what is to be asked for again."""
-        for pair in pairs:
-            if pair.match is Match.DIFFERS:
-                self._again.append(_Again(now + AGAIN_SECONDS, version, call, pair, stored[pair.feature]))
-            else:
-                self._found.append(_found(version, call, pair))
+        differing = [pair for pair in pairs if pair.match is Match.DIFFERS]
+        self._found += [_found(version, call, pair) for pair in pairs if pair.match is not Match.DIFFERS]
+        if differing:
+            had = {pair.feature: stored[pair.feature] for pair in differing}
+            self._again.append(_Again(now + AGAIN_SECONDS, version, call._replace(inputs=""), differing, had))
 
     # -- adding up -----------------------------------------------------------------------------------------------------
 
     async def _add_found(self, epoch: Epoch) -> None:
-        """Add what has come to the hours of its calls, and store these."""
-        found, self._found = sorted(self._found, key=lambda one: one[:2]), []
-        try:
-            for (version_id, hour), group in groupby(found, key=lambda one: one[:2]):
-                watched = self._watched.get(version_id)
-                if watched is not None:
-                    pairs = [(one.bucket, one.pair) for one in group]
-                    await self._add_hour(version_id, watched, skew_windows(hour, pairs), hour, epoch)
-        except BaseException:
-            self._found = [*found, *self._found]
-            raise
+        """Add what has come to the hours of its calls, and store these; what is not stored waits for the next tick."""
+        self._found.sort(key=lambda one: one[:2])  # a version's earlier hours first
+        while self._found:
+            version_id, hour = key = self._found[0][:2]
+            alike = [one for one in self._found if one[:2] == key]
+            watched = self._watched.get(version_id)
+            if watched is not None:
+                fresh = skew_windows(hour, [(one.bucket, one.pair) for one in alike])
+                await self._add_hour(version_id, watched, fresh, hour, epoch)
+            self._found = [one for one in self._found if one[:2] != key]
 
     async def _add_hour(
         self, version_id: int, watched: _Watched, fresh: Mapping[str, SubjectWindow], hour: float, epoch: Epoch
     ) -> None:
-        await self._load(version_id, watched, hour)
+        # What differed in the hour before comes later than what was alike in this one.
+        await self._load(version_id, watched, hour - HOUR_SECONDS)
         new = {}
         for name, window in fresh.items():
             subject = skew_subject(name)
@@ -248,10 +264,20 @@ class SkewJob:
         watched.hours = {key: kept for key, kept in watched.hours.items() if key[1] >= hour - 2 * HOUR_SECONDS}
         watched.subjects |= new.keys()
 
-    async def _load(self, version_id: int, watched: _Watched, hour: float) -> None:
-        """Read once what the leader before has stored of the hour in which this one began."""
+    async def _resume(self, versions: Sequence[ActiveVersion], now: float, epoch: Epoch) -> None:
+        """Know the features of models that an earlier leader alerted of: without calls nothing else would end that."""
+        compared: set[str] = set()
+        for version in versions:
+            watched = self._watched.setdefault(version.id, _Watched(read_until=now - SETTLE_SECONDS))
+            await self._load(version.id, watched, now - JUDGED_SECONDS)
+            compared |= {version.model_name} if watched.subjects else set()
+        for model_name in {version.model_name for version in versions} - compared:
+            await self._tell(skew_event(model_name, [], self._environment, now), epoch)
+
+    async def _load(self, version_id: int, watched: _Watched, since: float) -> None:
+        """Read once what the leader before has stored."""
         if not watched.is_loaded:
-            facts = await self._store.drift_facts(version_id, hour)
+            facts = await self._store.drift_facts(version_id, since)
             for subject, windows in facts.hours.items():
                 if skewed_feature(subject) is not None:
                     watched.hours |= {(subject, window.start_seconds): window for window in windows}
@@ -272,8 +298,12 @@ class SkewJob:
         watched.judged_at = now
         self._show(version, watched.skews)
         alike = [one for one in versions if one.model_name == version.model_name]
-        found = [(one.version, self._watched[one.id].skews) for one in alike if one.id in self._watched]
-        await self._tell(skew_event(version.model_name, found, self._environment, now), epoch)
+        known = [(one.version, self._watched[one.id]) for one in alike if one.id in self._watched]
+        found = [(name, one.skews) for name, one in known]
+        event = skew_event(version.model_name, found, self._environment, now)
+        # That nothing is wrong any more is said of all versions together, once each was judged.
+        if event.action is AlertAction.TRIGGER or all(one.is_judged for _, one in known):
+            await self._tell(event, epoch)
 
     async def _tell(self, event: AlertEvent, epoch: Epoch) -> None:
         assert event.model_name is not None
@@ -348,6 +378,20 @@ def _details(version: str, skew: FeatureSkew) -> dict[str, Any]:
         "ratio": skew.ratio,
         "words": skew.words,
     }
+
+
+def _document(call: ServedCall) -> Mapping[str, Any]:
+    """Return a call's logged inputs; none of a row by hand that is no object or has a number beyond any float."""
+    try:
+        found = orjson.loads(call.inputs)
+    except orjson.JSONDecodeError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _names(document: Mapping[str, Any]) -> list[str]:
+    """Return the features that are asked for: a name that is too long would be refused with the hour that has it."""
+    return [name for name in sorted(document) if len(skew_subject(name)) <= MAX_SUBJECT][:MAX_FEATURES]
 
 
 def _found(version: ActiveVersion, call: ServedCall, pair: Pair) -> _Found:

@@ -1,6 +1,7 @@
 """Drift from the command line, against a real Postgres and hours that a real monitor summed up."""
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -104,14 +105,22 @@ def hours(database_url, ids) -> Callable[..., None]:
     return passed
 
 
-async def _pass(database_url: str, ids: Mapping[str, int], shifts: Any, rows: int, until: float) -> None:
+async def _pass(
+    database_url: str,
+    ids: Mapping[str, int],
+    shifts: Any,
+    rows: int,
+    until: float,
+    *,
+    draw: Callable[[float, int], Any] = scores,
+) -> None:
     traffic = LoggedTraffic(database_url)
     store = StoreAsOf(database_url, timeout_seconds=10)
     store.now = until + SETTLE_SECONDS
     for place, both in enumerate(shifts):
         at = until - (len(shifts) - place) * HOUR_SECONDS
         for (version, role), shift in zip((("6", Role.CHAMPION), ("7", Role.SHADOW)), both, strict=True):
-            await traffic.ship(scored_rows(scores(shift, rows), at, ids[version], role))
+            await traffic.ship(scored_rows(draw(shift, rows), at, ids[version], role))
     await traffic.close()
     windows = PostgresWindowLog(database_url, timeout_seconds=10)
     job = DriftJob(store, windows, MemoryTelemetry(), environment="test")
@@ -373,6 +382,34 @@ def test_programs_and_pages_get_the_same_figures(understudy, hours, trained, tmp
     assert page.count("<svg") == 4
     assert report["sentence"] in page
     assert subject["words"] in page
+
+
+def in_euros(shift: float, rows: int) -> Any:
+    """Return prices of houses, some of them beyond the million that a mean knows."""
+    return np.exp(np.log(380_000) + 0.4 * (shift + RANDOM.normal(size=rows)))
+
+
+def test_a_model_that_answers_in_euros_has_a_report_and_a_page_in_whole_euros(understudy, database_url, ids, tmp_path):
+    prices = enumerate(in_euros(0, 4_000))
+    path = a_table(tmp_path / "train.csv", *(f"c{place},1,US,1,{price}" for place, price in prices))
+    for version in ids:
+        assert set_from(understudy, path, version).code == 0
+    shifts = [(0.0, 0.0)] * 3 + [(0.0, 0.5)] * 3
+    asyncio.run(_pass(database_url, ids, shifts, 400, closed_until(time.time()), draw=in_euros))
+
+    said = understudy("drift", "report", "churn", "--html", "drift.html")
+
+    page = (tmp_path / "drift.html").read_text(encoding="utf-8")
+    words = " ".join(said.out.split())
+    champion, shadow = (re.search(rf"v{version} .*?prediction ([0-9,]+) ([0-9,]+) ", words) for version in "67")
+    assert champion
+    assert shadow
+    (trained, now), (_, moved) = ([int(one.replace(",", "")) for one in found.groups()] for found in (champion, shadow))
+    assert 390_000 < trained < 430_000
+    assert now == pytest.approx(trained, rel=0.05)
+    assert moved == pytest.approx(trained * np.exp(0.2), rel=0.06)
+    assert f"prediction: mean {shadow[1]} → {shadow[2]}" in page
+    assert "e+0" not in said.out + page
 
 
 def test_hours_that_are_missing_are_said(understudy, hours, trained, database):

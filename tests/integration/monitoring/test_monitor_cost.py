@@ -14,12 +14,14 @@ import pytest
 from traffic.drift import HOUR_SECONDS, usual_baseline
 from traffic.logged import StoreAsOf
 from worlds.monitor import (
+    ASKED,
     MODELS,
     SLICED,
     WINDOWS,
     Installation,
     an_executor,
     an_installation,
+    asked_ticks,
     cpu_seconds,
     guard_ticks,
     history,
@@ -30,15 +32,19 @@ from worlds.monitor import (
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
+from understudy.bootstrap.monitor import JUDGE_SECONDS, METRIC_CHECK_SECONDS
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import closed_until
 from understudy.monitoring.drift_job import DriftJob
 from understudy.monitoring.metrics_job import MetricsJob
+from understudy.rollout.executor import TICK_SECONDS
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]  # a processor's figures, for a machine that does nothing else
 BAR_SECONDS = 0.2
 GUARDS_BAR_SECONDS = 0.4
 """Issue 17: ten rollouts and fifty guards. The mean counts: a tick without new windows is a cheap one."""
+ASKED_BAR_SECONDS = 0.5
+"""Issue 20: the same with two metrics and a judge each; a guard has no judge."""
 TICKS = 1_000
 INPUTS = 20
 ROWS = 7_000
@@ -90,6 +96,19 @@ async def test_with_eight_slices_each_a_tick_and_adding_them_up_take_less_than_t
         f" mean {mean(ticks.slices):.3f} s, most {max(ticks.slices):.3f} s of processor"
     )
     assert mean(ticks.usual) + mean(ticks.slices) <= GUARDS_BAR_SECONDS
+
+
+@pytest.mark.timeout(900)  # windows of sixty models are written
+async def test_with_two_metrics_and_a_judge_each_a_tick_takes_less_than_half_a_second(
+    database: asyncpg.Connection, database_url: str
+):
+    async with an_installation(database, database_url, plan=ASKED) as made:
+        ticks = await asked_ticks(made)
+
+    for name, spent in ticks._asdict().items():
+        said(f"two metrics and a judge: {name} mean {mean(spent):.3f} s, most {max(spent):.3f} s of processor")
+    beside = mean(ticks.metrics) / METRIC_CHECK_SECONDS + mean(ticks.judges) / JUDGE_SECONDS
+    assert mean(ticks.usual) + TICK_SECONDS * beside <= ASKED_BAR_SECONDS
 
 
 async def test_measuring_a_minute_and_the_turn_of_an_hour_take_less_than_a_fifth_of_a_second_a_tick(installation):

@@ -229,3 +229,22 @@ async def test_the_scores_of_a_minute_are_shown_in_tenths_of_the_champions_own_i
     assert np.diff([0, *champion]) == pytest.approx(np.full(10, ROWS / 10), rel=0.3)
     assert other[-1] == ROWS
     assert other[4] < 0.3 * ROWS
+
+
+@pytest.mark.parametrize(
+    "schema", ['{"threshold": 1e400}', '{"threshold": 1e-400}', '{"threshold": [0.5]}', "[1]", '"x"']
+)
+async def test_a_schema_by_hand_that_makes_no_sense_stops_no_other_version(world, schema):
+    odd = await world.database.fetchval(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, output_schema)"
+        " VALUES ('churn', '9', 'file:///m', 'sklearn', '{}', $1::jsonb) RETURNING id",
+        schema,
+    )
+    await world.database.execute("UPDATE ServingPolicy SET shadow_version = $1", odd)
+    await world.traffic.ship(scored_rows(DRAWN, world.minute, world.champion))
+
+    await world.job.tick(world.epoch)
+
+    active = {version.id: version.threshold for version in (await world.store.active()).versions}
+    assert active == {world.champion: 0.5, odd: None}
+    assert (world.minute + 60, ROWS) in await world.values("volume")

@@ -14,6 +14,9 @@ from traffic.spooled_rows import a_row
 from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.redis.features import RedisFeatureStore
+from understudy.core.drift.subject_window import SubjectWindow
+from understudy.errors import RegistryUnavailable
+from understudy.monitoring import skew_job
 from understudy.monitoring.skew_job import AGAIN_SECONDS, JUDGE_SECONDS, SkewJob
 from understudy.ports.upstream.feature_store import FeatureStore
 
@@ -52,12 +55,15 @@ class World(NamedTuple):
         await job.tick(self.epoch)
         await job.settle()
 
-    async def calls(self, first: int) -> None:
+    async def calls(
+        self, first: int, version: int | None = None, *, is_right: bool = False, only: Sequence[str] = FEATURES
+    ) -> None:
         """Log calls of the seconds that the next tick looks at."""
         rows = []
         for entity in range(first, first + CALLS):
-            values, defaulted = served(entity)
-            row = a_row(entity, version_id=self.version)._replace(predicted_at=self.store.now - 1.0)
+            values, defaulted = (stored(entity), ()) if is_right else served(entity)
+            values = {name: value for name, value in values.items() if name in only}
+            row = a_row(entity, version_id=version or self.version)._replace(predicted_at=self.store.now - 1.0)
             rows.append(row._replace(entity_id=f"user-{entity}", inputs=orjson.dumps(values), defaulted=defaulted))
         await self.traffic.ship(rows)
 
@@ -201,3 +207,154 @@ async def test_a_comparison_that_fails_fails_one_tick_and_the_next_one_compares(
     await world.tick(job)
 
     assert world.telemetry.counts["feature_skew_calls_total", "compared"] >= CALLS
+
+
+class CountingStore(RedisFeatureStore):
+    """Remembers what it was asked for."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, timeout_seconds=2.0)
+        self.asked: list[Sequence[str]] = []
+
+    async def fetch(
+        self, model_name: str, entity_id: str, names: Sequence[str], timeout_seconds: float
+    ) -> Mapping[str, Any]:
+        self.asked.append(names)
+        return await super().fetch(model_name, entity_id, names, timeout_seconds)
+
+
+async def test_all_values_of_a_call_that_differ_are_asked_for_again_at_once(world: World, valkey_url: str):
+    features = CountingStore(valkey_url)
+    job = world.a_monitor(features)
+
+    await compared(world, job, looks=1)
+    await features.close()
+
+    assert len(features.asked) == 2 * CALLS
+    assert {tuple(names) for names in features.asked[CALLS:]} == {("amount", "visits")}
+
+
+class FailsOnce(StoreAsOf):
+    """Loses the database once, as hours of the second version are stored."""
+
+    fails_for = 0
+
+    async def add_hours(self, version_id: int, hours: Mapping[str, SubjectWindow], *, epoch: int) -> None:
+        if version_id == self.fails_for:
+            self.fails_for = 0
+            raise RegistryUnavailable("lost")
+        await super().add_hours(version_id, hours, epoch=epoch)
+
+
+async def with_a_challenger(world: World) -> int:
+    """Register a challenger with calls, and return its id."""
+    challenger = await register(world.database, "churn", "7")
+    await world.database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 10", challenger)
+    return challenger
+
+
+async def test_a_database_that_is_lost_between_two_versions_counts_no_call_twice(world: World, database_url: str):
+    challenger = await with_a_challenger(world)
+    store = FailsOnce(database_url, timeout_seconds=10)
+    store.now, store.fails_for = world.store.now, challenger
+    world = world._replace(store=store)
+    job = world.a_monitor()
+    await world.tick(job)
+    await world.calls(0)
+    await world.calls(CALLS, challenger)
+    await world.tick(job)
+
+    with pytest.raises(RegistryUnavailable):
+        await world.tick(job)
+    await world.tick(job)
+
+    rows = await world.database.fetch("SELECT row_count FROM DriftHour WHERE subject = 'skew:device_age'")
+    assert [row["row_count"] for row in rows] == [CALLS, CALLS]
+
+
+async def test_a_leader_that_takes_over_says_nothing_is_wrong_only_once_every_version_was_judged(world: World):
+    challenger = await with_a_challenger(world)
+    before = world.a_monitor()
+    await world.tick(before)
+    for look in range(4):
+        await world.calls(look * CALLS)
+        await world.calls(look * CALLS, challenger, is_right=True)
+        await world.tick(before)
+    for _ in range(4):
+        await world.tick(before, JUDGE_SECONDS)
+    await before.stop()
+
+    job = world.a_monitor()
+    for _ in range(4):
+        await world.tick(job, JUDGE_SECONDS)
+
+    assert [action for action, _ in await world.told()] == ["trigger"]
+
+
+async def test_the_next_leader_ends_an_incident_of_calls_that_are_not_compared_any_more(world: World):
+    before = world.a_monitor()
+    await compared(world, before)
+    await before.stop()
+    await world.database.execute("UPDATE DriftHour SET hour_start = hour_start - INTERVAL '4 days'")
+    job = world.a_monitor()
+
+    await world.tick(job)
+    await world.tick(job, JUDGE_SECONDS)
+
+    assert [action for action, _ in await world.told()] == ["trigger", "resolve"]
+
+
+async def test_what_differed_in_the_hour_before_the_first_one_that_counts_is_added_to_what_was_stored(world: World):
+    hour = world.store.now - 300
+    before = world.a_monitor()
+    await compared(world, before, looks=1)
+    await before.stop()
+    world.store.now = hour + 3_560
+    job = world.a_monitor()
+    await world.tick(job)
+    await world.calls(CALLS, only=["amount"])
+    await world.tick(job)
+    await world.tick(job)
+    await world.calls(2 * CALLS)
+
+    await world.tick(job)
+    await world.tick(job)
+    await world.tick(job, AGAIN_SECONDS)
+    await world.tick(job)
+
+    rows = await world.database.fetch(
+        "SELECT row_count FROM DriftHour WHERE subject = 'skew:amount' ORDER BY hour_start"
+    )
+    assert [row["row_count"] for row in rows] == [2 * CALLS, CALLS]
+
+
+async def test_rows_by_hand_and_names_that_are_too_long_stop_no_other_calls(world: World):
+    job = world.a_monitor()
+    await world.tick(job)
+    await world.calls(0)
+    long = "x" * 300
+    for entity, inputs in ((1, '{"amount": 1e400}'), (2, "[1, 2]"), (3, f'{{"{long}": 1}}'), (4, "{}")):
+        await world.redis.hset(f"features:churn:user-{entity}", long, "1")
+        await world.database.execute(
+            "UPDATE PredictionLog SET inputs = $1::jsonb WHERE entity_id = $2", inputs, f"user-{entity}"
+        )
+
+    await world.tick(job)
+    await world.tick(job)
+
+    rows = await world.database.fetch("SELECT subject, row_count FROM DriftHour")
+    counted = {row["subject"]: row["row_count"] for row in rows}
+    assert counted["skew:device_age"] == CALLS - 4
+    assert not [subject for subject in counted if long in subject]
+
+
+async def test_calls_that_had_no_turn_in_time_are_not_compared(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(skew_job, "ASK_SECONDS", 0.0)
+    job = world.a_monitor()
+    await world.tick(job)
+    await world.calls(0)
+
+    await world.tick(job)
+    await world.tick(job)
+
+    assert await world.database.fetchval("SELECT count(*) FROM DriftHour WHERE subject LIKE 'skew:%'") == 0

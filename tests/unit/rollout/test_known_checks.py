@@ -10,8 +10,11 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, plain
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.checks import judged_checks, needed_of
 from understudy.core.canary.evidence.check_input import CheckInput, Keys
+from understudy.core.canary.judge_limits import JudgeLimit
+from understudy.core.canary.judgement_records import Judgements
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.metric_limits import MetricLimit
+from understudy.core.canary.metric_samples import MetricSamples, ReadProblem
 from understudy.core.windows.strata import Side, Strata, stratify
 from understudy.rollout.known_checks import KnownChecks
 
@@ -73,12 +76,20 @@ def test_whatever_a_check_asks_for_is_judged_anew(changed):
     assert anew == judged_checks(changed, NEEDED)
 
 
-def test_metrics_are_judged_at_each_look_since_they_go_by_the_clock():
-    policy = replace(POLICY, metrics=(MetricLimit("rate", "up", "prod"),))
+def test_metrics_and_judgements_are_judged_at_each_look_since_they_go_by_the_clock():
+    policy = replace(POLICY, metrics=(MetricLimit("rate", "up", "prod"),), judge=JudgeLimit("quality"))
     inputs, needed = INPUTS._replace(policy=policy), needed_of(policy)
+    times = tuple(range(60, 60 * MINUTES, 60))
+    metric = MetricSamples(times, (1.0,) * len(times), (1.0,) * len(times), (), ReadProblem.NONE, times[-1])
+    said = Judgements(tuple(map(float, times)), (0.0,) * len(times), (0,) * len(times))
     known = KnownChecks()
+    rows = known(inputs, needed)
 
-    assert known(inputs, needed) is not known(inputs, needed)
+    for seconds in (5, 10, 600):
+        later = inputs._replace(now=INPUTS.now + seconds, metrics=(metric,), judgements=said)
+        found = known(later, needed)
+        assert found == judged_checks(later, needed)
+        assert found[0] is rows[0]
 
 
 def test_what_a_check_needs_is_a_part_of_what_it_was_judged_by():

@@ -39,6 +39,8 @@ from understudy.core.statistics.sequential_evidence import (
     RESTART_SCHEDULES,
     FloatArray,
     Restarts,
+    RestartSchedule,
+    even_schedules,
     log_rate_evidence,
     rate_gains,
 )
@@ -244,15 +246,21 @@ def _restarts(strata: Strata, stage: Stage) -> tuple[Restarts, ...]:
     """Return which processes have begun within stages: by the clock, whatever the windows hold."""
     if stage.rules < Rules.RESTARTS:
         return ()
-    schedules = RESTART_SCHEDULES if stage.rules >= Rules.DAYS else (FREQUENT_RESTARTS,)
+    schedules = _schedules(stage)
     passed = float(strata.starts[-1]) - stage.starts[0] if len(strata.starts) else 0.0
     found = []
     for schedule in schedules:
         begun = max(0, int(passed // schedule.seconds))
         newest = np.arange(max(0, begun - MAX_RESTARTS), begun, dtype=np.float64) + 1
         firsts = strata.firsts_at(stage.starts[0] + schedule.seconds * newest)
-        found.append(Restarts(firsts, begun, schedule.alpha_share))
+        found.append(Restarts(firsts, begun, schedule.alpha_share, schedule.even_for))
     return tuple(found)
+
+
+def _schedules(stage: Stage) -> tuple[RestartSchedule, ...]:
+    if stage.rules >= Rules.CHANGES:
+        return even_schedules(stage.planned)
+    return RESTART_SCHEDULES if stage.rules >= Rules.DAYS else (FREQUENT_RESTARTS,)
 
 
 def _rolls_back(row: Evidence, policy: CanaryPolicy, failing: Sequence[Evidence]) -> bool:

@@ -35,6 +35,9 @@ class CheckSpec(NamedTuple):
     check out."""
     since_rules: Rules = Rules.STEPS
     """The first rules that have it: verdicts stored by earlier ones are judged again without it."""
+    goes_by_clock: bool = False
+    """Whether its row may be another one at another time, though the windows are the same: what it compares is known
+    by a moment."""
 
 
 def _share_of_several(number: int, policy: CanaryPolicy) -> float | None:
@@ -69,13 +72,20 @@ CHECKS = (
         for number, check in enumerate(OUTCOMES)
     ),
     *(
-        CheckSpec(check, partial(judge_metric, number), partial(_share_of_metric, number))
+        CheckSpec(check, partial(judge_metric, number), partial(_share_of_metric, number), goes_by_clock=True)
         for number, check in enumerate(METRICS)
     ),
-    CheckSpec(JUDGE, judge_by_judge, lambda policy: None if policy.judge is None else policy.judge_share, Rules.JUDGE),
+    CheckSpec(
+        JUDGE,
+        judge_by_judge,
+        lambda policy: None if policy.judge is None else policy.judge_share,
+        Rules.JUDGE,
+        goes_by_clock=True,
+    ),
 )
 """In the order of the table that people read. The sample ratio spends its own alpha: it only says whether the others
 mean anything."""
+BY_CLOCK = frozenset(spec.check.name for spec in CHECKS if spec.goes_by_clock)
 BY_NAME: Mapping[str, Check] = {
     check.name: check for check in (*(spec.check for spec in CHECKS), SAMPLE_RATIO, CHALLENGER_DRIFT, P99_LATENCY)
 }

@@ -242,6 +242,9 @@ class Rules(IntEnum):
     """An incident of two minutes does not make the interval of the errors look worse either (ADR 116)."""
     JUDGE = 9
     """A plan may name a judge, who compares both versions' answers (ADR 131)."""
+    CHANGES = 10
+    """Within a step errors are seen sooner: the alpha of the hours lasts longer, and the second key of what began
+    within a step is a likelihood ratio, which entities that are alike make smaller (ADR 151)."""
 
 
 NEWEST_RULES = max(Rules)

@@ -13,6 +13,7 @@ from understudy.core.drift.baseline import (
     FloatArray,
     NumericBaseline,
 )
+from understudy.core.drift.subject_window import MAX_VALUE
 from understudy.core.windows.histogram import Histogram, cell_of
 
 MAX_DISTINCT = 100_000
@@ -24,10 +25,13 @@ class NumericTally:
 
     Args:
         threshold: The score from which on a value is a positive; ``None``: a share of positives says nothing.
+        most: Larger values add as much to the mean, as in the hours that are compared with the baseline: otherwise
+            prices beyond a million would be a drift of a model that answers as it always did.
     """
 
-    def __init__(self, threshold: float | None = None) -> None:
+    def __init__(self, threshold: float | None = None, most: float = MAX_VALUE) -> None:
         self._threshold = threshold
+        self._most = most
         self._rows = self._nulls = self._positives = 0
         self._mean = self._squares = 0.0
         self._cells: dict[int, int] = {}
@@ -43,9 +47,10 @@ class NumericTally:
         self._nulls += values.size - present.size
         if present.size == 0:
             return
-        mean, rows = float(present.mean()), self._rows + present.size
+        bounded = np.clip(present, -self._most, self._most)
+        mean, rows = float(bounded.mean()), self._rows + present.size
         step = mean - self._mean
-        self._squares += float(np.square(present - mean).sum()) + step * step * self._rows * present.size / rows
+        self._squares += float(np.square(bounded - mean).sum()) + step * step * self._rows * present.size / rows
         self._mean += step * present.size / rows
         self._rows = rows
         if self._threshold is not None:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from understudy.core.amounts import amount_words
 from understudy.core.drift.baseline import FloatArray, NumericBaseline
 from understudy.core.drift.evidence import LAGS, Clustered, Effect, Measure, clustered, design_effect, log_evidence
 from understudy.core.drift.hours import HOUR_SECONDS
@@ -26,7 +27,7 @@ from understudy.core.drift.measures import (
     wasserstein_effect,
 )
 from understudy.core.drift.running_sums import RARE_RATIO
-from understudy.core.drift.subject_window import SubjectWindow
+from understudy.core.drift.subject_window import CLASSES, SubjectWindow
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.window import MICRO
@@ -59,7 +60,7 @@ class BesideChampion(NamedTuple):
     def words(self) -> str:
         """What is unlike, by how much, and how sure that is."""
         named = self.subject if self.category is None else f"{self.subject} = {self.category}"
-        sides = f"{self.challenger:.3g} vs {self.champion:.3g}"
+        sides = f"{amount_words(self.challenger)} vs {amount_words(self.champion)}"
         unit = " sd" if self.measure in (Measure.MEAN, Measure.WASSERSTEIN) else ""
         found = f"{self.evidence:,.0f}" if self.evidence < 1e6 else "over a million"  # noqa: PLR2004 - as of checks
         return (
@@ -112,7 +113,7 @@ def judge_beside_champion(
     pairs = _paired(champion, challenger)
     if not pairs:
         return None
-    both = _Numbers(pairs) if pairs[0][1].bucket_sums else _Categories(pairs)
+    both = _Numbers(pairs) if pairs[0][1].bucket_sums else _Categories(pairs, are_all_named=subject == CLASSES)
     if not both.is_comparable:
         return None
     count = len(pairs)
@@ -306,19 +307,34 @@ class _Numbers:
         return _Span(effects, values, int(challenger.rows[start:].sum()))
 
 
-class _Categories:
-    """Categorical hours side by side; the last category is all others."""
+def _shares_of_names(side: _Side, hours: Sequence[SubjectWindow]) -> Mapping[str, float]:
+    """Return the share of each category that a side's hours name, of all their rows."""
+    counts: dict[str, float] = {}
+    for weight, hour in zip(side.weights.tolist(), hours, strict=True):
+        for name, rows in hour.categories.items():
+            counts[name] = counts.get(name, 0.0) + weight * sum(rows)
+    total = max(float(side.weighted(side.rows, 0).sum()), 1.0)
+    return {name: count / total for name, count in counts.items()}
 
-    def __init__(self, pairs: Sequence[tuple[SubjectWindow, SubjectWindow]]) -> None:
+
+class _Categories:
+    """Categorical hours side by side; the last category is all others.
+
+    Hours of an input name the categories that their own version's baseline has, so only those of both can be compared.
+    Hours of classes name all (``are_all_named``): a class that one version alone answers with is a difference.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[SubjectWindow, SubjectWindow]], *, are_all_named: bool) -> None:
         self._champion, self._challenger = _sides(pairs)
-        weights = self._champion.weights
-        total = max(float(weights @ self._champion.rows.sum(axis=1)), 1.0)
-        counts: dict[str, float] = {}
-        for weight, (champion, challenger) in zip(weights.tolist(), pairs, strict=True):
-            # Hours name the categories that their own version's baseline has: only those of both can be compared.
-            for name in champion.categories.keys() & challenger.categories.keys():
-                counts[name] = counts.get(name, 0.0) + weight * sum(champion.categories[name])
-        self._names = sorted(name for name, count in counts.items() if count / total >= RARE_RATIO)
+        names = set()
+        for champion, challenger in pairs:
+            both = champion.categories.keys(), challenger.categories.keys()
+            names |= both[0] | both[1] if are_all_named else both[0] & both[1]
+        shares = [
+            _shares_of_names(side, [pair[place] for pair in pairs])
+            for place, side in enumerate((self._champion, self._challenger)[: 1 + are_all_named])
+        ]
+        self._names = sorted(name for name in names if max(of.get(name, 0.0) for of in shares) >= RARE_RATIO)
         self._by_bucket = tuple(
             [np.array([pair[side].categories.get(name, _NO_ROWS) for pair in pairs], float) for name in self._names]
             for side in (0, 1)

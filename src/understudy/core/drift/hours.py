@@ -1,6 +1,6 @@
 """Hours of drift: what a version's subjects did in one hour, each as one row of ``DriftHour``, and their windows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -20,7 +20,7 @@ MAX_SUBJECT = 255
 MAX_CLASSES_READ = 18_000
 """Answers whose class is read of a version in an hour, the last 300 of each minute."""
 MIN_CLASS_BUCKETS = 3
-"""Of the 64 analysis buckets must a class be in to keep its name."""
+"""Of the 64 analysis buckets must a class be in to keep its name, unless it is known to be one."""
 _MAX_CLASS = 100
 SETTLE_SECONDS = 300.0
 """After this long an hour is closed: shippers are seconds behind, and one that lost Postgres some minutes."""
@@ -51,18 +51,26 @@ def prediction_hour(start_seconds: float, windows: Sequence[Window]) -> SubjectW
     )
 
 
-def class_hour(start_seconds: float, answered: Sequence[tuple[str, str | None]]) -> SubjectWindow:
+def class_hour(
+    start_seconds: float, answered: Sequence[tuple[str, str | None]], known: Collection[str] = ()
+) -> SubjectWindow:
     """Return the classes of an hour from answers, each with its entity; ``None`` is an answer without a class.
 
     A version that answers with free text has no classes: kept by name are the most frequent ones that are not what one
     entity alone was told. All rows count.
+
+    Args:
+        start_seconds: Of the hour.
+        answered: In any order.
+        known: Classes that keep their name however few entities got one: in an hour of fifty answers a class of five
+            percent would lose it by chance, and be missed as if it were not answered any more.
     """
     homes = np.array([analysis_bucket(entity) for entity, _ in answered], dtype=np.int64)
     window = categorical_window(start_seconds, [label for _, label in answered], homes)
     usable = [
         name
         for name, rows in window.categories.items()
-        if len(name) <= _MAX_CLASS and np.count_nonzero(rows) >= MIN_CLASS_BUCKETS
+        if len(name) <= _MAX_CLASS and (name in known or np.count_nonzero(rows) >= MIN_CLASS_BUCKETS)
     ]
     most = sorted(usable, key=lambda name: (-sum(window.categories[name]), name))[:MAX_CATEGORIES]
     return window._replace(categories={name: window.categories[name] for name in most})

@@ -16,6 +16,7 @@ from understudy.core.drift.subject_window import SubjectWindow
 from understudy.core.drift.training_profile import CellRefused, TrainingColumns, TrainingProfile
 from understudy.core.prediction_log.input_sampling import InputSample
 from understudy.core.schema.features import Feature
+from understudy.core.windows.window import MAX_SCORE
 
 
 def logged_inputs(samples: Sequence[InputSample], features: Sequence[Feature]) -> dict[str, Baseline]:
@@ -98,7 +99,7 @@ def logged_baseline(scores: Sequence[Sequence[float]], threshold: float | None =
             f"{rows:,} scores of entities in {len(groups)} groups; a baseline from the log rests on at least "
             f"{DEFAULT_POLICY.minimum_rows} in {DEFAULT_POLICY.minimum_buckets}"
         )
-    tally = NumericTally(threshold)
+    tally = NumericTally(threshold, MAX_SCORE)
     for group in groups:
         tally.add(group)
     baseline = tally.baseline()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from understudy.core.amounts import amount_words
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline
 from understudy.core.drift.evidence import Measure
 
@@ -138,7 +139,7 @@ def drift_terms(baseline: Baseline, present: Present, measure: Measure) -> tuple
             _sign(move.by) + move.name,
         )
     direction = _sign(present.shift) if abs(present.shift) >= _SHAPE else ""
-    return f"{baseline.mean:.3g}", f"{present.mean:.3g}", direction
+    return amount_words(baseline.mean), amount_words(present.mean), direction
 
 
 def drift_words(subject: str, baseline: Baseline, present: Present, shown: Reading, state: DriftState) -> str:

@@ -8,6 +8,7 @@ from understudy.core.drift.baseline import Baselines, category_of
 from understudy.core.drift.baseline_tally import CategoricalTally, NumericTally, numbers_for_tally
 from understudy.core.schema.features import Feature
 from understudy.core.schema.tensors import Datatype
+from understudy.core.windows.window import MAX_SCORE
 
 ROWS_AT_ONCE = 10_000
 """Rows that are held until they are added up."""
@@ -48,7 +49,7 @@ class TrainingProfile:
 
     def __init__(self, columns: TrainingColumns) -> None:
         self._columns = columns
-        self._score = NumericTally(columns.threshold)
+        self._score = NumericTally(columns.threshold, MAX_SCORE)
         self._classes = CategoricalTally()
         self._tallies: dict[str, NumericTally | CategoricalTally] = {
             feature.name: CategoricalTally() if is_categorical(feature) else NumericTally()

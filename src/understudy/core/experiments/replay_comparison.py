@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from understudy.core.amounts import amount_words
 from understudy.core.experiments.logged_calls import Answer
 from understudy.core.experiments.shadow_comparison import (
     DEFAULT_THRESHOLD,
@@ -290,4 +291,6 @@ def _compared(report: ReplayReport, *, after_failures: bool) -> str:
     if report.scores.decides(DEFAULT_THRESHOLD):
         share += f", the same decision at {DEFAULT_THRESHOLD:g} in {report.scores.same_decision_percent:.1f} %"
     apart = report.distances
-    return f"{share}; the scores are {apart.mean:.3g} apart on average, {apart.largest:.3g} at most."
+    return (
+        f"{share}; the scores are {amount_words(apart.mean)} apart on average, {amount_words(apart.largest)} at most."
+    )

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.core import special_functions as special
+from understudy.core.amounts import amount_words
 from understudy.core.prediction_log.row import Status
 from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.statistics.sample_size import ALPHA, MIN_ENTITIES, FloatArray
@@ -190,10 +191,12 @@ def _sentence(count: int, shadow: Fates, scores: ScoreComparison | None, thresho
 def _compared(scores: ScoreComparison, threshold: float) -> str:
     if scores.decides(threshold):
         return f"The same decision at {threshold:g} in {scores.same_decision_percent:.1f} % of {scores.pairs:,} pairs"
-    mean = f"{scores.shadow_mean - scores.champion_mean:+.3g}".replace("-", "\N{MINUS SIGN}")
+    by = scores.shadow_mean - scores.champion_mean
+    mean = f"{'+' * (by >= 0)}{amount_words(by)}".replace("-", "\N{MINUS SIGN}")
     return (
-        f"The shadow's score differs by {mean} on average (champion {scores.champion_mean:.3g}, shadow "
-        f"{scores.shadow_mean:.3g}), by {scores.largest_difference:.3g} at most, in {scores.pairs:,} pairs"
+        f"The shadow's score differs by {mean} on average (champion {amount_words(scores.champion_mean)}, shadow "
+        f"{amount_words(scores.shadow_mean)}), by {amount_words(scores.largest_difference)} at most, in "
+        f"{scores.pairs:,} pairs"
     )
 
 

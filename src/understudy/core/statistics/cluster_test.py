@@ -59,26 +59,65 @@ def expected_means(sums: BucketSums, shift: float) -> Expected:
     return Expected(_divided(challenger, champion + challenger), mean, mean + shift)
 
 
-def cluster_z(sums: BucketSums, expected: Expected, firsts: IntArray) -> FloatArray:
+def cluster_z(sums: BucketSums, expected: Expected, firsts: IntArray, changes_from: int | None = None) -> FloatArray:
     """Return for each start ``first`` how far the challenger is above what is expected, over all windows from there on.
 
     The score of a bucket is ``(1 - share) (value - expected)`` of its challenger's trials minus ``share (value -
     expected)`` of its champion's, summed over windows; the champion's entities scatter as well, and at a weight of 50 %
     as much. A window in which one side has no trials adds nothing.
 
+    Args:
+        sums: By window and bucket.
+        expected: Of each window.
+        firsts: Indices of windows.
+        changes_from: From this place of ``firsts`` on the values are counts of bad events, and the score is the signed
+            root of their likelihood ratio instead, as of :func:`_deviance_roots`.
+
     Source:
         Liang and Zeger 1986 (sums over clusters); t with 63 degrees of freedom for the estimated scatter, turned to z.
     """
+    since = suffix_sums(_scores(sums, expected), firsts)
+    variance: FloatArray = ANALYSIS_BUCKETS * np.var(since, axis=1, ddof=1)
+    t: FloatArray = np.divide(since.sum(axis=1), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
+    if changes_from is not None and changes_from < len(firsts):
+        t[changes_from:] = _deviance_roots(sums, expected, firsts[changes_from:], variance[changes_from:])
+    return t_to_z(t, ANALYSIS_BUCKETS - 1)
+
+
+def _deviance_roots(sums: BucketSums, expected: Expected, firsts: IntArray, variance: FloatArray) -> FloatArray:
+    """Return the signed root of the likelihood ratio of independent events, divided by their design effect.
+
+    A sum divided by the scatter that there is looks less sure the larger a change is: three times the errors scatter
+    nearly three times as much. So the scatter only says how many times more it is than that of independent events, 1 at
+    least. Of windows with different shares the mean one is used, which makes the count's spread no smaller.
+
+    Source:
+        Deviance: McCullagh and Nelder, *Generalized Linear Models*, 1989, §2.3. Design effect: Rao and Scott 1981.
+        Different shares: Hoeffding 1956.
+    """
+    share = expected.share
+    is_compared = (share > 0) & (share < 1)
+    own, others = (is_compared * (column @ _EACH) for column in (sums.value_challenger, sums.value_champion))
+    by_itself = (1 - share) ** 2 * own + share**2 * others
+    columns = np.column_stack([own, others, share * (own + others), by_itself])
+    bad, bad_champion, wanted, independent = suffix_sums(columns, firsts).T
+    wanted_champion = bad + bad_champion - wanted
+    deviance = special.xlogy(bad, _divided(bad, wanted))
+    deviance += special.xlogy(bad_champion, _divided(bad_champion, wanted_champion))
+    design_effect = np.maximum(_divided(variance, independent), 1.0)
+    found: FloatArray = np.sqrt(2 * np.maximum(deviance, 0.0) / design_effect) * np.sign(bad - wanted)
+    return found
+
+
+def _scores(sums: BucketSums, expected: Expected) -> FloatArray:
+    """Return each bucket's score in each window, shape (windows, 64)."""
     is_compared = (expected.share > 0) & (expected.share < 1)
     to_challenger, to_champion = is_compared * (1 - expected.share), is_compared * expected.share
-    scores = to_challenger[:, None] * sums.value_challenger
+    scores: FloatArray = to_challenger[:, None] * sums.value_challenger
     scores -= (to_challenger * expected.challenger)[:, None] * sums.challenger
     scores -= to_champion[:, None] * sums.value_champion
     scores += (to_champion * expected.champion)[:, None] * sums.champion
-    since = suffix_sums(scores, firsts)
-    variance = ANALYSIS_BUCKETS * np.var(since, axis=1, ddof=1)
-    t: FloatArray = np.divide(since.sum(axis=1), np.sqrt(variance), out=np.zeros_like(variance), where=variance > 0)
-    return t_to_z(t, ANALYSIS_BUCKETS - 1)
+    return scores
 
 
 @overload

@@ -27,6 +27,9 @@ FIRST_ALPHA_SHARE = 0.4
 """Share of alpha that the rollout's first stage spends."""
 RESTART_ALPHA_SHARE = 0.2
 """Share that processes which begin within stages spend; the later stages share the rest."""
+ONE_STAGE_RESTART_ALPHA_SHARE = 0.6
+"""The same where there is one stage alone, as of guards: what later stages have elsewhere. Before ADR 151 the one stage
+had that besides its own."""
 MAX_RESTARTS = 480
 """Of each schedule so many are kept, of the frequent one a day; the alpha share of older ones is lost, and a change
 that old is no news."""
@@ -148,6 +151,8 @@ class RestartSchedule(NamedTuple):
 
     seconds: float
     alpha_share: float
+    even_for: float = 0.0
+    """About so many of them have shares alike, as :class:`Restarts` says."""
 
 
 FREQUENT_RESTARTS = RestartSchedule(180.0, RESTART_ALPHA_SHARE)
@@ -157,7 +162,18 @@ RESTART_SCHEDULES = (
     RestartSchedule(3_600.0, 0.7 * RESTART_ALPHA_SHARE),
 )
 """Often, for what is bad at once; and every hour, with most of the share, for what takes an hour to be seen: there have
-been twenty times fewer of these, so a fresh one still has a larger part."""
+been twenty times fewer of these, so a fresh one still has a larger part. Of verdicts before ADR 151."""
+
+
+def even_schedules(planned: int) -> tuple[RestartSchedule, ...]:
+    """Return the schedules of a rollout with so many stages; the hourly processes of half a day have shares alike.
+
+    What breaks in the first hours is seen by the processes of the stages, which are young then; what breaks after a day
+    has three times the share.
+    """
+    scale = ONE_STAGE_RESTART_ALPHA_SHARE / RESTART_ALPHA_SHARE if planned <= 1 else 1.0
+    frequent, hourly = (one._replace(alpha_share=one.alpha_share * scale) for one in RESTART_SCHEDULES)
+    return frequent, hourly._replace(even_for=12.0)
 
 
 class Restarts(NamedTuple):
@@ -168,7 +184,24 @@ class Restarts(NamedTuple):
     begun: int
     """How many have begun in all."""
     alpha_share: float = RESTART_ALPHA_SHARE
-    """Of all of them together; those of all schedules come to :data:`RESTART_ALPHA_SHARE`."""
+    """Of all of them together; those of all schedules come to :data:`RESTART_ALPHA_SHARE`, or to more of one stage."""
+    even_for: float = 0.0
+    """Of the first ones each has about the same share, of the later ones each less; 0: each less from the first on."""
+
+    def alpha_shares(self) -> FloatArray:
+        """Return the share of each of the newest ones; those of all that ever begin come to ``alpha_share``."""
+        before = np.arange(self.begun - len(self.newest), self.begun, dtype=np.float64)
+        return self.alpha_share * (self._left(before) - self._left(before + 1))
+
+    @property
+    def unspent_alpha(self) -> float:
+        """The share of those that have not begun."""
+        return self.alpha_share * float(self._left(np.array(float(self.begun))))
+
+    def _left(self, begun: FloatArray) -> FloatArray:
+        """Return the part that is left once so many have begun, 1 to 0."""
+        left: FloatArray = 1 / np.log2(begun + 2) if self.even_for == 0 else (1 + begun / self.even_for) ** -0.5
+        return left
 
 
 def first_stage_alpha_share(*, has_restarts: bool) -> float:
@@ -186,25 +219,25 @@ def processes_of(stages: Sequence[int], planned: int, restarts: Sequence[Restart
             ones than the newest is lost.
 
     Returns:
-        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of its schedule's, which for all k comes
-        to 1: a month after the start a fresh process still has a ten-millionth of the whole.
+        The k-th restart has the share ``1 / log2(k + 1) - 1 / log2(k + 2)`` of its schedule's, or ``1 / sqrt(1 + (k -
+        1) / m) - 1 / sqrt(1 + k / m)`` where the first m are to have shares alike. Either comes to 1 for all k: a month
+        after the start a fresh process still has a ten-millionth of the whole.
     """
     planned = max(planned, 1)
     begun = min(len(stages), planned)
     later = (1 - FIRST_ALPHA_SHARE - RESTART_ALPHA_SHARE) / max(planned - 1, 1)
     alpha_shares = np.full(begun, later)
-    alpha_shares[0] = FIRST_ALPHA_SHARE if planned > 1 else 1 - RESTART_ALPHA_SHARE
+    within = round(sum(one.alpha_share for one in restarts), 9) if restarts else RESTART_ALPHA_SHARE
+    alpha_shares[0] = FIRST_ALPHA_SHARE if planned > 1 else 1 - within
     unspent_alpha = later * (planned - begun)
     firsts = np.array(stages[:begun], np.int64)
     if not restarts:
         share = 1 - RESTART_ALPHA_SHARE
         return Processes(firsts, alpha_shares / share, unspent_alpha / share, begun)
     for one in restarts:
-        numbers = np.arange(one.begun - len(one.newest) + 1, one.begun + 1)
         firsts = np.append(firsts, one.newest)
-        shares = one.alpha_share * (1 / np.log2(numbers + 1) - 1 / np.log2(numbers + 2))
-        alpha_shares = np.append(alpha_shares, shares)
-        unspent_alpha += one.alpha_share / float(np.log2(one.begun + 2))
+        alpha_shares = np.append(alpha_shares, one.alpha_shares())
+        unspent_alpha += one.unspent_alpha
     return Processes(firsts, alpha_shares, unspent_alpha, begun)
 
 

@@ -15,6 +15,8 @@ from html import escape
 from math import floor, isfinite, isinf, log10
 from typing import NamedTuple
 
+from understudy.core.amounts import amount_words
+
 WIDTH, HEIGHT = 720, 280
 LEFT, RIGHT, TOP, BOTTOM = 64, 30, 50, 36
 _MIN_SPAN = 1e-300
@@ -107,7 +109,7 @@ def figure_words(value: float) -> str:
     """Return a drawn value in four digits; what has no bound is ``∞``."""
     if isinf(value):
         return "∞" if value > 0 else f"{_MINUS}∞"
-    return f"{value:.4g}".replace("-", _MINUS)
+    return amount_words(value, 4).replace("-", _MINUS)
 
 
 def ticks(low: float, high: float) -> list[float]:

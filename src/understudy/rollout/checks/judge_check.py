@@ -65,11 +65,18 @@ class _Known:
     pairs: set[str]
     idle: JudgeOutcome | None
     judgements: Judgements = NO_JUDGEMENTS
+    judged_from: tuple[int, int, JudgeOutcome | None] | None = None
+    """What ``judgements`` were made of, as :meth:`standing` says; ``None`` while the time may change them as well."""
     unsettled: list[tuple[int, JudgeOutcome, float | None]] = field(default_factory=list)
     """Answers that Postgres did not take yet."""
     looked_at: float = 0.0
     """When pairs were looked for, or a judge that fails was tried, for the last time."""
     task: asyncio.Task[None] | None = None
+
+    def standing(self) -> tuple[int, int, JudgeOutcome | None]:
+        """Return how many questions there are, how many of them came to something, and why none is asked."""
+        ended = sum(one.outcome is not None for one in self.questions.values())
+        return len(self.questions), ended, self.idle
 
     def record(self) -> JudgeRecord:
         return JudgeRecord(list(self.questions.values()), self.idle)
@@ -183,7 +190,10 @@ class JudgeCheck:
             stored = await self._store.judge_record(seen.record)
             pairs = {one.pair for one in stored.questions}
             known = self._known[rollout_id] = _Known({one.id: one for one in stored.questions}, pairs, stored.idle)
-        known.judgements = await asyncio.to_thread(judgements_of, known.record(), seen.read_at)
+        standing = known.standing()
+        if standing != known.judged_from:
+            known.judgements = await asyncio.to_thread(judgements_of, known.record(), seen.read_at)
+            known.judged_from = standing if standing[0] == standing[1] else None
         self._show(rollout_id, state.model_name, known.judgements)
         if known.task is None and len(self._tasks()) < MAX_ROUNDS and (room := _room(known, limit, seen.read_at)):
             self._begin(seen, limit, known, room, epoch)

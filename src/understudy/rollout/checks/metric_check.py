@@ -51,10 +51,24 @@ class _Known:
 
     points: list[MetricPoint]
     samples: Metrics = ()
+    since: float = -1.0
+    """From when on ``samples`` count."""
+    asked_until: dict[int, int] = field(default_factory=dict)
+    """The end of the last minute that was asked for, by the metric's place in the plan, as those below."""
+    read_until: dict[int, int] = field(default_factory=dict)
+    """The end of the last one of these that could be read."""
     fresh: list[MetricPoint] = field(default_factory=list)
     """Read, and not stored yet."""
     tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     """Questions under way, by the metric's place in the plan."""
+
+    def note(self, points: Iterable[MetricPoint]) -> None:
+        """Take over what was asked for, and what could be read."""
+        for one in points:
+            if one.is_problem:
+                self.asked_until[one.number] = max(self.asked_until.get(one.number, 0), one.at)
+                if not problem_of(one).is_unreadable:
+                    self.read_until[one.number] = max(self.read_until.get(one.number, 0), one.at)
 
 
 class MetricCheck:
@@ -139,6 +153,7 @@ class MetricCheck:
         if known is None:
             points = await self._store.metric_points(seen.record, since - PAST_SECONDS)
             known = self._known[rollout_id] = _Known(list(points))
+            known.note(points)
         if known.fresh:
             fresh, known.fresh = known.fresh, []
             try:
@@ -148,19 +163,21 @@ class MetricCheck:
                 raise
             newest = {(one.number, one.at, one.is_challenger, one.is_problem): one for one in (*known.points, *fresh)}
             known.points = [one for one in newest.values() if one.at >= since - PAST_SECONDS]
-        known.samples = samples_together(limits, known.points, since, seen.read_at)
+            known.since = -1.0
+        if known.since != since:  # they change once a minute, and a tick comes every five seconds
+            known.samples = samples_together(limits, known.points, since, seen.read_at)
+            known.since = since
         for number, limit in enumerate(limits):
             self._begin(seen, number, limit, known, since)
 
     def _begin(self, seen: RecordSeen, number: int, limit: MetricLimit, known: _Known, since: float) -> None:
         """Begin a question for the minutes that were not read yet, where one has ended and none is under way."""
         end = int((seen.read_at - SETTLE_SECONDS) // SAMPLE_SECONDS * SAMPLE_SECONDS)
-        asked = [one for one in (*known.points, *known.fresh) if one.number == number and one.is_problem]
-        if number in known.tasks or any(one.at >= end for one in asked):
+        if number in known.tasks or known.asked_until.get(number, 0) >= end:
             return
         if self._under_way[limit.source] >= MAX_UNDER_WAY:
             return
-        read_until = max((one.at for one in asked if not problem_of(one).is_unreadable), default=0)
+        read_until = known.read_until.get(number, 0)
         past = int((since - PAST_SECONDS) // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS
         start = max(read_until + SAMPLE_SECONDS, past)
         begun = max(start, int(since // SAMPLE_SECONDS + 1) * SAMPLE_SECONDS)
@@ -195,7 +212,9 @@ class MetricCheck:
                 for is_challenger, answer in zip((False, True), answers, strict=True)
                 for at, value in answer.values.items()
             ]
-        known.fresh.append(MetricPoint(number, end, float(problem), is_challenger=True, is_problem=True))
+        come = MetricPoint(number, end, float(problem), is_challenger=True, is_problem=True)
+        known.fresh.append(come)
+        known.note([come])
         self._tell(record, limit, problem, answers)
 
     def _tell(

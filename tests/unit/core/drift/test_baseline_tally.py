@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from traffic.drift import categorical_baseline, numeric_baseline
 
 from understudy.core.drift.baseline_tally import MAX_DISTINCT, CategoricalTally, NumericTally, numbers_for_tally
+from understudy.core.windows.histogram import Histogram
+from understudy.core.windows.window import MAX_SCORE
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False) | st.none()
 parts_of_numbers = st.lists(st.lists(numbers, max_size=30), min_size=1, max_size=6)
@@ -93,3 +95,15 @@ def test_too_many_texts_are_no_categories():
 
     with pytest.raises(ValueError, match="more than 100,000 different texts are no categories"):
         tally.add(["one more"])
+
+
+def test_scores_beyond_a_million_add_to_a_mean_as_they_do_in_the_hours_that_are_compared():
+    prices = np.array([400_000.0, 1_500_000.0, -2e9])
+    tally = NumericTally(most=MAX_SCORE)
+
+    tally.add(prices)
+
+    found = tally.baseline()
+    assert found is not None
+    assert found.mean == pytest.approx((400_000 + MAX_SCORE - MAX_SCORE) / 3)
+    assert found.histogram == Histogram.of(prices.tolist())

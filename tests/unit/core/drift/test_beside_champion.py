@@ -9,7 +9,8 @@ from understudy.core.drift.beside_champion import BesideChampion, beside_from_js
 from understudy.core.drift.evidence import Measure
 from understudy.core.drift.hours import HOUR_SECONDS
 from understudy.core.drift.limits import DEFAULT_POLICY
-from understudy.core.drift.subject_window import SubjectWindow, categorical_window, numeric_window
+from understudy.core.drift.subject_window import CLASSES, SubjectWindow, categorical_window, numeric_window
+from understudy.core.drift.version_drift import class_policy
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
 
 Draw = Callable[[np.random.Generator, int, int], np.ndarray]
@@ -118,3 +119,27 @@ def test_categories_are_compared_by_their_shares():
 )
 def test_nothing_is_said_of_no_rows_few_rows_other_hours_and_other_kinds(challenger):
     assert judged(hours(lambda random, hour, rows: steady(random, hour, rows) + 9, 2_000, seed=1), challenger) is None
+
+
+def answers(shares: dict[str, float], rows: int, *, seed: int) -> list[SubjectWindow]:
+    random = np.random.default_rng(seed)
+    found = []
+    for hour in range(24):
+        homes = random.integers(0, ANALYSIS_BUCKETS, rows)
+        names = random.choice(list(shares), rows, p=list(shares.values())).tolist()
+        found.append(categorical_window(hour * HOUR_SECONDS, names, homes))
+    return found
+
+
+@pytest.mark.parametrize(
+    "renamed", [{"basic": 0.5, "plus": 0.3, "PRO": 0.2}, {"Basic": 0.5, "Plus": 0.3, "Pro": 0.2}, {"pro": 1.0}]
+)
+def test_a_class_that_the_challenger_alone_answers_with_is_a_difference(renamed):
+    limits = class_policy(DEFAULT_POLICY)
+    champion = answers({"basic": 0.5, "plus": 0.3, "pro": 0.2}, 2_000, seed=1)
+
+    found = judge_beside_champion(CLASSES, champion, answers(renamed, 200, seed=2), limits, alpha=0.01, since=0.0)
+
+    assert found is not None
+    assert found.measure is Measure.SHARES
+    assert found.distance >= 0.19

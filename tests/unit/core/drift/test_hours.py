@@ -24,3 +24,13 @@ def test_free_text_leaves_no_names_behind_and_every_row_counts():
     assert sum(found.bucket_rows) == 16_000
     assert len(found.categories) == MAX_CATEGORIES
     assert all(name.startswith("class-") for name in found.categories)
+
+
+def test_a_class_that_is_known_keeps_its_name_in_an_hour_of_few_answers():
+    answered = [("user-1", "pro"), ("user-2", "plus"), *((f"user-{number}", "basic") for number in range(40))]
+
+    found, told = class_hour(0.0, answered), class_hour(0.0, answered, known={"pro"})
+
+    assert set(found.categories) == {"basic"}
+    assert set(told.categories) == {"basic", "pro"}
+    assert sum(told.bucket_rows) == sum(found.bucket_rows) == 42

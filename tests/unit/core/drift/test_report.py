@@ -47,3 +47,9 @@ def test_overwhelming_evidence_stays_short():
     said = drift_words("tenure", TENURE, Present(mean=40, shift=0.9), reading, DriftState.DRIFT)
 
     assert said == "tenure: mean 31 → 40, W1 0.90 (limit 0.10), evidence 3e+300 (8,000 is enough)."
+
+
+def test_a_mean_in_euros_is_told_in_whole_ones():
+    house = NumericBaseline(mean=412_345.2, standard_deviation=150_000.0)
+
+    assert drift_terms(house, Present(mean=398_001.7, shift=-0.1), Measure.MEAN) == ("412,345", "398,002", LESS)

@@ -22,6 +22,7 @@ from understudy.core.statistics.sequential_evidence import (
     IntArray,
     Rates,
     Restarts,
+    even_schedules,
     first_stage_alpha_share,
     half_normal_log_evidence,
     log_mean_exp,
@@ -274,6 +275,68 @@ def test_one_busy_entity_is_no_evidence_across_entities_and_many_are():
     assert cluster_z(busy, expected_rates(busy, 1.0), at(0))[0] < 1.2
 
 
+def independent(rng: np.random.Generator, ratio: float, windows: int = 200) -> BucketSums:
+    """Return errors of independent calls: 300 of the champion's in a window and 33 of the challenger's."""
+    champion, challenger = (rng.poisson(each / 64, (windows, 64)).astype(float) for each in (300, 33))
+    bad_champion = rng.binomial(champion.astype(int), 0.005).astype(float)
+    return BucketSums(
+        bad_champion, champion, rng.binomial(challenger.astype(int), 0.005 * ratio).astype(float), challenger
+    )
+
+
+def test_a_change_in_independent_errors_is_as_sure_by_its_likelihood_ratio_as_it_is_and_less_so_by_its_scatter():
+    rng = np.random.default_rng(4)
+    found = [independent(rng, 3.0) for _ in range(60)]
+
+    by_scatter, by_ratio = (
+        np.mean([cluster_z(sums, expected_rates(sums, 1.0), at(0), changes_from)[0] for sums in found])
+        for changes_from in (None, 0)
+    )
+
+    bad, bad_champion = 33 * 0.015 * 200, 300 * 0.005 * 200
+    wanted = (bad + bad_champion) * 33 / 333
+    deviance = 2 * (bad * log(bad / wanted) + bad_champion * log(bad_champion / (bad + bad_champion - wanted)))
+    known = float(t_to_z(deviance**0.5, 63))
+    assert by_ratio == pytest.approx(known, rel=0.08)
+    assert by_scatter < 0.88 * by_ratio
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("tenants", [None, 100])
+def test_without_a_change_the_likelihood_ratio_is_a_z_score_whether_calls_are_alike_or_not(tenants):
+    rng = np.random.default_rng(6)
+    scores = []
+    for _ in range(400):
+        sums = independent(rng, 1.0)
+        if tenants is not None:
+            # Each tenant fails a tenth of its own windows wholly, on either version.
+            homes, sides = rng.integers(0, 64, tenants), rng.random(tenants) < 0.1
+            for home, is_challenger in zip(homes.tolist(), sides.tolist(), strict=True):
+                bad = (sums.value_challenger, sums.value_champion)[not is_challenger]
+                bad[rng.random(200) < 0.1, home] += 1
+        scores.append(cluster_z(sums, expected_rates(sums, 1.0), at(0), 0)[0])
+
+    assert abs(np.mean(scores)) < 0.3
+    assert np.std(scores) < 1.14
+    assert np.quantile(scores, 0.99) < 2.33 + 0.6
+
+
+def test_one_busy_entity_is_no_evidence_by_its_likelihood_ratio_either():
+    rng = np.random.default_rng(4)
+    busy = independent(rng, 1.0)
+    busy.value_challenger[:, 7] += 1.0
+
+    assert cluster_z(busy, expected_rates(busy, 1.0), at(0), 0)[0] < 2.5
+
+
+def test_where_nothing_is_bad_and_where_the_challenger_is_better_there_is_no_evidence():
+    none = BucketSums(*(np.zeros((4, 64)), np.ones((4, 64))) * 2)
+    better = independent(np.random.default_rng(5), 0.2)
+
+    assert cluster_z(none, expected_rates(none, 1.0), at(0, 2), 0).tolist() == [0.0, 0.0]
+    assert cluster_z(better, expected_rates(better, 1.0), at(0), 0)[0] < -2
+
+
 def test_a_later_start_leaves_earlier_windows_out():
     rng = np.random.default_rng(5)
     bad = np.repeat([10.0, 1.0], 50)
@@ -397,3 +460,23 @@ def test_the_smallest_visible_regression_is_about_what_simulations_find():
 
 def test_the_alternatives_are_the_ones_on_the_statistics_page():
     assert (len(RATIOS), RATIOS[0], RATIOS[-1]) == (24, 1.25, pytest.approx(50))
+
+
+@pytest.mark.parametrize(("planned", "share"), [(1, 0.6), (5, 0.2)])
+def test_hourly_processes_of_the_first_half_day_have_shares_alike_and_all_come_to_one(planned, share):
+    hours = 2 * 24
+    frequent, hourly = even_schedules(planned)
+    begun = [
+        Restarts(at(*range(number)), number, one.alpha_share, one.even_for)
+        for one, number in ((frequent, 20 * hours), (hourly, hours))
+    ]
+
+    processes = processes_of([0], planned, begun)
+
+    assert frequent.alpha_share + hourly.alpha_share == pytest.approx(share)
+    assert processes.alpha_shares[0] == pytest.approx(0.4)
+    assert processes.alpha_shares.sum() + processes.unspent_alpha == pytest.approx(1.0)
+    of_hours = processes.alpha_shares[-hours:] / hourly.alpha_share
+    before = Restarts(at(*range(hours)), hours, 1.0).alpha_shares()
+    assert of_hours[0] < 3 * of_hours[11] < before[0]
+    assert of_hours[23] > 2.9 * before[23]

@@ -30,7 +30,9 @@ _ACTIVE = f"""
            (SELECT extract(epoch FROM max(hour_start))::float8 + {HOUR_SECONDS} FROM drifthour
             WHERE model_version_id = v.id AND subject = '{PREDICTION}') AS summed_until,
            CASE WHEN jsonb_typeof(v.output_schema -> 'threshold') = 'number'
-                THEN (v.output_schema ->> 'threshold')::float8 END AS threshold,
+                THEN CASE WHEN abs((v.output_schema ->> 'threshold')::numeric) BETWEEN 1e-300 AND 1e300
+                               OR (v.output_schema ->> 'threshold')::numeric = 0
+                          THEN (v.output_schema ->> 'threshold')::float8 END END AS threshold,
            coalesce(v.output_schema ->> 'dtype' IN ('string', 'str', 'BYTES')
                     OR jsonb_path_exists(v.output_schema, '$.labels[*]')
                     OR (NOT v.output_schema ? 'score_index'

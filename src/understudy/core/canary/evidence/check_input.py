@@ -77,16 +77,12 @@ class CheckInput(NamedTuple):
         return self.requests[1] >= self.policy.min_requests
 
     def is_judged_like(self, other: "CheckInput") -> bool:
-        """Return whether every check comes to the same row for both: only the time differs, and no check asks for it.
+        """Return whether every check that does not go by the clock comes to the same row for both.
 
-        Metrics and judgements count that were known by then, so where there are any, nothing is said of two times.
         ``restarts`` and ``latency_shift`` follow from the windows and the stage.
         """
-        asks_for_time = bool(self.policy.metrics) or self.policy.judge is not None
         return (
-            not asks_for_time
-            and (self.policy, self.stage, self.firsts, self.warm)
-            == (other.policy, other.stage, other.firsts, other.warm)
+            (self.policy, self.stage, self.firsts, self.warm) == (other.policy, other.stage, other.firsts, other.warm)
             and self.outcomes == other.outcomes
             and self.is_error_detectable == other.is_error_detectable
             and self.early_failure == other.early_failure

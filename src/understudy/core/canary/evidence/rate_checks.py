@@ -125,7 +125,8 @@ def _across_entities(inputs: CheckInput, compared: RateCheck) -> float:
     processes = compared.processes
     buckets = compared.buckets()
     expected = expected_rates(buckets, compared.tolerated_ratio)
-    scores = cluster_z(buckets, expected, processes.firsts)
+    changes_from = processes.stages if inputs.stage.rules >= Rules.CHANGES else None
+    scores = cluster_z(buckets, expected, processes.firsts, changes_from)
     windows = np.maximum(len(inputs.strata.starts) - processes.firsts, 1).astype(np.float64)
     evidence = half_normal_log_evidence(scores, windows, inputs.policy.across_entities_alpha)
     is_recent = processes.firsts >= max(inputs.firsts[-1], _first_of_split(inputs))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from understudy.core.amounts import amount_words
 from understudy.core.canary.evidence.check_input import INTERVAL_ALPHA
 from understudy.core.canary.scores.score_shift import deviation_of, scores_compared
 from understudy.core.statistics.mean_shift import mean_shift, shift_z
@@ -71,7 +72,7 @@ def move_words(move: ScoreMove | None) -> str:
     if move is None or not move.is_beyond_doubt:
         return ""
     return (
-        f"its mean score is {move.challenger:.3g}, the champion's {move.champion:.3g} at the same times: "
-        f"{move.change:+.2f} standard deviations ({move.change_low:+.2f} to {move.change_high:+.2f}), "
+        f"its mean score is {amount_words(move.challenger)}, the champion's {amount_words(move.champion)} at the same "
+        f"times: {move.change:+.2f} standard deviations ({move.change_low:+.2f} to {move.change_high:+.2f}), "
         f"the limit is {MARGIN:g}"
     )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from understudy.core.amounts import amount_words
 from understudy.core.statistics.rank_tests import rank_correlation
 from understudy.core.windows.histogram import Histogram
 
@@ -136,8 +137,8 @@ def _judged(
     spread = spread_of(Histogram.of(pairs.champion))
     if pairs.usual_spread is not None and spread < MIN_SPREAD_RATIO * pairs.usual_spread:
         return _unknown(
-            f"the middle half of the champion's scores of {count} {_CALLS[pairs.source]} spreads over {spread:.3g}, "
-            f"and over {pairs.usual_spread:.3g} in its last day"
+            f"the middle half of the champion's scores of {count} {_CALLS[pairs.source]} spreads over "
+            f"{amount_words(spread)}, and over {amount_words(pairs.usual_spread)} in its last day"
         )
     calls = f"{count} {_CALLS[pairs.source]}"
     if correlation is None or challenger_values < MIN_VALUES_RATIO * champion_values:

@@ -92,7 +92,7 @@ def _distance(drift: Drift, version: VersionView, view: DriftView) -> Chart:
     since = drift.since_seconds
     return level_over_time(
         f"v{version.version}: {drift.subject}, distance of each hour ({shown.measure.value})",
-        f"{drift.subject}: {drift.words}",
+        drift.words,
         points,
         time_axis_marks(drift.history_seconds[0], view.until),
         level_at=Mark(shown.limit, f"limit {drift_limit_words(shown)}"),

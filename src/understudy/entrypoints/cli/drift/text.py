@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from understudy.core.amounts import amount_words
 from understudy.core.drift.baseline import Baseline, CategoricalBaseline
 from understudy.core.drift.hours import HOUR_SECONDS
 from understudy.core.drift.report import IN_POINTS, Drift, DriftState, Reading
@@ -242,7 +243,9 @@ def baseline_words(baseline: Baseline | None) -> str:
     if baseline is None:
         return "none"
     if not isinstance(baseline, CategoricalBaseline):
-        return f"{baseline.mean:.3g} ± {baseline.standard_deviation:.2g}".replace("-", "\N{MINUS SIGN}")
+        return f"{amount_words(baseline.mean)} ± {amount_words(baseline.standard_deviation, 2)}".replace(
+            "-", "\N{MINUS SIGN}"
+        )
     most = sorted(baseline.shares.items(), key=lambda item: -item[1])
     shown = [f"{_CENT * share:.0f} % {name}" for name, share in most[:_SHOWN_CATEGORIES]]
     more = len(most) - len(shown)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 from rich.text import Text
 
+from understudy.core.amounts import amount_words
 from understudy.core.durations import duration_words
 from understudy.core.experiments.logged_calls import Answer, has_loggable_input
 from understudy.core.experiments.replay_comparison import ReplayedCall, ReplayReport, ReplayState
@@ -126,7 +127,7 @@ def _score_rows(report: ReplayReport) -> list[Row]:
     shift = signed_number(scores.shadow_mean - scores.champion_mean, 3)
     if not isnan(scores.difference_low):
         shift += f" ({signed_number(scores.difference_low, 3)} … {signed_number(scores.difference_high, 3)})"
-    apart = " / ".join(f"{size:.3g}" for size in (distances.p50, distances.p95, distances.largest))
+    apart = " / ".join(map(amount_words, (distances.p50, distances.p95, distances.largest)))
     rows: list[Row] = [
         ("mean score", f"{scores.champion_mean:.3f}", f"{scores.shadow_mean:.3f}", shift),
         ("apart p50 / p95 / most", "", "", apart),
@@ -183,7 +184,7 @@ def _example_row(call: ReplayedCall, labels: Mapping[int, str]) -> tuple[str, ..
 
 def _answer_text(answer: Answer | None) -> str:
     if answer is None or answer.label is None:
-        return "-" if answer is None or answer.score is None else f"{answer.score:.4g}"
+        return "-" if answer is None or answer.score is None else amount_words(answer.score, 4)
     label = orjson.loads(answer.label)
     shown = label if isinstance(label, str) else answer.label
     return shown if len(shown) <= _MAX_LABEL else f"{shown[:_MAX_LABEL]}…"

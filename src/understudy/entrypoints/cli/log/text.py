@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from understudy.core.amounts import amount_words
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, data_console, facts, nothing_as, table_width
 from understudy.ports.prediction_log.live_log import CallLine
 
@@ -78,7 +79,7 @@ class CallLines:
         return f"{who} {answer:<{_ANSWER}} {score:>{_SCORE}} {latency:>{_LATENCY}} {entity}"
 
     def _text(self, call: CallLine, when: str) -> Text:
-        score = "-" if call.score is None else f"{call.score:.4g}"
+        score = "-" if call.score is None else amount_words(call.score, 4)
         latency = "-" if call.latency_us is None else f"{call.latency_us / 1_000:.1f} ms"
         who = (when, self._name(call), call.role or "-", answer_words(call))
         return Text(

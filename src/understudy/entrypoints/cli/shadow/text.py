@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.text import Text
 
+from understudy.core.amounts import amount_words
 from understudy.core.durations import duration_words
 from understudy.core.experiments.shadow_comparison import (
     NOTICEABLE_PERCENT,
@@ -166,7 +167,7 @@ def _score_rows(found: ScoreComparison, threshold: float) -> list[Row]:
 
 
 def _drawn(found: ScoreComparison) -> list[Text]:
-    low, high = f"{found.edges[0]:.3g}", f"{found.edges[-1]:.3g}"
+    low, high = amount_words(found.edges[0]), amount_words(found.edges[-1])
     drawn = []
     for cells, name, style in ((found.champion_cells, "champion", "blue"), (found.shadow_cells, "shadow", "magenta")):
         drawn.append(Text(f"  scores  {low} ").append(histogram_line(cells), style).append(f" {high} {name}"))

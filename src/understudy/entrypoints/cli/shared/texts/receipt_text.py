@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from understudy.core.amounts import amount_words
 from understudy.core.durations import duration_words
 from understudy.core.routing.route import Reason
 from understudy.entrypoints.cli.shared.texts.change_text import change_text
@@ -62,7 +63,7 @@ def decision_words(found: Receipt) -> str:
 def answer_of(found: Receipt) -> str:
     """Return what a version answered, in a few words."""
     parts = [found.label] if found.label is not None else []
-    parts += [f"score {found.score:.4g}"] if found.score is not None else []
+    parts += [f"score {amount_words(found.score, 4)}"] if found.score is not None else []
     return ", ".join(parts) or ("an answer without a score" if found.status in (_OK, _FALLBACK) else "nothing")
 
 
