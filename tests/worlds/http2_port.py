@@ -9,7 +9,7 @@ from typing import Any
 from hpack import Decoder, Encoder
 from loopback.http2_server import ACK, END_HEADERS, END_STREAM, PREFACE, SETTINGS, Frame, frame
 
-from understudy.entrypoints.proxy.rpc.http2.connection import Serving
+from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits

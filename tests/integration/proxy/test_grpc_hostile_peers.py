@@ -47,7 +47,7 @@ from worlds.http2_port import (
 )
 
 from understudy.adapters.http2.frames import ErrorCode
-from understudy.entrypoints.proxy.rpc.http2.connection import MAX_STREAMS
+from understudy.entrypoints.proxy.rpc.http2.calls import MAX_STREAMS
 from understudy.entrypoints.proxy.rpc.http2.listener import LATE_SECONDS
 
 CPU_SECONDS = 3.0

@@ -14,7 +14,7 @@ from understudy.adapters._proto.methods import (
 )
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.rpc.health import HealthService
-from understudy.entrypoints.proxy.rpc.http2.connection import Serving
+from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.inference import InferenceService
