@@ -321,6 +321,18 @@ async def test_a_connection_that_does_not_greet_is_ended_in_time(said: bytes):
     assert int.from_bytes(frames[-1].payload[4:8]) == ErrorCode.SETTINGS_TIMEOUT
 
 
+async def test_a_header_that_comes_piece_by_piece_without_an_end_is_ended_in_time():
+    async with echo_port() as port, raw_caller(port.port) as caller:
+        await caller.find(SETTINGS)  # it is acknowledged, which may not be in the midst of a header
+        caller.send(frame(HEADERS, 0, 1, b"\x83"))
+        ending = asyncio.create_task(caller.until_end())
+        while not ending.done():
+            caller.send(frame(CONTINUATION, 0, 1, b"\x83" * 64))
+            await asyncio.wait([ending], timeout=0.1)
+
+    assert int.from_bytes((await ending)[-1].payload[4:8]) == CALM
+
+
 async def test_beyond_the_bound_on_connections_the_one_that_is_idle_longest_gives_way():
     async with (
         echo_port(replace(BOUNDS, connections=2, handshake_seconds=5.0)) as port,

@@ -106,6 +106,11 @@ class Http2Connection(asyncio.Protocol):
         return self._has_settings
 
     @property
+    def is_in_header(self) -> bool:
+        """Whether a header block has begun, and not come to its end."""
+        return self._calls.blocks.continues is not None
+
+    @property
     def calls(self) -> int:
         """How many have not been answered to their end."""
         return len(self._answers.streams)

@@ -40,8 +40,8 @@ class ConnectionBounds:
 
     connections: int
     handshake_seconds: float
-    """Until a connection has said that it speaks HTTP/2, over TLS where that is so; and in which its socket has to take
-    something of what it asked for."""
+    """Until a connection has said that it speaks HTTP/2, over TLS where that is so; in which a header has to come to
+    its end; and in which its socket has to take something of what it asked for."""
     idle_seconds: float
     """Without a call, until a connection is ended; clients connect again by themselves with their next one."""
     age_seconds: float
@@ -180,6 +180,7 @@ class Arrival(asyncio.Protocol):
         self._handshake: asyncio.Task[None] | None = None
         self._connection: Http2Connection | None = None
         self._age = listener.age()
+        self._in_header_since: float | None = None
 
     @property
     def is_greeted(self) -> bool:
@@ -232,7 +233,11 @@ class Arrival(asyncio.Protocol):
         connection, age = self._connection, now - self._since
         if connection is None:
             return  # TLS has a time-out of its own
-        if not connection.is_greeted:
+        in_header = (self._in_header_since or now) if connection.is_in_header else None
+        self._in_header_since = in_header
+        if in_header is not None and now - in_header > bounds.handshake_seconds:
+            connection.end(ErrorCode.ENHANCE_YOUR_CALM, "a header did not come to its end in time")
+        elif not connection.is_greeted:
             if age > bounds.handshake_seconds:
                 connection.end(ErrorCode.SETTINGS_TIMEOUT, "nothing was said in time")
         elif (connection.paused_at is not None and now - connection.paused_at > bounds.handshake_seconds) or (
