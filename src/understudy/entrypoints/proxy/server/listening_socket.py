@@ -14,15 +14,12 @@ def bound_socket(host: str, port: int, *, is_shared: bool = False) -> socket.soc
     Raises:
         OSError: The place is taken, or not this process's to have.
     """
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    found = socket.socket(family, kind, protocol)
+    found = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if is_shared:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        found.bind(address)
+        found.bind((host, port))
     except OSError as problem:
         found.close()
         raise OSError(problem.errno, f"cannot listen on {host}:{port}: set UNDERSTUDY_GRPC_PORT") from None
