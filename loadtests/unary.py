@@ -23,10 +23,10 @@ from e2e.stack import Stack, a_stack
 from loadtests.least_unary import METHOD, LeastUnary, infer_request
 from loadtests.machine import LOAD_CORE, SERVER_CORE, on_core
 from loadtests.scene import start_stub
+from understudy.adapters.http2.frames import DEFAULT_FRAME_BYTES
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE
 from understudy.adapters.model_servers.channels import Channel, OpenChannel, open_grpcio
 from understudy.adapters.model_servers.http2.channel import open_http2
-from understudy.adapters.model_servers.http2.frames import DEFAULT_FRAME_BYTES
 from understudy.core.upstream.endpoint_rules import parse_target
 
 CLIENTS: Mapping[str, OpenChannel] = {"grpcio": open_grpcio, "asyncio": open_http2}

@@ -50,6 +50,9 @@ def ask_triton():
     found["triton parameters"] = hexed(result.as_numpy("probabilities"))
     pinned = client.infer(MODEL, row, model_version="1", headers={"x-entity-id": "customer-42"})
     found["triton version"] = hexed(pinned.as_numpy("probabilities"))
+    for coding in ("gzip", "deflate"):
+        compressed = client.infer(MODEL, row, compression_algorithm=coding)
+        found[f"triton {coding}"] = hexed(compressed.as_numpy("probabilities"))
     answers = queue.Queue()
     client.async_infer(MODEL, row, callback=lambda result, error: answers.put((result, error)))
     result, error = answers.get(timeout=30)
@@ -68,7 +71,6 @@ def ask_triton():
         "unknown model": lambda: client.infer("unknown", row),
         "sequence": lambda: client.infer(MODEL, row, sequence_id=7),
         "wrong output": lambda: client.infer(MODEL, row, outputs=[triton.InferRequestedOutput("y")]),
-        "compressed": lambda: client.infer(MODEL, row, compression_algorithm="gzip"),
     }.items():
         try:
             call()

@@ -97,7 +97,7 @@ def test_every_public_way_to_call_by_grpc_is_answered_with_the_models_own_bits(
         )
 
     either = {outputs_of(1), outputs_of(2)}
-    ways = ("named", "no outputs", "parameters", "version", "async", "aio")
+    ways = ("named", "no outputs", "parameters", "version", "gzip", "deflate", "async", "aio")
     assert {way for way in ways if triton[f"triton {way}"] not in either} == set()
     assert {kserve["kserve False"], kserve["kserve True"]} <= either
     assert triton["triton version"] == outputs_of(1)
@@ -112,7 +112,6 @@ def test_every_public_way_to_call_by_grpc_is_answered_with_the_models_own_bits(
         "unknown model": "NOT_FOUND",
         "sequence": "UNIMPLEMENTED",
         "wrong output": "INVALID_ARGUMENT",
-        "compressed": "UNIMPLEMENTED",
     }
     assert {name: triton[name][0] for name in refused} == {name: f"StatusCode.{code}" for name, code in refused.items()}
     assert "has no output 'y'; it has: probabilities" in triton["wrong output"][1]

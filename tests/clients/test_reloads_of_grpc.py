@@ -70,7 +70,7 @@ async def every_answer_is_a_row(database_url: str, ids: list[str]) -> None:
     assert max(logged.values()) == 1
 
 
-async def test_ten_reloads_of_four_workers_cost_at_most_a_call_each(
+async def test_ten_reloads_of_four_workers_cost_no_call(
     database_url: str, tmp_path: Path, model_port: Callable[[str], int]
 ) -> None:
     grpc_port = free_port()
@@ -86,9 +86,8 @@ async def test_ten_reloads_of_four_workers_cost_at_most_a_call_each(
                     while old & set(proxy.children()):  # noqa: ASYNC110 - processes, which tell nobody
                         await asyncio.sleep(0.1)
 
-    failed = sum(found["failed"].values())
     say("reloads of 4 workers", found)
-    assert failed <= RELOADS
+    assert found["failed"] == {}
     await every_answer_is_a_row(database_url, found["ids"])
 
 

@@ -19,8 +19,8 @@ from understudy.adapters.dev_server.example_models import example_rows, example_
 from understudy.adapters.embedded.loopback_ports import free_port
 
 INFER = "/inference.GRPCInferenceService/ModelInfer"
-AT_THE_END = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
-"""How gRPC ends a call that comes in the moment in which the port closes."""
+AT_THE_END = {grpc.StatusCode.UNAVAILABLE}
+"""What a call ends with that finds the port closed."""
 NAMES = [feature["name"] for feature in example_version("visits", 1).input_schema["features"]]
 ROW = np.array([[example_rows("visits")[0].inputs[name] for name in NAMES]], "<f4")
 
@@ -127,6 +127,5 @@ async def test_workers_share_the_port_and_are_replaced_while_callers_call(
                 while first & set(proxy.children()):
                     await asyncio.sleep(0.05)
 
-    # A call that comes while a worker's port closes is ended before it begins.
-    assert sum(callers.failed.values()) <= 2, callers.failed
+    assert not callers.failed
     assert sorted(await logged_ids(database_url, set(callers.ids))) == sorted(callers.ids)

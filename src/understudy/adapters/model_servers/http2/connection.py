@@ -5,11 +5,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from understudy.adapters.model_servers.http2 import failures
-from understudy.adapters.model_servers.http2.answer_head import MAX_HEAD_BYTES
-from understudy.adapters.model_servers.http2.call import UnaryCall
-from understudy.adapters.model_servers.http2.frame_budget import FrameBudget
-from understudy.adapters.model_servers.http2.frames import (
+from understudy.adapters.http2.frame_budget import FrameBudget
+from understudy.adapters.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -36,6 +33,9 @@ from understudy.adapters.model_servers.http2.frames import (
     settings_in,
     window_frame,
 )
+from understudy.adapters.http2.header_blocks import MAX_HEAD_BYTES
+from understudy.adapters.model_servers.http2 import failures
+from understudy.adapters.model_servers.http2.call import UnaryCall
 from understudy.adapters.model_servers.http2.inbox import RECEIVE_WINDOW, Inbox
 from understudy.adapters.model_servers.http2.outbox import Outbox
 
@@ -85,7 +85,7 @@ class Http2Connection(asyncio.Protocol):
         self.heard_at = self._loop.time()
         self._take: dict[int, Callable[[int, int, bytes], None]] = {
             DATA: self._inbox.take_data,
-            HEADERS: self._inbox.take_headers,
+            HEADERS: self._inbox.blocks.take_headers,
             PRIORITY: self._take_priority,
             RST_STREAM: self._inbox.take_reset,
             SETTINGS: self._take_settings,
@@ -93,7 +93,7 @@ class Http2Connection(asyncio.Protocol):
             PING: self._take_ping,
             GOAWAY: self._take_goaway,
             WINDOW_UPDATE: self._take_window,
-            CONTINUATION: self._inbox.take_continuation,
+            CONTINUATION: self._inbox.blocks.take_continuation,
         }
 
     # -- towards the channel -------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Http2Connection(asyncio.Protocol):
     def _take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
         if not self.hello.done() and (kind != SETTINGS or flags & ACK):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "it does not begin with settings")
-        continued = self._inbox.continues
+        continued = self._inbox.blocks.continues
         if continued is not None and (kind != CONTINUATION or number != continued):
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block that is not continued")
         take = self._take.get(kind)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import grpc
 import grpc.aio
 
+from understudy.adapters.http2.frames import ErrorCode
 from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
 from understudy.adapters.model_servers.http2.answer_head import AnswerHead
-from understudy.adapters.model_servers.http2.frames import ErrorCode
 
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _OF_RESET: Mapping[int, grpc.StatusCode] = {

@@ -2,14 +2,10 @@
 
 from collections.abc import Callable
 
-from understudy.adapters.model_servers.http2 import failures
-from understudy.adapters.model_servers.http2.answer_head import MAX_HEAD_BYTES, HeadReader
-from understudy.adapters.model_servers.http2.call import Outcome, UnaryCall
-from understudy.adapters.model_servers.http2.frame_budget import FrameBudget
-from understudy.adapters.model_servers.http2.frames import (
-    END_HEADERS,
+from understudy.adapters.http2.ended_streams import EndedStreams
+from understudy.adapters.http2.frame_budget import FrameBudget
+from understudy.adapters.http2.frames import (
     END_STREAM,
-    PRIORITISED,
     ConnectionFault,
     ErrorCode,
     number_in,
@@ -17,17 +13,17 @@ from understudy.adapters.model_servers.http2.frames import (
     unpadded,
     window_frame,
 )
+from understudy.adapters.http2.header_blocks import SMALL_BYTES, HeaderBlocks
+from understudy.adapters.model_servers.http2 import failures
+from understudy.adapters.model_servers.http2.answer_head import HeadReader
+from understudy.adapters.model_servers.http2.call import Outcome, UnaryCall
 from understudy.adapters.model_servers.http2.outbox import Outbox
-from understudy.adapters.model_servers.http2.stream import MORE_THAN_ITS_WINDOW, Stream
+from understudy.adapters.model_servers.http2.stream import Stream
 
 RECEIVE_WINDOW = 1_048_576
 """Bytes that a server may send ahead on a connection, of all answers together."""
-MAX_RESETS = 1_024
-"""Streams that have ended before their answer and whose frames may still come; of older ones, any frame is let pass."""
-SMALL_BYTES = 64
 HEAD_PART_BYTES = 256
 """Of a header block that no call waits for: so much of it costs as much as a frame, or more."""
-_PRIORITY_BYTES = 5
 
 
 class Inbox:
@@ -41,19 +37,11 @@ class Inbox:
         self._move = move
         self._on_end = on_end
         self._heads = HeadReader()
-        self._block: tuple[int, int, bytearray] | None = None
-        """Stream, flags and bytes of a header block that has not come to its end."""
+        self.blocks = HeaderBlocks(budget, self._take_block)
         self._unreturned = 0
         """Bytes received that the server has not been allowed anew."""
-        self._resets: dict[int, int] = {}
-        """Such streams, the oldest first, and how many bytes may still come for each."""
-        self._forgotten = 0
-        """The last stream of which it is not known any more how it ended."""
-
-    @property
-    def continues(self) -> int | None:
-        """The stream of a header block that has not come to its end: only its continuation may follow."""
-        return None if self._block is None else self._block[0]
+        self._ended = EndedStreams(budget)
+        """Those that have ended before their answer."""
 
     def take_data(self, flags: int, number: int, payload: bytes) -> None:
         """Take a part of an answer."""
@@ -64,7 +52,7 @@ class Inbox:
         if len(payload) < SMALL_BYTES and not flags & END_STREAM:
             self._budget.spend()
         if stream is None:
-            self._count_late(number, size)
+            self._ended.count(number, size)
             return
         failure = stream.take_data(payload, size)
         if failure is None and flags & END_STREAM:
@@ -73,32 +61,6 @@ class Inbox:
             self._refuse(stream, failure)
         elif more := stream.room():
             self._outbox.write(window_frame(number, more))
-
-    def take_headers(self, flags: int, number: int, payload: bytes) -> None:
-        """Take the begin of a header block."""
-        block = unpadded(flags, payload)
-        if flags & PRIORITISED:
-            if len(block) < _PRIORITY_BYTES:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a header without its priority")
-            block = block[_PRIORITY_BYTES:]
-        if flags & END_HEADERS:
-            self._take_block(flags, number, block)
-        else:
-            self._block = (number, flags, bytearray(block))
-
-    def take_continuation(self, flags: int, _number: int, payload: bytes) -> None:
-        """Take a further part of the header block that has begun; one without an end is no attack on memory or time."""
-        if self._block is None:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a continuation of nothing")
-        stream, first_flags, block = self._block
-        if len(payload) < SMALL_BYTES:
-            self._budget.spend()
-        block += payload
-        if len(block) > MAX_HEAD_BYTES:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "a header block that does not end")
-        if flags & END_HEADERS:
-            self._block = None
-            self._take_block(first_flags, stream, bytes(block))
 
     def take_reset(self, _flags: int, number: int, payload: bytes) -> None:
         """Take the end of a stream without an answer."""
@@ -162,8 +124,7 @@ class Inbox:
         stream = self._outbox.streams.get(number)
         if stream is None:
             self.require_opened(number)
-            if number > self._forgotten and number not in self._resets:
-                raise ConnectionFault(ErrorCode.STREAM_CLOSED, "a frame on a stream that it has ended")
+            self._ended.require(number)
         return stream
 
     def _finish(self, stream: Stream, outcome: Outcome) -> None:
@@ -183,26 +144,12 @@ class Inbox:
     def _forget(self, stream: Stream) -> None:
         """Count a stream as ended, of which frames may still come."""
         self._budget.earn()  # a late answer's frames are no attack
-        if len(self._resets) == MAX_RESETS:
-            oldest = next(iter(self._resets))
-            del self._resets[oldest]
-            self._forgotten = max(self._forgotten, oldest)
-        self._resets[stream.number] = stream.may_send
+        self._ended.add(stream.number, stream.may_send)
         self._outbox.forget(stream.number)
         self._on_end()
 
     def _spend_on(self, block: bytes) -> None:
         self._budget.spend(1 + len(block) // HEAD_PART_BYTES)
-
-    def _count_late(self, number: int, size: int) -> None:
-        """Count a part of an answer that no call waits for: its stream's window holds, as long as it is known."""
-        left = self._resets.get(number)
-        if left is None:
-            self._budget.spend()
-            return
-        self._resets[number] = left - size
-        if left < size:
-            raise ConnectionFault(ErrorCode.FLOW_CONTROL_ERROR, MORE_THAN_ITS_WINDOW)
 
     def _count_received(self, size: int) -> None:
         self._unreturned += size

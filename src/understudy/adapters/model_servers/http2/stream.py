@@ -1,30 +1,34 @@
 """A call's stream on a connection: what is still to be sent, and the answer as it comes."""
 
+from understudy.adapters.http2.ended_streams import MORE_THAN_ITS_WINDOW
+from understudy.adapters.http2.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode
 from understudy.adapters.model_servers.channels import MAX_ANSWER_BYTES
 from understudy.adapters.model_servers.http2 import failures
 from understudy.adapters.model_servers.http2.answer_head import AnswerHead
 from understudy.adapters.model_servers.http2.call import Outcome, UnaryCall
-from understudy.adapters.model_servers.http2.frames import DEFAULT_WINDOW, ConnectionFault, ErrorCode
 
 PREFIX_BYTES = 5
 MAX_PADDING_BYTES = 256
 """Of one frame."""
 ROOM_BYTES = 16_384
 """What a server may send beyond its answer, as padding, before it is allowed more."""
-MORE_THAN_ITS_WINDOW = "more of an answer than its window allows"
 _INFORMATIONAL = range(100, 200)
 
 
 class Stream:
     """One stream. What it returns ends the call: a failure, or at the stream's end its outcome."""
 
-    __slots__ = ("_answer", "_http_status", "_length", "call", "may_send", "number", "unsent", "window")
+    __slots__ = ("_answer", "_http_status", "_length", "call", "may_send", "number", "opening", "unsent", "window")
+    closing = b""
+    """The last part of the request ends the stream."""
 
     def __init__(self, number: int, call: UnaryCall, window: int) -> None:
         self.number = number
         self.call = call
         self.window = window
         """Bytes that the server still takes on this stream."""
+        self.opening = b""
+        """The request's header, where it was not sent yet."""
         self.unsent = memoryview(b"")
         """What is left of the request."""
         self.may_send = DEFAULT_WINDOW

@@ -1,6 +1,7 @@
 """The proxy's ASGI application: FastAPI, and around it the predict route and the middleware."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -79,10 +80,17 @@ class Proxy:
     dialects: DialectHandler
     readiness: VersionReadiness
 
-    def __init__(self, settings: Settings, opener: OpenParts, on_open: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        opener: OpenParts,
+        on_open: Callable[[], None],
+        grpc_socket: socket.socket | None = None,
+    ) -> None:
         self.settings = settings
         self._opener = opener
         self._on_open = on_open
+        self._grpc_socket = grpc_socket
         self.new_id: Callable[[], str] = random_hex(16).__next__
         self.outcome_names = KnownNames()
 
@@ -163,7 +171,7 @@ class Proxy:
         # Late: a proxy that does not listen for gRPC's calls does without its messages.
         from understudy.entrypoints.proxy.api.grpc_port import grpc_port  # noqa: PLC0415
 
-        port = grpc_port(settings, self, overload, budget)
+        port = grpc_port(settings, self, overload, budget, self._grpc_socket)
         await port.start()
         try:
             yield {BESIDE: port}
@@ -184,7 +192,10 @@ async def _last_calls(handler: PredictHandler) -> None:
 
 
 def create_app(
-    settings: Settings | None = None, opener: OpenParts = open_parts, on_open: Callable[[], None] = lambda: None
+    settings: Settings | None = None,
+    opener: OpenParts = open_parts,
+    on_open: Callable[[], None] = lambda: None,
+    grpc_socket: socket.socket | None = None,
 ) -> App:
     """Return the ASGI application; nothing is opened before its lifespan starts.
 
@@ -192,9 +203,10 @@ def create_app(
         settings: By default the environment's.
         opener: Opens the parts.
         on_open: Called once the parts are open, before the first request.
+        grpc_socket: On which all workers take gRPC's calls; ``None``: the process is alone.
     """
     settings = settings or Settings()
-    proxy = Proxy(settings, opener, on_open)
+    proxy = Proxy(settings, opener, on_open, grpc_socket)
     api = create_api(proxy)
 
     def handler() -> PredictHandler:

@@ -1,16 +1,14 @@
 """The gRPC port of a process, from its settings."""
 
 import asyncio
+import socket
 from collections.abc import Callable
 from typing import Protocol
 
 from understudy.bootstrap.proxy import Parts
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.rpc.health import MAX_MESSAGES
-from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
 from understudy.entrypoints.proxy.rpc.port import (
-    ENVELOPE_BYTES,
     MAX_CALLS,
     MAX_CONNECTIONS,
     MAX_UNREAD,
@@ -20,7 +18,7 @@ from understudy.entrypoints.proxy.rpc.port import (
     Place,
 )
 from understudy.entrypoints.proxy.rpc.unary import Limits, UnaryCalls
-from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits, end_calls
+from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.settings import Settings
@@ -42,36 +40,35 @@ class OpenProxy(Offered, Protocol):
         """Makes an id of 32 hex digits."""
 
 
-def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, budget: BodyBudget) -> GrpcPort:
+def grpc_port(
+    settings: Settings,
+    proxy: OpenProxy,
+    overload: OverloadManager,
+    budget: BodyBudget,
+    shared: socket.socket | None = None,
+) -> GrpcPort:
     """Return the port, which does not listen yet.
 
     Args:
         settings: Say where, and set the bounds.
         proxy: The open one.
         overload: Knows when the process is short of memory or time.
-        budget: Counts the bytes of long messages, with those of HTTP.
+        budget: Counts the pieces of messages, with those of HTTP's bodies.
+        shared: A socket on which other workers listen as well, in place of one of its own.
     """
     now = asyncio.get_running_loop().time
-    places = MessagePlaces(max(1, budget.limit_bytes // (settings.body_limit_bytes + ENVELOPE_BYTES)), now)
-    keyless = MessagePlaces(MAX_MESSAGES, now)
     telemetry = proxy.parts.telemetry
     for why in ("late", "many", "memory"):  # a counter that first appears with 1 has not increased, for Prometheus
         telemetry.count("grpc_answers_unread_total", why, by=0)
     unread = UnreadAnswers(
         UnreadLimits(MAX_UNREAD, budget.limit_bytes, settings.receive_seconds),
         now,
-        end_calls,
         lambda why, calls: telemetry.count("grpc_answers_unread_total", why, by=calls),
     )
-    overload.relief += [places.end_all, keyless.end_all, unread.end_all]
     calls = UnaryCalls(
         proxy.handler,
         telemetry,
         Limits(settings.body_limit_bytes, settings.receive_seconds, MAX_CALLS),
-        places,
-        keyless,
-        unread=unread,
-        budget=budget,
         overload=overload,
         new_id=proxy.new_id,
         tracer=proxy.parts.tracer,
@@ -81,9 +78,9 @@ def grpc_port(settings: Settings, proxy: OpenProxy, overload: OverloadManager, b
     if settings.tls_cert is not None and settings.tls_key is not None:
         certificate = Certificate(settings.tls_cert, settings.tls_key)
     bounds = Bounds(
-        min(MAX_CONNECTIONS, overload.limits.connections),
-        settings.body_limit_bytes,
-        settings.receive_seconds,
+        min(MAX_CONNECTIONS, overload.limits.connections), settings.body_limit_bytes, settings.receive_seconds
     )
-    place = Place(settings.host, settings.grpc_port, is_shared=settings.workers > 1)
-    return GrpcPort(place, certificate, bounds, calls, proxy)
+    place = Place(settings.host, settings.grpc_port, shared)
+    port = GrpcPort(place, certificate, bounds, calls, proxy, unread=unread, budget=budget)
+    overload.relief += [port.end_messages, unread.end_all]
+    return port

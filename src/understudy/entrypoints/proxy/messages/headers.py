@@ -20,7 +20,8 @@ WISHES = DEADLINES | {b"authorization", b"content-encoding"}
 OPTION_HEADERS = WISHES | {b"content-length"}
 """Headers that :class:`RequestOptions` is made of."""
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
-_GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+"""Of a deadline as gRPC writes it, in seconds."""
 _MAX_DIGITS = 18
 MAX_TIMEOUT_MS = 3_600_000
 
@@ -75,7 +76,7 @@ def _shortest_timeout(found: HeaderFields) -> float:
         match = _GRPC_TIMEOUT.fullmatch(found[b"grpc-timeout"])
         if match is None or int(match.group(1)) == 0:
             raise HeaderInvalid("grpc-timeout: expected up to 8 digits, not 0, and a unit of H, M, S, m, u or n")
-        timeouts.append(int(match.group(1)) * _GRPC_UNITS[match.group(2)])
+        timeouts.append(int(match.group(1)) * GRPC_UNITS[match.group(2)])
     return min(timeouts)
 
 

@@ -25,6 +25,7 @@ from understudy.entrypoints.proxy.processes.uvicorn_process import (
     uvicorn_options,
 )
 from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
+from understudy.entrypoints.proxy.server.listening_socket import bound_socket
 from understudy.settings import Settings
 
 WORKER_TIMEOUT_SECONDS = 15
@@ -163,6 +164,10 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
         self._over = mmap.mmap(-1, 1)
         self._exited: list[int] = []
         """Workers whose metrics are still to be merged."""
+        self._grpc_socket = None
+        if settings.grpc_port:
+            self._grpc_socket = bound_socket(settings.host, settings.grpc_port, is_shared=True)
+        """Of all workers: what waits to be accepted when one ends is accepted by the others."""
         super().__init__()
 
     @property
@@ -173,6 +178,8 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
     def end(self) -> None:
         """Tell the workers so."""
         self._over[0] = 1
+        if self._grpc_socket is not None:
+            self._grpc_socket.close()
 
     def load_config(self) -> None:
         settings = self._settings
@@ -196,7 +203,7 @@ class _GunicornProxy(BaseApplication):  # type: ignore[misc]  # the package has 
 
     def load(self) -> Any:
         # Runs in the worker, after the fork.
-        return create_app(self._settings, on_open=tune_runtime)
+        return create_app(self._settings, on_open=tune_runtime, grpc_socket=self._grpc_socket)
 
     def run(self) -> None:
         """Serve until the arbiter ends."""

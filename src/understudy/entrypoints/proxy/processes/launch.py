@@ -28,8 +28,7 @@ def serve(settings: Settings) -> int:
     log_as_json()
     leave_out_metrics_sdk()
     raise_descriptor_limit()  # before any worker is forked
-    # Else every reconnect is a line on standard error; and with callers that speak gRPC every call that it refuses.
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE" if settings.grpc_port else "ERROR")
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else every reconnect is a line on standard error
     if settings.workers == 1:
         chosen = "uvicorn_process"
     else:

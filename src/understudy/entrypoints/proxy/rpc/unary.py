@@ -1,29 +1,34 @@
 """What all unary methods share: identity, admission, the message, the span, and the status of what comes of it."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 import structlog
 from google.protobuf.message import DecodeError, Message
 
 from understudy.core.upstream.trace_context import read_trace_context
-from understudy.entrypoints.proxy.dialects.dialect import Outcome, Worded
+from understudy.entrypoints.proxy.dialects.compression import MIN_BYTES, deflated, inflated
+from understudy.entrypoints.proxy.dialects.dialect import INLINE_OUTPUT_BYTES, Outcome, Worded
+from understudy.entrypoints.proxy.dialects.handler import INLINE_DEFLATED_BYTES, off_loop_if
 from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read_headers
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
-from understudy.entrypoints.proxy.rpc.company import Company
-from understudy.entrypoints.proxy.rpc.incoming import Context, address_of, headers_of, message_of
-from understudy.entrypoints.proxy.rpc.message_places import MessagePlaces
+from understudy.entrypoints.proxy.rpc.http2.answer_blocks import CODINGS
+from understudy.entrypoints.proxy.rpc.http2.request_head import MAX_METADATA_BYTES
+from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
+from understudy.entrypoints.proxy.rpc.incoming import headers_of, timeout_header
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
-from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, handling
-from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, BodyBudget, HeldBody
+from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, HeldBody
 from understudy.entrypoints.proxy.server.overload import OverloadManager
-from understudy.errors import InternalFault, MalformedBody, NotOffered, Overloaded, UnderstudyError
+from understudy.errors import BodyTooLarge, InternalFault, MalformedBody, NotOffered, Overloaded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Span, Tracer, within
 
+Handle: TypeAlias = Callable[[CallStream], Coroutine[Any, Any, None]]
+"""Answers the calls of one method."""
 _log = structlog.get_logger(__name__)
 M = TypeVar("M", bound=Message)
 
@@ -34,7 +39,7 @@ class Limits(NamedTuple):
     message_bytes: int
     message_seconds: float
     calls: int
-    """At a time, until gRPC has their answers."""
+    """At a time, until they have answers."""
 
 
 class Incoming(NamedTuple):
@@ -79,17 +84,19 @@ class Method(NamedTuple):
     is_of_model: bool = False
     """Whether a model server answers it; then it has a span, too."""
     reads: bool = True
-    """Whether its answer depends on its message. What does not is answered without it: callers without a key could
-    have gRPC hold what they send."""
+    """Whether its answer depends on its message. What does not is answered without it: callers need no key to send
+    it."""
     seconds: float | None = None
     """In which its message has to come, where that is less than others have."""
+    max_bytes: int | None = None
+    """That its message may have, where that is less than others have."""
 
 
 class _Trail:
     """By what a call is found again: its id and its span."""
 
     request_id = ""
-    identity: Metadata = ()
+    identity: Sequence[Header] = ()
     """Trailing metadata that names it."""
     span: Span | None = None
 
@@ -100,7 +107,7 @@ class _Trail:
             attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": name}
             self.span = tracer.receive(path[1:], read_trace_context(headers), attributes)
         self.request_id, lines = identify(dict(headers), new_id, self.span)
-        self.identity = _as_metadata(headers_of_lines(lines))
+        self.identity = headers_of_lines(lines)
 
     def end(self, code: grpc.StatusCode) -> None:
         """End the span."""
@@ -116,10 +123,6 @@ class UnaryCalls:
         handler: Admits callers, and counts refusals.
         telemetry: Counts calls by method and status code.
         limits: Of messages.
-        places: Reads them.
-        keyless: Reads those of methods that need no key, so that these take no place of others.
-        unread: Holds calls whose answers gRPC sends.
-        budget: Counts the bytes of long messages.
         overload: Knows when the process is short of memory or time.
         new_id: Makes an id of 32 hex digits.
         tracer: Makes the spans of calls, if they are traced.
@@ -131,11 +134,7 @@ class UnaryCalls:
         handler: PredictHandler,
         telemetry: Telemetry,
         limits: Limits,
-        places: MessagePlaces,
-        keyless: MessagePlaces,
         *,
-        unread: UnreadAnswers,
-        budget: BodyBudget | None,
         overload: OverloadManager | None,
         new_id: Callable[[], str],
         tracer: Tracer | None,
@@ -144,61 +143,53 @@ class UnaryCalls:
         self._handler = handler
         self._telemetry = telemetry
         self._limits = limits
-        self._places = places
-        self.keyless = keyless
-        self.unread = unread
-        self._budget = budget
         self._overload = overload
         self._new_id = new_id
         self._tracer = tracer
         self._now = now
         self._under_way = 0
-        self._company = Company()
         self.busy_at = float("-inf")
         """When a call last came."""
 
-    def handler_of(self, service: str, method: Method) -> "grpc.RpcMethodHandler[Any, Any]":
-        """Return gRPC's own handler of a method.
+    def handler_of(self, service: str, method: Method) -> Handle:
+        """Return what answers the calls of a method."""
+        return partial(self._handled, f"/{service}/{method.name}", method)
 
-        It is one of a stream of requests, since only such a one is called before the message has come, and can refuse
-        its sender, or give up waiting. On the wire there is no difference.
-        """
-        path = f"/{service}/{method.name}"
-
-        async def handle(_messages: object, context: Context) -> bytes:
-            return await self._handled(path, method, context)
-
-        return grpc.stream_unary_rpc_method_handler(handle)
-
-    async def _handled(self, path: str, method: Method, context: Context) -> bytes:
+    async def _handled(self, path: str, method: Method, stream: CallStream) -> None:
         """Answer one call, or end it with a status."""
         self.busy_at = self._now()
         code = grpc.StatusCode.CANCELLED  # that of a call whose caller gives up
         trail = _Trail()
         try:
-            outcome = await self._outcome(path, method, context, trail)
+            outcome = await self._outcome(path, method, stream, trail)
             code = grpc.StatusCode.OK if outcome.error is None else code_of(outcome.error)
         finally:
             self._telemetry.count("grpc_calls_total", path[1:], code.name)
             trail.end(code)
-        receipt = (*_as_metadata(outcome.receipt), *trail.identity)
-        self._hand_over(context, outcome)
         if outcome.error is not None:
             sentence, trailers = status_parts(outcome.error, path, outcome.row)
-            await context.abort(code, sentence, (*trailers, *receipt))
+            stream.fail(int(code.value[0]), sentence, (*as_bytes(trailers), *outcome.receipt, *trail.identity))
+            return
         assert outcome.worded is not None
-        context.set_trailing_metadata(receipt)
-        return outcome.worded.body
+        body, coding = outcome.worded.body, stream.answer_coding
+        if coding is not None and len(body) >= MIN_BYTES:
+            body = await off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
+        else:
+            coding = None
+        stream.answer(body, (*outcome.receipt, *trail.identity), coding)
 
-    async def _outcome(self, path: str, method: Method, context: Context, trail: "_Trail") -> Outcome:
-        held = HeldBody(self._budget, address_of(context.peer()))
+    async def _outcome(self, path: str, method: Method, stream: CallStream, trail: "_Trail") -> Outcome:
+        held = stream.message.held
         self._under_way += 1
         try:
-            headers = headers_of(context.invocation_metadata() or (), context.time_remaining())
+            headers = headers_of(stream.head.metadata)
             tracer = self._tracer if method.is_of_model else None
             trail.begin(path, headers, tracer, self._new_id)
+            call = Incoming(path, headers, b"", held)
+            if trail.span is None:
+                return await self._answered(call, method, stream)
             with within(trail.span):
-                return await self._answered(Incoming(path, headers, b"", held), method, context)
+                return await self._answered(call, method, stream)
         except UnderstudyError as problem:
             self._handler.count_refusal(problem)
             return Outcome(error=problem)
@@ -211,38 +202,45 @@ class UnaryCalls:
             self._under_way -= 1
             held.release()
 
-    def _hand_over(self, context: Context, outcome: Outcome) -> None:
-        """Give the call's place free: from now on gRPC sends its answer, as fast as the caller takes it."""
-        size = 0 if outcome.worded is None else len(outcome.worded.body)
-        self.unread.hold(handling(), context.peer(), size)
-
-    async def _answered(self, call: Incoming, method: Method, context: Context) -> Outcome:
+    async def _answered(self, call: Incoming, method: Method, stream: CallStream) -> Outcome:
         reason = None if self._overload is None else self._overload.pressure.reason
-        if reason is not None:  # HTTP's callers are refused with their connections, which gRPC accepts itself
+        if reason is not None:
             raise Overloaded(f"the proxy is short of {'memory' if reason == 'memory' else 'time'}")
         if self._under_way > self._limits.calls:
             raise Overloaded(f"the proxy answers {self._limits.calls} calls already")
+        if stream.head.is_too_long:
+            raise BodyTooLarge(f"the call's metadata is longer than {MAX_METADATA_BYTES} bytes")
         if method.needs_key:
             self._handler.require_key(read_headers(dict(call.headers)))
         if not method.reads:
             return await method.answer(call)
-        seconds = method.seconds or self._limits.message_seconds
-        places = self._places if method.needs_key else self.keyless
-        body = message_of(await places.read(context, seconds), self._limits.message_bytes)
-        if len(body) > SMALL_BYTES:
+        has_waited = not stream.message.is_found
+        seconds, limit_bytes = method.seconds or self._limits.message_seconds, self._limits.message_bytes
+        found = await stream.read(seconds, method.max_bytes)
+        body = found.body
+        if found.is_compressed:
+            body = await self._inflated(body, stream, method.max_bytes or limit_bytes)
             call.held.count(len(body))
-        headers = [*call.headers, (b"content-length", b"%d" % len(body))]
-        return await self._together(call._replace(headers=headers, body=body), method)
+        call.headers.append((b"content-length", b"%d" % len(body)))
+        if stream.head.timeout is not None:
+            call.headers.append(_deadline_of(stream, has_waited=has_waited))
+        return await method.answer(call._replace(body=body))
 
-    async def _together(self, call: Incoming, method: Method) -> Outcome:
-        """Answer a call whose message is there; one for a model server goes on with others."""
-        if not method.is_of_model:
-            return await method.answer(call)
-        try:
-            await self._company.join()
-            return await method.answer(call)
-        finally:
-            self._company.leave()
+    async def _inflated(self, body: bytes, stream: CallStream, limit_bytes: int) -> bytes:
+        """Return a message without its coding; the answer may have that one, too."""
+        coding = stream.head.coding
+        if coding not in CODINGS:
+            raise NotOffered("the message is compressed, and not by gzip or deflate (grpc-encoding)")
+        stream.answer_coding = stream.accepted_coding()
+        if len(body) <= INLINE_DEFLATED_BYTES:
+            return inflated(body, coding, limit_bytes)
+        return await self._handler.body_pool.run(inflated, body, coding, limit_bytes)
+
+
+def _deadline_of(stream: CallStream, *, has_waited: bool) -> Header:
+    left = stream.seconds_left() if has_waited else None
+    assert stream.head.timeout is not None
+    return (b"grpc-timeout", stream.head.timeout) if left is None else timeout_header(left)
 
 
 def message(found: Message) -> Outcome:
@@ -264,5 +262,8 @@ def not_offered(name: str, what: str) -> Method:
     return Method(name, refuse, needs_key=False, reads=False)
 
 
-def _as_metadata(headers: Sequence[Header]) -> Metadata:
-    return tuple((name.decode(), value.decode("latin-1")) for name, value in headers)
+def as_bytes(metadata: Metadata) -> tuple[Header, ...]:
+    """Return metadata as it is sent."""
+    return tuple(
+        (name.encode(), value.encode("latin-1") if isinstance(value, str) else value) for name, value in metadata
+    )

@@ -145,7 +145,7 @@ class Admission(asyncio.Protocol):
     def _begin_handshake(self, transport: asyncio.Transport, tls: ssl.SSLContext, reason: str | None) -> None:
         """Continue on a copy of the socket: the transport reads as soon as this returns, before TLS could begin."""
         try:
-            copy = _copy_of(transport)
+            copy = socket_copy(transport)
         except OSError:  # too many are open, or the caller has gone
             self._release()
             transport.abort()
@@ -180,8 +180,8 @@ class Admission(asyncio.Protocol):
                 self._release()  # the refusal lingers by itself now
 
 
-def _copy_of(transport: asyncio.Transport) -> socket.socket:
-    """Return another socket of the same connection.
+def socket_copy(transport: asyncio.Transport) -> socket.socket:
+    """Return another socket of the same connection, on which TLS can begin before anything is read.
 
     Raises:
         OSError: The process may open no further one, or the connection is lost.

@@ -5,8 +5,9 @@ from hpack import Encoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.model_servers.http2.answer_head import MAX_HEAD_BYTES, MAX_KEPT, AnswerHead, HeadReader
-from understudy.adapters.model_servers.http2.frames import ConnectionFault
+from understudy.adapters.http2.frames import ConnectionFault
+from understudy.adapters.http2.header_blocks import MAX_HEAD_BYTES
+from understudy.adapters.model_servers.http2.answer_head import MAX_KEPT, AnswerHead, HeadReader
 
 STATUSES = st.sampled_from(["0", "3", "14", "99", "x", ""])
 TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=30)

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from understudy.adapters.model_servers.http2.call import UnaryCall
-from understudy.adapters.model_servers.http2.frames import (
+from understudy.adapters.http2.frames import (
     DATA,
     INITIAL_WINDOW_SIZE,
     MAX_CONCURRENT_STREAMS,
     FrameReader,
 )
+from understudy.adapters.model_servers.http2.call import UnaryCall
 from understudy.adapters.model_servers.http2.outbox import Outbox
 
 

@@ -5,12 +5,8 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.model_servers.http2.request_head import (
-    NO_TABLE,
-    metadata_block,
-    request_prefix,
-    timeout_block,
-)
+from understudy.adapters.http2.header_fields import NO_TABLE
+from understudy.adapters.model_servers.http2.request_head import metadata_block, request_prefix, timeout_block
 
 TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=700)
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz-0123456789", min_size=1, max_size=200)

@@ -1,14 +1,21 @@
 """Answers that callers do not take: which are ended, and when."""
 
-import asyncio
-from collections.abc import Collection
-from typing import Any
-
 import pytest
 
-from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits, end_calls
+from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
 
 LIMITS = UnreadLimits(answers=8, size_bytes=1_000, seconds=10)
+
+
+class Call:
+    """One that is over, but for its answer."""
+
+    def __init__(self, name: str, ended: list[str]) -> None:
+        self._name = name
+        self._ended = ended
+
+    def reset(self) -> None:
+        self._ended.append(self._name)
 
 
 class World:
@@ -16,19 +23,12 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.ended: list[Any] = []
+        self.ended: list[str] = []
         self.told: list[tuple[str, int]] = []
-        self.unread = UnreadAnswers(
-            LIMITS, lambda: self.now, self.end, lambda why, calls: self.told.append((why, calls))
-        )
+        self.unread = UnreadAnswers(LIMITS, lambda: self.now, lambda why, calls: self.told.append((why, calls)))
 
-    def end(self, calls: Collection[Any]) -> None:
-        self.ended += [call.get_name() for call in calls]
-        for call in calls:
-            call.cancel()
-
-    def hold(self, caller: str, count: int = 1, size: int = 0) -> "list[asyncio.Task[Any]]":
-        calls = [asyncio.create_task(asyncio.Event().wait(), name=f"{caller}{i}") for i in range(count)]
+    def hold(self, caller: str, count: int = 1, size: int = 0) -> list[Call]:
+        calls = [Call(f"{caller}{i}", self.ended) for i in range(count)]
         for call in calls:
             self.unread.hold(call, caller, size)
         return calls
@@ -43,11 +43,8 @@ async def world():
 
 
 async def test_an_answer_that_was_taken_stands_no_more(world):
-    call, other = world.hold("a", 2)
-
-    call.cancel()
-    await asyncio.wait([call])
-    world.unread.release(other)
+    for call in world.hold("a", 2):
+        world.unread.release(call)
 
     assert (len(world.unread), world.told) == (0, [])
 
@@ -100,9 +97,7 @@ async def test_an_answer_beyond_all_bytes_stands_alone(world):
 
 
 async def test_late_answers_end_and_longer_ones_have_more_time(world):
-    unread = UnreadAnswers(
-        LIMITS._replace(size_bytes=10**6), lambda: world.now, world.end, lambda *told: world.told.append(told)
-    )
+    unread = UnreadAnswers(LIMITS._replace(size_bytes=10**6), lambda: world.now, lambda *told: world.told.append(told))
     short, long = world.hold("a", 2)
     for call, size in ((short, 0), (long, 131_072)):
         world.unread.release(call)
@@ -123,26 +118,3 @@ async def test_memory_pressure_ends_all(world):
     world.unread.end_all()
 
     assert (len(world.unread), world.told) == (0, [("memory", 3)])
-
-
-async def test_a_call_ends_with_the_task_that_began_it():
-    begun = asyncio.Event()
-    inner: asyncio.Task[Any]
-
-    async def outer() -> None:
-        nonlocal inner
-        handler = inner = asyncio.create_task(asyncio.Event().wait())
-        begun.set()
-        await asyncio.Event().wait()
-        await handler
-
-    began = asyncio.create_task(outer(), name="rpc_task")
-    other = asyncio.create_task(asyncio.Event().wait(), name="rpc_task")
-    await begun.wait()
-
-    end_calls([inner])
-
-    await asyncio.wait([inner])
-    assert inner.cancelled()
-    assert (began.cancelling(), other.cancelling()) == (1, 0)
-    other.cancel()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.adapters.model_servers.http2.frames import (
+from understudy.adapters.http2.frames import (
     CONTINUATION,
     DATA,
     DEFAULT_FRAME_BYTES,

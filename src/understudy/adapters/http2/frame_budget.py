@@ -1,8 +1,8 @@
-"""How many frames a server may send that bring no answer nearer: settings, pings, empty data, and their like."""
+"""How many frames a peer may send that bring no call nearer its end: settings, pings, empty data, and their like."""
 
 from collections.abc import Callable
 
-from understudy.adapters.model_servers.http2.frames import ConnectionFault, ErrorCode
+from understudy.adapters.http2.frames import ConnectionFault, ErrorCode
 
 BURST = 1_000
 PER_SECOND = 100.0
@@ -12,15 +12,16 @@ MAX_SAVED = 8_192
 
 
 class FrameBudget:
-    """Bounds the work that a server may cause for nothing (SETTINGS, PING, RST_STREAM and CONTINUATION floods)."""
+    """Bounds the work that a peer may cause for nothing (SETTINGS, PING, RST_STREAM and CONTINUATION floods)."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], per_second: float = PER_SECOND) -> None:
         self._now = now
+        self._per_second = per_second
         self._left = float(BURST)
         self._counted_at = now()
 
     def earn(self) -> None:
-        """Count what a server may answer with some frames: a call that ended, a part of a request that was sent."""
+        """Count what a peer may answer with some frames: a call that ended, a part of a message that was sent."""
         if self._left < MAX_SAVED:
             self._left += PER_ANSWER
 
@@ -33,7 +34,7 @@ class FrameBudget:
         self._left -= frames
         if self._left < 1:
             now = self._now()
-            self._left = min(float(BURST), self._left + (now - self._counted_at) * PER_SECOND)
+            self._left = min(float(BURST), self._left + (now - self._counted_at) * self._per_second)
             self._counted_at = now
         if self._left < 1:
-            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring no answer")
+            raise ConnectionFault(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that bring no call nearer its end")

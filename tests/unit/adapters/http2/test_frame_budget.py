@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from understudy.adapters.model_servers.http2.frame_budget import BURST, MAX_SAVED, PER_ANSWER, PER_SECOND, FrameBudget
-from understudy.adapters.model_servers.http2.frames import ConnectionFault
+from understudy.adapters.http2.frame_budget import BURST, MAX_SAVED, PER_ANSWER, PER_SECOND, FrameBudget
+from understudy.adapters.http2.frames import ConnectionFault
 
 
 def spent(budget: FrameBudget) -> int:

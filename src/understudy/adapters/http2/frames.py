@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 (RFC 9113, section 4): cut out of what a server sends, and made for it."""
+"""Frames of HTTP/2 (RFC 9113, section 4): cut out of what a peer sends, and made for it."""
 
 import struct
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ class ErrorCode(IntEnum):
 
 
 class ConnectionFault(Exception):
-    """A server broke the protocol in a way that ends the connection."""
+    """A peer broke the protocol in a way that ends the connection."""
 
     def __init__(self, code: ErrorCode, why: str) -> None:
         super().__init__(why)
@@ -64,7 +64,7 @@ class FrameReader:
         """Return the frames that are whole now.
 
         Raises:
-            ConnectionFault: A frame is longer than a server may send.
+            ConnectionFault: A frame is longer than a peer may send.
         """
         if self._rest:
             data, self._rest = self._rest + data, b""
@@ -87,25 +87,25 @@ def frame(kind: int, flags: int, stream: int, payload: bytes | memoryview) -> by
     return _HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
-def head_frames(stream: int, block: bytes, max_bytes: int) -> bytes:
-    """Return the frames of a request's header block: HEADERS, and CONTINUATION for what it does not hold."""
+def head_frames(stream: int, block: bytes, max_bytes: int, flags: int = 0) -> bytes:
+    """Return the frames of a header block: HEADERS with these flags, and CONTINUATION for what it does not hold."""
     if len(block) <= max_bytes:
-        return frame(HEADERS, END_HEADERS, stream, block)
+        return frame(HEADERS, flags | END_HEADERS, stream, block)
     parts = [block[at : at + max_bytes] for at in range(0, len(block), max_bytes)]
     last = len(parts) - 1
     return b"".join(
-        frame(CONTINUATION if n else HEADERS, END_HEADERS if n == last else 0, stream, part)
+        frame(CONTINUATION if n else HEADERS, (0 if n else flags) | (END_HEADERS if n == last else 0), stream, part)
         for n, part in enumerate(parts)
     )
 
 
 def settings_frame(values: dict[int, int]) -> bytes:
-    """Return the frame that tells a server our settings."""
+    """Return the frame that tells a peer our settings."""
     return frame(SETTINGS, 0, 0, b"".join(struct.pack(">HI", *value) for value in values.items()))
 
 
 def window_frame(stream: int, size: int) -> bytes:
-    """Return the frame that lets a server send so many bytes more."""
+    """Return the frame that lets a peer send so many bytes more."""
     return frame(WINDOW_UPDATE, 0, stream, struct.pack(">I", size))
 
 
@@ -114,13 +114,13 @@ def reset_frame(stream: int, code: ErrorCode) -> bytes:
     return frame(RST_STREAM, 0, stream, struct.pack(">I", code))
 
 
-def goaway_frame(code: ErrorCode) -> bytes:
-    """Return the frame that ends a connection; no stream of the server's was taken."""
-    return frame(GOAWAY, 0, 0, struct.pack(">II", 0, code))
+def goaway_frame(code: ErrorCode, last: int = 0, why: bytes = b"") -> bytes:
+    """Return the frame that ends a connection; of the peer's streams those after the last one were not taken."""
+    return frame(GOAWAY, 0, 0, struct.pack(">II", last, code) + why)
 
 
 def settings_in(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Return the settings that a server tells.
+    """Return the settings that a peer tells.
 
     Raises:
         ConnectionFault: They are cut off.
