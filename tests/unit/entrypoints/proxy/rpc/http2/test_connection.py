@@ -155,6 +155,42 @@ def test_answers_are_the_same_wherever_the_bytes_are_parted(calls, places):
     assert whole[1] == {2 * n + 1: message_of(bytes([n]) * size) for n, (size, _, _) in enumerate(calls)}
 
 
+PAYLOADS = st.one_of(
+    st.binary(max_size=40),
+    st.sampled_from([
+        b"", bytes(4), bytes(5), bytes(8), number(1), number(LAST), setting(4, 0), setting(4, 100_000),
+        block_of(fields_of()), block_of(fields_of(WAIT)), block_of(fields_of())[:20], message_of(b"x"),
+        message_of(bytes(300))[:100], b"\0\x7f\xff\xff\xff", b"\x88", b"\x20" + block_of(fields_of()),
+    ]),
+)  # fmt: skip
+ANY_FRAMES = st.lists(
+    st.tuples(st.integers(0, 11), st.sampled_from([0, 1, 4, 5, 8, 9, 0x20, 0x25, 0x2C]), st.integers(0, 9), PAYLOADS),
+    max_size=25,
+)
+
+
+async def left_by(frames: list[tuple[int, int, int, bytes]], *, leaves: bool) -> tuple[int, int, int, int]:
+    """Return what a connection holds when it is over: bytes, answers, calls, and tasks."""
+    lone, tasks = Lone(), len(asyncio.all_tasks())
+    lone.feed(GREETING)
+    for at, one in enumerate(frames):
+        if leaves and at == len(frames) // 2:
+            lone.connection.leave()
+        lone.feed(frame(*one))
+        await asyncio.sleep(0)
+    await lone.settled()
+    assert all(one.kind < 10 for one in lone.sent.frames())
+    lone.close()
+    await lone.settled()
+    return lone.port.budget.held_bytes, len(lone.port.unread), lone.connection.calls, len(asyncio.all_tasks()) - tasks
+
+
+@pytest.mark.deep
+@given(ANY_FRAMES, st.booleans())
+def test_any_frames_end_in_answers_or_in_an_end_and_nothing_is_left(frames, leaves):
+    assert asyncio.run(left_by(frames, leaves=leaves)) == (0, 0, 0, 0)
+
+
 @pytest.fixture
 async def lone():
     found = Lone()
