@@ -116,11 +116,15 @@ async def scene(folder: Path, rows: int) -> AsyncIterator[Scene]:
             database.terminate()
 
 
-def started(url: str, port: int) -> subprocess.Popen[bytes]:
+CONSOLE = ("-m", "understudy.entrypoints.cli", "serve", "console")
+"""What Python runs."""
+
+
+def started(url: str, port: int, program: Sequence[str] = CONSOLE) -> subprocess.Popen[bytes]:
     """Start a console."""
     own = {"DATABASE_URL": url, "UNDERSTUDY_CONSOLE_PORT": str(port), "UNDERSTUDY_CONSOLE_SECRET": SECRET}
     return subprocess.Popen(
-        [sys.executable, "-m", "understudy.entrypoints.cli", "serve", "console"],
+        [sys.executable, *program],
         env={**os.environ, **own, "PYTHONPATH": str(ROOT / "src")},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

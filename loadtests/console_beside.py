@@ -38,8 +38,18 @@ from understudy.ports.registry.registry import Actor
 
 PER_SECOND, REPORTS = 200, 20
 MAX_CPU_RATIO, MAX_P99_RATIO = 1.05, 1.2
-PAGES = ("/models/churn/drift", "/models/churn/shadow", "/models/churn/experiments")
+PAGES = ("/models/churn/drift", "/models/churn/shadow")
+ENTITIES = 10_000
+"""Whose calls a report reads."""
 _MODEL = "beside"
+# A console keeps a report for a minute: asked for again and again, it would rest.
+_KEEPS_NOTHING = """
+import runpy, sys
+from understudy.entrypoints.console.pages import reports
+reports.KEPT_SECONDS = 0.0
+sys.argv = ["understudy", "serve", "console"]
+runpy.run_module("understudy.entrypoints.cli", run_name="__main__")
+"""
 
 
 class Round(NamedTuple):
@@ -77,10 +87,8 @@ class Tilt:
     async def _ask(self, client: httpx2.AsyncClient, place: int) -> None:
         number = place
         while not self._over.is_set():
-            # A time of its own for each: a report that is kept costs nothing.
-            page = PAGES[number % len(PAGES)]
-            self.statuses[(await client.get(page, params={"n": str(number)})).status_code] += 1
-            number += REPORTS
+            self.statuses[(await client.get(PAGES[number % len(PAGES)])).status_code] += 1
+            number += 1
 
 
 async def prepared(url: str, port: int) -> str:
@@ -88,7 +96,7 @@ async def prepared(url: str, port: int) -> str:
     await upgrade(url)
     database = await asyncpg.connect(url)
     try:
-        await reported_world(database)
+        await reported_world(database, entities=ENTITIES)
         schema = orjson.dumps({"features": [{"name": "age", "dtype": "float32"}]}).decode()
         columns = "(model_name, version, artifact_path, framework, protocol, input_schema)"
         version = await database.fetchval(
@@ -117,7 +125,7 @@ def scene(folder: Path) -> Iterator[tuple[Stack, str, str]]:
         with on_core(SERVER_CORE):
             stack.start_proxy()
         port = free_port()
-        console = started(postgres.url, port)
+        console = started(postgres.url, port, ("-c", _KEEPS_NOTHING))
         opened.callback(console.wait, 20)
         opened.callback(console.terminate)
         origin = f"http://127.0.0.1:{port}"
