@@ -305,7 +305,10 @@ class BackendUnavailable(ServingError):
     code = "E503"
     title = "No replica of the model version answers"
     hint = "Try again after Retry-After; understudy doctor shows which model server is down."
-    retry_after_seconds = 1
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, hint=hint)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DeadlineExceeded(ServingError):

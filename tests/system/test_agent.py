@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -97,13 +98,17 @@ async def states_until_end(database_url: str, label: int) -> list[str]:
 
 
 async def test_idle_versions_make_room_for_wanted_ones_while_the_champion_answers(stack: Stack, database_url: str):
-    """A server with room for three: at the end the champion, and of six others the two that were wanted last."""
+    """A server with room for three: the champion, and of six others the two that were wanted last."""
     lifecycle = Lifecycle(stack)
     lifecycle.start_server()
     lifecycle.start_monitor()
     lifecycle.start_agent({"UNDERSTUDY_SERVER_MEMORY_BYTES": str(3 * 40 * 1_048_576)})
     stack.start_proxy()
     labels = ("1", "2", "3", "4", "5", "6", "7")
+    digest = sha256(b"secret").hexdigest()
+    await sql(
+        database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('operator', $1, '{predict,operate}')", digest
+    )
 
     async def load(label: str) -> None:
         """Have a version loaded, and let it be idle from then on, unless it has a role."""
@@ -122,9 +127,20 @@ async def test_idle_versions_make_room_for_wanted_ones_while_the_champion_answer
             await load(label)
         calling.cancel()
         statuses = (await asyncio.gather(calling, return_exceptions=True))[0]
+        # One that gave way is called by its name.
+        began, by_name = time.monotonic(), VISITS.replace("/predict", f"/versions/{labels[1]}/predict")
+        key = "authorization: Bearer operator.secret\r\n"
+        refusals = []
+        while (answer := await connection.post(by_name, PREDICT_BODIES[0], key)).status != 200:
+            refusals.append((answer.status, answer.headers.get(b"retry-after")))
+            assert time.monotonic() - began < GIVE_UP_SECONDS, refusals
+            await asyncio.sleep(0.2)
+        print(f"loaded for its caller within {time.monotonic() - began:.1f} s")
 
     left = await sql(database_url, "SELECT version FROM ModelEndpoint JOIN ModelVersion v ON v.id = model_version_id")
-    assert {row[0] for row in left} == {labels[0], *labels[-2:]}
+    assert {row[0] for row in left} == {labels[0], labels[1], labels[-1]}
+    assert (503, b"10") in refusals, refusals
+    assert answer.json["version"] == labels[1]
     assert isinstance(statuses, Counter)
     assert statuses.keys() == {200}
     print(f"{statuses[200]} calls, none failed")

@@ -134,6 +134,8 @@ class Agent:
         at_server = {version.version_id for name, version in named.items() if name in served}
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
         due = next_actions(seen, busy, needs_room=self._memory.needs_room)
+        if Action.WITHDRAW in due.values():
+            self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
         if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
             self._refusal.clear()  # nothing is asked of the server

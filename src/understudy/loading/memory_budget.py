@@ -12,7 +12,8 @@ from understudy.ports.telemetry.telemetry import Telemetry
 
 Measure = Callable[[], Awaitable[int | None]]
 """Returns how many bytes the server's process takes now; ``None``: that cannot be measured."""
-_AT_SERVER = (LoadingState.LOADING, LoadingState.AVAILABLE, LoadingState.QUIESCING, LoadingState.UNLOADING)
+_LEAVING = (LoadingState.QUIESCING, LoadingState.UNLOADING)
+_AT_SERVER = (LoadingState.LOADING, LoadingState.AVAILABLE, *_LEAVING)
 
 
 async def not_measured() -> None:
@@ -66,8 +67,12 @@ class MemoryBudget:
 
     @property
     def needs_room(self) -> bool:
-        """Whether a wanted version waits for room that idle ones could make."""
+        """Whether a load found no room since a version left last: one that nothing wants is to make some."""
         return bool(self._without_room)
+
+    def expect_room(self) -> None:
+        """Take notice that a version leaves: whether a further one has to is known at the next load."""
+        self._without_room.clear()
 
     async def load(self, version: VersionAtServer, load: Callable[[], Awaitable[None]]) -> int | None:
         """Load a version if there is room for it, and return what it takes; ``None``: no account is kept.
@@ -85,7 +90,8 @@ class MemoryBudget:
         room = await self._room_beside(version, self._capacity_bytes)
         problem = no_room(estimated_bytes(files, measured), room, was_measured=measured is not None)
         if problem is not None:
-            self._without_room.add(version.version_id)
+            if not any(one.record is not None and one.record.state in _LEAVING for one in self._loaded):
+                self._without_room.add(version.version_id)  # else one is about to make room
             raise NothingFits(problem)
         self._without_room.discard(version.version_id)
         before = await self._measure()

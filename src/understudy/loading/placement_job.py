@@ -1,9 +1,10 @@
 """Decides which server has which version: the leading monitor compares what is wanted with what it decided before."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from understudy.core.loading.idle import idle_places
-from understudy.core.loading.wanted import missing_servers, wanted_placements
+from understudy.core.loading.wanted import ManagedVersion, Why, missing_servers, wanted_placements
 from understudy.loading.silence_watch import SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
@@ -32,8 +33,11 @@ class PlacementJob:
         facts = await self._store.read()
         self._watch.note(facts.read_at)
         self._tell(facts)
-        wanted = wanted_placements(facts.versions, facts.servers, facts.placed.keys(), facts.available)
-        unwanted = [place for place in facts.placed if place not in wanted and place in facts.available]
+        versions = [_with_callers(version) for version in facts.versions] if self._idle_seconds else facts.versions
+        wanted = wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available)
+        # An agent that is silent for a moment, as all are after Postgres was away, does not end what was idle before.
+        known = {*facts.available, *facts.idle}
+        unwanted = [place for place in facts.placed if place not in wanted and place in known]
         idle = idle_places(facts.versions, facts.servers, unwanted, facts.idle, limit_seconds=self._idle_seconds)
         changed = {
             place: why for place, why in wanted.items() if facts.placed.get(place) is not why or place in facts.idle
@@ -58,3 +62,8 @@ class PlacementJob:
         for labels, count in found.items():
             self._telemetry.set("version_servers_missing", count, *labels)
         self._told = set(found)
+
+
+def _with_callers(version: ManagedVersion) -> ManagedVersion:
+    """Return a version that is wanted for a caller, too; once it is available it is idle, since the last call to it."""
+    return replace(version, reasons=version.reasons | {Why.ASKED}) if version.is_called else version

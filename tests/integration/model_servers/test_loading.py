@@ -640,3 +640,32 @@ async def test_a_server_has_one_agent_and_another_one_waits_until_that_is_silent
     await other.close()
 
     assert listed == 1
+
+
+@pytest.mark.parametrize(
+    ("logged", "is_called"),
+    [
+        ("now() - INTERVAL '14 minutes', 'forced', 'unavailable'", True),
+        ("now() - INTERVAL '16 minutes', 'forced', 'unavailable'", False),
+        ("now(), 'forced', 'ok'", False),
+        ("now(), 'bucket', 'unavailable'", False),
+    ],
+    ids=["by its name", "too long ago", "answered", "by a bucket"],
+)
+async def test_a_version_without_an_endpoint_that_was_called_by_its_name_is_known(
+    database, database_url, placements, logged, is_called
+):
+    await register(database_url, "1")
+    await database.execute(
+        "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,"
+        f" reason, status) SELECT id, 'c-1', repeat('ab', 32), '{{}}', 3, {logged} FROM ModelVersion"
+    )
+
+    (before,) = (await placements.read()).versions
+    await database.execute("UPDATE VersionLoading SET wanted_until = NULL")  # a person has it unloaded
+    (unloaded,) = (await placements.read()).versions
+    await database.execute("UPDATE VersionLoading SET wanted_until = now()")
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'a:1' FROM ModelVersion")
+    (served,) = (await placements.read()).versions
+
+    assert (before.is_called, unloaded.is_called, served.is_called) == (is_called, False, False)

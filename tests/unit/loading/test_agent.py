@@ -822,6 +822,8 @@ def test_forty_versions_on_a_server_with_room_for_ten_push_out_those_that_were_n
                     break
             assert world.store.state_of(number) is LoadingState.AVAILABLE, number
             world.store.rest(number)
+            await world.run_for(20)
+            assert len(await world.loaded()) == min(number, 10)  # no more go than have to
 
         assert await world.loaded() == {names[1], *(names[number] for number in range(32, 41))}
         assert most == 10
@@ -844,3 +846,23 @@ def test_a_version_without_room_says_what_it_needs_and_is_loaded_once_there_is_s
         assert await world.loaded() == {NEXT}
 
     in_a_world(tmp_path, scenario, memory_bytes=50 * MEBIBYTE)
+
+
+def test_while_a_version_is_slow_to_leave_no_further_one_makes_room(tmp_path):
+    """It has a time-out of ten seconds: a wanted version is tried twice meanwhile."""
+
+    async def scenario(world: World) -> None:
+        for number in (3, 4, 5):
+            world.store.register(number, "churn", str(number), f"churn/{number}", timeout_seconds=10.0)
+            world.stage.artifacts[f"churn/{number}"] = b"weights of %d" % number
+        for number in (3, 4):
+            world.store.place(number, Why.ASKED)
+            await world.run_for(5)
+            world.store.rest(number)
+        world.store.place(5, Why.CHALLENGER)
+
+        await world.run_for(60)
+
+        assert await world.loaded() == {served_name("churn", "4"), served_name("churn", "5")}
+
+    in_a_world(tmp_path, scenario, memory_bytes=80 * MEBIBYTE)

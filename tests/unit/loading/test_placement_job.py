@@ -141,3 +141,24 @@ async def test_a_silence_counts_that_was_watched_for_a_minute(readings, drops):
     await job.drop_silent_servers(4)
 
     assert store.dropped == drops
+
+
+@pytest.mark.parametrize(("idle_seconds", "writes"), [(60.0, 1), (0.0, 0)])
+async def test_a_version_that_a_caller_named_is_loaded_where_versions_stay_loaded_for_a_while(idle_seconds, writes):
+    called = ManagedVersion(1, "onnx", frozenset(), may_idle=True, is_called=True)
+    store = Store(called)
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=idle_seconds)
+
+    await job.tick(4)
+
+    assert store.writes == [({(1, "s1"): Why.ASKED, (1, "s2"): Why.ASKED}, [], 4)] * writes
+
+
+async def test_a_version_that_is_idle_stays_so_while_its_agent_is_silent():
+    store = Store(ManagedVersion(1, "onnx", frozenset(), may_idle=True))
+    store.facts = store.facts._replace(placed={(1, "s1"): Why.ASKED}, idle={(1, "s1"): Idle(5.0, 5.0)})
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
+
+    await job.tick(4)
+
+    assert store.writes == []

@@ -36,6 +36,8 @@ class ManagedVersion:
     reasons: frozenset[Why]
     may_idle: bool = False
     """Whether it stays loaded for a while once nothing wants it: unless a person had it unloaded, or it is retired."""
+    is_called: bool = False
+    """Whether it may idle, has no endpoint, and was called by its name within a quarter of an hour."""
 
     @property
     def why(self) -> Why | None:

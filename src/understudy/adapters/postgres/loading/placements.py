@@ -28,7 +28,12 @@ REASONS = """
 """Why a version is wanted now: each is a ``core.loading.wanted.Why``."""
 _VERSIONS = f"""
     SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons,
-           loading.wanted_until IS NOT NULL AND version.status <> 'retired' AS may_idle
+           loading.wanted_until IS NOT NULL AND version.status <> 'retired' AS may_idle,
+           CASE WHEN loading.wanted_until IS NOT NULL AND version.status <> 'retired'
+                 AND NOT EXISTS (SELECT FROM ModelEndpoint AS its WHERE its.model_version_id = version.id)
+                THEN (SELECT max(predicted_at) FROM PredictionLog AS its
+                      WHERE its.model_version_id = version.id AND predicted_at > now() - INTERVAL '15 minutes'
+                        AND reason = 'forced' AND its.status = 'unavailable') END IS NOT NULL AS is_called
     FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
@@ -107,4 +112,6 @@ class PostgresPlacementStore:
 
 
 def _managed(row: asyncpg.Record) -> ManagedVersion:
-    return ManagedVersion(row["id"], row["group_name"], frozenset(map(Why, row["reasons"])), row["may_idle"])
+    return ManagedVersion(
+        row["id"], row["group_name"], frozenset(map(Why, row["reasons"])), row["may_idle"], row["is_called"]
+    )
