@@ -216,6 +216,12 @@ install-postgres: ## Install another Postgres beside Debian's own, from the proj
 test-servers: $(VENV)/.dev $(SERVERS:%=.venv-servers/%/.done) .venv-clients/.done ## The predict suite against real MLServer, Triton, TorchServe, TensorFlow and MLflow, and what clients see of the first two
 	@set -e; for server in $(SERVERS); do nice $(BIN)/pytest -q tests/servers -k $$server; done
 
+# TensorFlow makes the model; the server is the real one.
+.PHONY: test-tfserving
+test-tfserving: $(VENV)/.dev ## The predict suite against the real tensorflow_model_server, over gRPC and REST; where that program is not installed it says so
+	@command -v tensorflow_model_server >/dev/null || { echo "skipped: tensorflow_model_server is not on the PATH, and nothing was tested (docs/explanation/deviations.md)"; exit 0; }; \
+	  $(MAKE) --no-print-directory .venv-servers/tensorflow/.done && nice $(BIN)/pytest -q -rs tests/servers -k tfserving
+
 .venv-clients/.done: requirements/clients.txt | $(VENV)/.dev
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-clients
 	@$(UV) pip install --quiet --python .venv-clients/bin/python --require-hashes -r $<

@@ -31,6 +31,7 @@ TEST_RATIO = 0.25
 TARGET_OPSET = {"": 17, "ai.onnx.ml": 3}
 VISITS_ROWS = 2_000
 DIGITS_ROWS = 200
+CASES = 10
 HISTOGRAM_BINS = 20
 FOLDER = Path(__file__).resolve().parent.parent / "src" / "understudy" / "models"
 FIGURES_HEADING = "## Figures"
@@ -278,6 +279,14 @@ def held_out_rows(names: Sequence[str], split: Split, count: int, seed: int = SE
     return {"features": list(names), "rows": rows}
 
 
+def answers_to(rows: dict[str, Any], onnx: bytes) -> list[float] | list[list[float]]:
+    """Return what a version answers to the first held-out rows, as its score or its scores."""
+    inputs = np.array([values for _, values, _ in rows["rows"][:CASES]], np.float32)
+    answers = probabilities(onnx, inputs)
+    shown = answers[:, 1] if answers.shape[1] == 2 else answers  # noqa: PLR2004  a yes and a no
+    return np.round(shown.astype(np.float64), 6).tolist()  # type: ignore[no-any-return]
+
+
 def write_gzip(name: str, document: dict[str, Any]) -> None:
     text = json.dumps(document, separators=(",", ":")).encode()
     (FOLDER / name).write_bytes(gzip.compress(text, compresslevel=9, mtime=0))
@@ -331,10 +340,17 @@ def main() -> None:
         (FOLDER / name).write_bytes(onnx)
     document = {"seed": SEED, "scikit_learn": sklearn.__version__, "versions": entries}
     (FOLDER / "models.json").write_text(json.dumps(document, indent=1) + "\n")
-    write_gzip(
-        "visits_rows.json.gz", held_out_rows([name for name, _, _ in VISITS_FEATURES], splits["visits"], VISITS_ROWS)
-    )
-    write_gzip("digits_rows.json.gz", held_out_rows(["pixels"], splits["digits"], DIGITS_ROWS))
+    rows = {
+        "visits": held_out_rows([name for name, _, _ in VISITS_FEATURES], splits["visits"], VISITS_ROWS),
+        "digits": held_out_rows(["pixels"], splits["digits"], DIGITS_ROWS),
+    }
+    for model_name, held_out in rows.items():
+        write_gzip(f"{model_name}_rows.json.gz", held_out)
+    answers = {
+        f"{entry['model_name']}-{entry['version']}": answers_to(rows[entry["model_name"]], files[entry["file"]])
+        for entry in entries
+    }
+    (FOLDER / "cases.json").write_text(json.dumps(answers, indent=1) + "\n")
     write_figures(entries)
 
 

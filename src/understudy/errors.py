@@ -48,6 +48,7 @@ UnderstudyError
     ├── MigrationBlocked   E211 another transaction holds a lock that a migration needs (names it)
     ├── ArtifactDiffers    E212 an artifact is not what was registered, or not what was fetched first
     ├── ArtifactUnreachable E213 an artifact cannot be read, is too large, or is none that may be read
+    ├── NothingFits        E214 the model server has no room for the version (has the figures)
     ├── ServerNotManageable E215 the model server's control does not answer, is off, or is another kind's
     ├── NotValidated       E216 a loaded version does not answer its cases as expected, or not hard calls or load
     ├── LoadRefused        E217 the model server cannot load or drop the version
@@ -62,6 +63,7 @@ UnderstudyError
     ├── DeclaredOtherwise  E226 the open test was declared with something else than what is asked
     ├── NotDeclarable      E227 no test can be declared yet: nothing is known to plan it with
     ├── SourceAway         E229 a registry that is followed does not answer, or not as one
+    ├── ServerTaken        E230 the model server has an agent of another name (names it)
     ├── GenerationMoved    E409 another actor changed the policy first
     ├── RegistryUnavailable E510 Postgres cannot be reached
     │   ├── LoginNotAllowed E514 Postgres refuses the login, or the login lacks a right
@@ -303,7 +305,10 @@ class BackendUnavailable(ServingError):
     code = "E503"
     title = "No replica of the model version answers"
     hint = "Try again after Retry-After; understudy doctor shows which model server is down."
-    retry_after_seconds = 1
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
+        super().__init__(detail, hint=hint)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class DeadlineExceeded(ServingError):
@@ -448,6 +453,24 @@ class ArtifactUnreachable(RegistryError):
     code = "E213"
     title = "The artifact cannot be read"
     hint = "Name what the agent may read: below UNDERSTUDY_ARTIFACT_ROOT, or in a store of UNDERSTUDY_ARTIFACT_STORES."
+
+
+class NothingFits(RegistryError):
+    code = "E214"
+    title = "The model server has no room for the version"
+    hint = (
+        "It is tried again once versions go: unload one, or give the server more memory and say so in"
+        " UNDERSTUDY_SERVER_MEMORY_BYTES."
+    )
+
+
+class ServerTaken(RegistryError):
+    code = "E230"
+    title = "The model server has an agent"
+    hint = (
+        "Run one agent for each model server: stop this one, or name its own server in UNDERSTUDY_SERVER_TARGET. One"
+        " that takes the place of another acts half a minute after that ended."
+    )
 
 
 class ServerNotManageable(RegistryError):

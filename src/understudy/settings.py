@@ -323,6 +323,8 @@ class Settings(BaseModel):
     """This machine's name in ProxyInstance and MonitorLease; the process id is added."""
 
     monitor_tick_seconds: float = Field(default=5.0, gt=0)
+    idle_unload_seconds: float = Field(default=1_800.0, ge=0)
+    """How long agents keep a version loaded that nothing wants, after its last call; 0: they unload it at once."""
     """Time between two ticks of the monitor, which judge rollouts and send waiting alerts."""
     monitor_metrics_port: int = 9091
     guard_days: float = Field(default=1.0, gt=0, le=30)
@@ -383,6 +385,12 @@ class Settings(BaseModel):
     """``host:port`` of that server's control, as the agent reaches it."""
     server_kind: Literal["understudy", "mlserver", "triton"] = "understudy"
     """What that server is, which says how a model's files are to lie in its repository."""
+    server_memory_bytes: int | None = Field(default=None, ge=1)
+    """What that server may take of its machine's or container's memory; without it versions are loaded whatever they
+    take."""
+    server_pid_file: Path | None = None
+    """File with the number of that server's process, whose memory the agent measures; without it memory is
+    estimated."""
     stage_dir: Path = Path(".understudy/stage")
     """Folder of an agent's artifacts: those that were fetched in ``artifacts``, those that the server may load in
     ``models``, which is its ``--repository``."""

@@ -34,6 +34,7 @@ class World:
     ask_again: Callable[[], Awaitable[object]]
     require_validation: Callable[[], Awaitable[object]]
     verdict: Callable[[], Awaitable[Verdict | None]]
+    rest: Callable[[], Awaitable[object]]
 
     async def seen(self) -> VersionAtServer | None:
         found = [one for one in await self.store.look(SERVER, self.epoch) if one.version_id == self.version_id]
@@ -72,7 +73,10 @@ async def memory_world() -> World:
     async def verdict() -> Verdict | None:
         return store.verdict_of(7)
 
-    return World(store, 7, 1, place, give_role, forbid_address, ask_again, require_validation, verdict)
+    async def rest() -> None:
+        store.rest(7)
+
+    return World(store, 7, 1, place, give_role, forbid_address, ask_again, require_validation, verdict, rest)
 
 
 async def postgres_world(database_url: str, database: asyncpg.Connection) -> World:
@@ -114,7 +118,11 @@ async def postgres_world(database_url: str, database: asyncpg.Connection) -> Wor
         row = await database.fetchrow("SELECT build, artifact_digest, passed, said FROM VersionValidation")
         return None if row is None else Verdict(*row)
 
-    return World(store, version_id, epoch, place, give_role, forbid_address, ask_again, require_validation, verdict)
+    async def rest() -> None:
+        await database.execute("UPDATE Placement SET idle_since = now()")
+
+    people = (place, give_role, forbid_address, ask_again, require_validation)
+    return World(store, version_id, epoch, *people, verdict, rest)
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -327,3 +335,28 @@ async def test_the_newest_verdict_is_kept_and_a_version_says_whether_it_requires
     with pytest.raises(LeadershipLost):
         await world.store.judge(world.version_id, newest._replace(said="late"), world.epoch + 1)
     assert await world.verdict() == newest
+
+
+async def test_what_a_version_takes_of_memory_is_kept_with_its_record(world):
+    await world.make_available()
+    assert (await world.record()).memory_bytes is None
+
+    await world.store.note_memory(world.version_id, 220_000_000, world.epoch)
+    await world.store.withdraw(world.version_id, LoadingState.QUIESCING, world.epoch)
+    await world.store.write(world.version_id, LoadingState.LOADING, world.epoch, attempt=1, digest=DIGEST)
+
+    assert (await world.record()).memory_bytes == 220_000_000
+    with pytest.raises(LeadershipLost):
+        await world.store.note_memory(world.version_id, 1, world.epoch + 1)
+
+
+async def test_an_idle_version_is_seen_as_such_until_it_is_wanted_again(world):
+    await world.make_available()
+    wanted = await world.seen()
+
+    await world.rest()
+    idle = await world.seen()
+
+    assert (wanted.is_wanted, wanted.idle_seconds) == (True, None)
+    assert (idle.is_wanted, idle.why) == (False, Why.ASKED)
+    assert idle.idle_seconds >= 0

@@ -8,13 +8,13 @@ TensorFlow Serving's own binary is in no package index; its protobuf code and se
 writes every tensor here, so nothing on this side is ours.
 """
 
-import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import tensorflow as tf
+from saved_model import save
 from tensorflow_serving.apis import (
     get_model_status_pb2,
     model_service_pb2_grpc,
@@ -25,24 +25,8 @@ from tensorflow_serving.apis import (
 folder, port = Path(sys.argv[1]), sys.argv[2]
 
 
-class Model(tf.Module):
-    """A logistic regression with fixed weights."""
-
-    def __init__(self):
-        super().__init__()
-        self.weights = tf.Variable(tf.reshape(tf.linspace(-1.0, 1.0, 6), [6, 1]))
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 6], tf.float32, name="x")])
-    def predict(self, x):
-        """Return the score of each row."""
-        return {"p": tf.sigmoid(tf.matmul(x, self.weights))}
-
-
-tf.saved_model.save(trained := Model(), str(folder / "1"), signatures={"serving_default": trained.predict})
+save(folder)
 served = tf.saved_model.load(str(folder / "1"))
-examples = tf.random.stateless_normal([20, 6], seed=[7, 7])
-expected = {"rows": examples.numpy().tolist(), "scores": trained.predict(examples)["p"].numpy()[:, 0].tolist()}
-(folder / "expected.json").write_text(json.dumps(expected))
 
 
 def checked(spec, context):

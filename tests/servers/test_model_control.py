@@ -37,6 +37,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import BackendUnavailable, BadAnswer, LoadRefused, ServerNotManageable
 from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.memory_budget import MemoryBudget
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
 FRAMEWORKS = {"mlserver": "sklearn", "triton": "python"}
@@ -190,8 +191,9 @@ async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_agai
         store,
         server.control,
         stage,
-        MemoryTelemetry(),
+        telemetry := MemoryTelemetry(),
         validation=MemoryValidation(),
+        memory=MemoryBudget(stage, telemetry),
         now=loop.time,
         on_progress=woken.set,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -77,7 +78,14 @@ DOORS = {
     "torchserve oip": Door("torchserve", {"protocol": "oip", "backend": TORCHSERVE_OIP}),
     "tensorflow": Door("tensorflow", {"protocol": "tfserving", "backend": {"version": 1}}),
     "tensorflow latest": Door("tensorflow", {"protocol": "tfserving", "backend": {"version": 0}}),
+    "tfserving": Door("tfserving", {"protocol": "tfserving", "backend": {"version": 1}}),
+    "tfserving latest": Door("tfserving", {"protocol": "tfserving", "backend": {"version": 0}}),
+    "tfserving http": Door("tfserving", {"protocol": "tfserving-http", "backend": {"version": "1"}}, port=1),
 }
+OTHER_VENVS = {"tfserving": "tensorflow"}
+"""Of a server that is a program of its own: what makes its model."""
+PROGRAMS = {"tfserving": "tensorflow_model_server"}
+"""Servers that no package index has."""
 
 
 class Running(NamedTuple):
@@ -115,7 +123,7 @@ class _Servers(dict[str, Running]):
     def __missing__(self, name: str) -> Running:
         folder = self._folders.mktemp(name)
         ports = [free_port() for _ in range(5)]
-        python = VENVS / name / "bin" / "python"
+        python = VENVS / OTHER_VENVS.get(name, name) / "bin" / "python"
         script = Path(__file__).parent / f"start_{name}.py"
         log = self._stack.enter_context((folder / "log.txt").open("wb"))
         process = subprocess.Popen(
@@ -210,7 +218,10 @@ async def connected(version: ModelVersion) -> AsyncIterator[Any]:
 @pytest.fixture(params=DOORS)
 def door(request: pytest.FixtureRequest) -> Door:
     chosen = DOORS[request.param]
-    if not (VENVS / chosen.server).exists():
+    program = PROGRAMS.get(chosen.server)
+    if program is not None and shutil.which(program) is None:
+        pytest.skip(f"{program} is not on the PATH: make test-tfserving runs this where it is")
+    if not (VENVS / OTHER_VENVS.get(chosen.server, chosen.server)).exists():
         pytest.skip(f"make test-servers installs {chosen.server}")
     return chosen
 

@@ -2,17 +2,27 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from command import CommandLine
 from e2e.lifecycle import GIVE_UP_SECONDS, Lifecycle, predict, until
 from e2e.load import Connection
-from e2e.stack import PREDICT_BODIES, Stack, a_stack, sql
+from e2e.stack import PREDICT_BODIES, VISITS, Stack, a_stack, sql
+
+from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.lifecycle.registry import register_version
+from understudy.ports.registry.registry import Actor, NewVersion
 
 pytestmark = pytest.mark.timeout(180)
+AVAILABLE = """
+    SELECT count(*) FROM LoadedVersion JOIN ModelVersion ON id = model_version_id WHERE state = 'AVAILABLE'
+"""
 
 
 @pytest.fixture
@@ -85,3 +95,72 @@ async def states_until_end(database_url: str, label: int) -> list[str]:
             seen.append(state)
         await asyncio.sleep(0.02)
     return seen
+
+
+async def test_idle_versions_make_room_for_wanted_ones_while_the_champion_answers(stack: Stack, database_url: str):
+    """A server with room for three: the champion, and of six others the two that were wanted last."""
+    lifecycle = Lifecycle(stack)
+    lifecycle.start_server()
+    lifecycle.start_monitor()
+    lifecycle.start_agent({"UNDERSTUDY_SERVER_MEMORY_BYTES": str(3 * 40 * 1_048_576)})
+    stack.start_proxy()
+    labels = ("1", "2", "3", "4", "5", "6", "7")
+    digest = sha256(b"secret").hexdigest()
+    await sql(
+        database_url, "INSERT INTO ApiKey (id, sha256, scopes) VALUES ('operator', $1, '{predict,operate}')", digest
+    )
+
+    async def load(label: str) -> None:
+        """Have a version loaded, and let it be idle from then on, unless it has a role."""
+        await register(lifecycle, database_url, label)
+        await until(database_url, f"{AVAILABLE} AND version = '{label}'", 1)
+        await sql(database_url, "UPDATE VersionLoading SET wanted_until = now()")
+
+    await load(labels[0])
+    await sql(
+        database_url, "INSERT INTO ServingPolicy (model_name, champion_version) SELECT 'visits', id FROM ModelVersion"
+    )
+    with closing(Connection("127.0.0.1", stack.proxy_port)) as connection:
+        await predict(connection, PREDICT_BODIES[0], GIVE_UP_SECONDS)
+        calling = asyncio.create_task(keep_calling(connection))
+        for label in labels[1:]:
+            await load(label)
+        calling.cancel()
+        statuses = (await asyncio.gather(calling, return_exceptions=True))[0]
+        # One that gave way is called by its name.
+        began, by_name = time.monotonic(), VISITS.replace("/predict", f"/versions/{labels[1]}/predict")
+        key = "authorization: Bearer operator.secret\r\n"
+        refusals = []
+        while (answer := await connection.post(by_name, PREDICT_BODIES[0], key)).status != 200:
+            refusals.append((answer.status, answer.headers.get(b"retry-after")))
+            assert time.monotonic() - began < GIVE_UP_SECONDS, refusals
+            await asyncio.sleep(0.2)
+        print(f"loaded for its caller within {time.monotonic() - began:.1f} s")
+
+    left = await sql(database_url, "SELECT version FROM ModelEndpoint JOIN ModelVersion v ON v.id = model_version_id")
+    assert {row[0] for row in left} == {labels[0], labels[1], labels[-1]}
+    assert (503, b"10") in refusals, refusals
+    assert answer.json["version"] == labels[1]
+    assert isinstance(statuses, Counter)
+    assert statuses.keys() == {200}
+    print(f"{statuses[200]} calls, none failed")
+
+
+async def keep_calling(connection: Connection) -> Counter[int]:
+    """Call the champion until cancelled, and return how often it gave which status."""
+    statuses: Counter[int] = Counter()
+    with suppress(asyncio.CancelledError):
+        while True:
+            statuses[
+                (await connection.post(VISITS, PREDICT_BODIES[statuses.total() % len(PREDICT_BODIES)])).status
+            ] += 1
+            await asyncio.sleep(0.02)
+    return statuses
+
+
+async def register(lifecycle: Lifecycle, database_url: str, label: str) -> None:
+    number = int(label) % 4 + 1
+    example, artifact = example_version("visits", number), lifecycle.put_artifact(number)
+    new = NewVersion("visits", label, artifact, "sklearn", example.input_schema, example.output_schema)
+    actor = Actor("test", "cli", "it is loaded")
+    await register_version(PostgresRegistry(database_url), new._replace(group_name="onnx", timeout_ms=1_000), actor)

@@ -32,6 +32,16 @@ pytestmark = pytest.mark.timeout(180)
 ROLLBACK_SECONDS, PROMOTION_SECONDS = 90.0, 240.0
 """From the command on: issue 3, acceptance; and a bound for what has none there."""
 
+SERVED = """
+    SELECT model_name, version, count(*) FROM ModelVersion AS version
+    JOIN ModelEndpoint ON model_version_id = version.id AND source = 'agent'
+    JOIN LoadedVersion AS loaded USING (model_version_id, server)
+    JOIN VersionValidation AS verdict USING (model_version_id, server)
+    WHERE state = 'AVAILABLE' AND verdict.passed AND verdict.said = '10 cases answered as expected'
+    GROUP BY 1, 2 ORDER BY 1, 2
+"""
+"""How many servers have each version, loaded by agents after their cases."""
+
 
 def predict(proxy: str, number: int) -> dict[str, Any]:
     row = example_rows("visits")[number]
@@ -108,6 +118,8 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
         for place in ("metrics", "monitor_metrics"):
             with urlopen(running[place], timeout=10) as metrics:
                 measured += metrics.read().decode()
+        served = asyncio.run(sql(running["database_url"], SERVED))
+        commands = [Path(f"/proc/{running['pids'][name]}/cmdline").read_text() for name in running["model_servers"]]
         printed = Demo(short_path, running["database_url"], short_path / "pgpass").shown_database_url
         asked = subprocess.run([psql, printed, "-Atc", "SELECT 7"], capture_output=True, text=True, check=False)
         second = start(short_path, "--once")
@@ -125,16 +137,23 @@ def test_a_demo_answers_refuses_a_second_one_stops_every_process_and_keeps_what_
 
     assert stopped == 0, err
     for started in (running, again):
-        named = {"demo", "proxy", "monitor", "console", "postgres", "watchdog", *started["model_servers"]}
+        agents = {f"{server}-agent" for server in started["model_servers"]}
+        named = {"demo", "proxy", "monitor", "console", "postgres", "watchdog", *started["model_servers"], *agents}
         assert named <= set(started["pids"])
     assert set(strangers) <= {"InvalidPasswordError", "AuthenticationError"}
     assert (short_path / "pgpass").stat().st_mode & 0o777 == 0o600
     assert (asked.stdout, asked.stderr) == ("7\n", "")
     assert urlsplit(running["database_url"]).password not in printed
+    # Agents loaded all five, from their artifacts and after their cases; no server was told what to serve.
+    assert [tuple(row) for row in served] == [
+        ("digits", "1", 2),
+        *(("visits", label, 2) for label in ("1", "2", "3", "4")),
+    ]
+    assert not any("--serve" in command for command in commands)
     assert roles == {"champion"}
     assert "predict_requests_total" in measured
     assert "monitor_leader" in measured
-    assert set(running["model_servers"]) == {server.name for server in SERVERS}
+    assert set(running["model_servers"]) == set(SERVERS)
     assert (second.returncode, "a demo is running in" in refusal) == (1, True)
     assert running["proxy"] in refusal
     assert left == {}

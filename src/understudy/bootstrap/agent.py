@@ -11,6 +11,7 @@ from uuid import uuid4
 from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.model_servers.connect import connect
+from understudy.adapters.model_servers.control.process_memory import ProcessMemory
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
@@ -22,6 +23,7 @@ from understudy.bootstrap.artifacts import limits_of, origins_of
 from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.loading.agent import Agent, AgentServer
+from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
 from understudy.loading.validation import VersionValidation
 from understudy.monitoring.worker import Job, MonitorWorker
@@ -59,12 +61,19 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         folder = RepositoryFolder(settings.stage_dir / "models", LAYOUTS[settings.server_kind])
         control = RepositoryControl(settings.server_control, folder, settings.server_kind)
         stack.push_async_callback(control.close)
+        stage = FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings))
         agent = Agent(
             AgentServer(name, settings.server_group, settings.server_target),
             store,
             control,
-            FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings)),
+            stage,
             telemetry,
+            memory=MemoryBudget(
+                stage,
+                telemetry,
+                capacity_bytes=settings.server_memory_bytes,
+                measure=ProcessMemory(settings.server_pid_file).used_bytes,
+            ),
             validation=_validation(settings, settings.server_target),
             now=time.monotonic,
             on_progress=lambda: worker.hurry(),  # noqa: PLW0108 - the worker is made below, with the agent's rounds

@@ -334,7 +334,7 @@ def _placement_jobs(settings: Settings, telemetry: PrometheusTelemetry, stack: A
     url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
     store = PostgresPlacementStore(url, timeout_seconds=seconds)
     stack.push_async_callback(store.close)
-    placement = PlacementJob(store, telemetry)
+    placement = PlacementJob(store, telemetry, now=time.monotonic, idle_seconds=settings.idle_unload_seconds)
     return [
         Job("placement", PLACEMENT_SECONDS, MEASURING_SECONDS, placement.tick),
         Job("silent_servers", SILENT_SERVERS_SECONDS, MEASURING_SECONDS, placement.drop_silent_servers),

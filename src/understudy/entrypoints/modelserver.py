@@ -9,9 +9,9 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +24,26 @@ from understudy.errors import UnderstudyError
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8500
+FAULTS_HELP: Final = (
+    "latency_ms, jitter_ms, error_percent, error_code=internal|unavailable, nan_percent, hang, wrong_shape, "
+    "after_calls (so many are answered well first)"
+)
 SERVE_HELP: Final = (
-    "MODEL:VERSION[,FLAG=VALUE…]; flags: latency_ms, jitter_ms, error_percent, error_code=internal|unavailable, "
-    "nan_percent, hang, wrong_shape, typed_values, file=PATH of an ONNX file (default: the example model)"
+    f"MODEL:VERSION[,FLAG=VALUE…]; flags: {FAULTS_HELP}, typed_values, file=PATH of an ONNX file (default: the example "
+    "model)"
+)
+FAULT_HELP: Final = (
+    f"NAME,FLAG=VALUE… of a model that is loaded from --repository under this name; flags: {FAULTS_HELP}"
 )
 REPOSITORY_HELP: Final = "A folder that models are loaded from while the server runs; needs --control-port."
 CONTROL_HELP: Final = "The port of 127.0.0.1 where an agent has models loaded and unloaded; 0: none."
-_NUMBERS: Final = {"latency_ms": 60_000.0, "jitter_ms": 60_000.0, "error_percent": 100.0, "nan_percent": 100.0}
+_MOST: Final = {
+    "latency_ms": 60_000,
+    "jitter_ms": 60_000,
+    "error_percent": 100,
+    "nan_percent": 100,
+    "after_calls": 10**9,
+}
 _SWITCHES: Final = {"": True, "true": True, "false": False}
 
 
@@ -45,6 +58,8 @@ class ModelServerOptions:
     """Where models are loaded from while the server runs."""
     control_port: int = 0
     """Of the loopback address; 0: nothing is loaded while it runs."""
+    faults: Mapping[str, Faults] = field(default_factory=dict)
+    """Of models that are loaded while it runs, by their names."""
 
     def __post_init__(self) -> None:
         """Check that there is something to serve.
@@ -56,6 +71,8 @@ class ModelServerOptions:
             raise ValueError("--repository and --control-port belong together: give both, or neither")
         if not self.serve and self.repository is None:
             raise ValueError("there is nothing to serve: give --serve, or --repository and --control-port")
+        if self.faults and self.repository is None:
+            raise ValueError("--fault is for models that are loaded from --repository: give that, too")
 
 
 def parse_serve_spec(text: str) -> ServeSpec:
@@ -81,9 +98,26 @@ def parse_serve_spec(text: str) -> ServeSpec:
     return ServeSpec(match[1], int(match[2]), Faults(**faults), **spec)
 
 
+def parse_fault(text: str) -> tuple[str, Faults]:
+    """Return the name of a model, and what it injects, by a text such as ``visits--3--0ba1c2d3,error_percent=8``.
+
+    Raises:
+        ValueError: Names the unusable part, and what is permitted.
+    """
+    model, *flags = text.split(",")
+    if not model or not flags:
+        raise ValueError(f"{text!r} is not {FAULT_HELP}")
+    faults: dict[str, Any] = {}
+    for flag in flags:
+        name, _, value = flag.partition("=")
+        faults.update(_fault(name, value))
+    return model, Faults(**faults)
+
+
 def _fault(name: str, value: str) -> dict[str, Any]:
-    if name in _NUMBERS:
-        return {name: _bounded(name, value)}
+    if name in _MOST:
+        number = _bounded(name, value)
+        return {name: int(number) if name == "after_calls" else number}
     if name in ("hang", "wrong_shape"):
         return {name: _switch(name, value)}
     if name == "error_code" and value in ("internal", "unavailable"):
@@ -92,7 +126,7 @@ def _fault(name: str, value: str) -> dict[str, Any]:
 
 
 def _bounded(name: str, value: str) -> float:
-    limit = _NUMBERS[name]
+    limit = _MOST[name]
     try:
         number = float(value)
     except ValueError:
@@ -122,7 +156,7 @@ async def serve(options: ModelServerOptions, on_ready: Callable[[int], None]) ->
     catalog = load_catalog(options.serve)
     async with AsyncExitStack() as stack:
         if options.repository is not None:
-            repository = ModelRepository(catalog, options.repository)
+            repository = ModelRepository(catalog, options.repository, options.faults)
             await stack.enter_async_context(ControlServer(repository, options.control_port))
         server = await stack.enter_async_context(InferenceServer(catalog, options.host, options.port))
         on_ready(server.port)
@@ -149,10 +183,12 @@ def parse_options(arguments: Sequence[str] | None = None) -> ModelServerOptions:
     parser.add_argument("--port", type=int, default=DEFAULT_PORT)
     parser.add_argument("--repository", type=Path, metavar="FOLDER", help=REPOSITORY_HELP)
     parser.add_argument("--control-port", type=int, default=0, help=CONTROL_HELP)
+    parser.add_argument("--fault", action="append", default=[], metavar="FAULT", help=FAULT_HELP)
     parsed = parser.parse_args(arguments)
     try:
         specs = tuple(parse_serve_spec(text) for text in parsed.serve)
-        return ModelServerOptions(specs, parsed.host, parsed.port, parsed.repository, parsed.control_port)
+        faults = dict(parse_fault(text) for text in parsed.fault)
+        return ModelServerOptions(specs, parsed.host, parsed.port, parsed.repository, parsed.control_port, faults)
     except ValueError as error:
         parser.error(str(error))
 

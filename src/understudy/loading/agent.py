@@ -24,12 +24,14 @@ from understudy.errors import (
     InternalFault,
     LeadershipLost,
     LoadRefused,
+    NothingFits,
     NotValidated,
     PolicyRefused,
     RegistryUnavailable,
     ServerNotManageable,
     UnderstudyError,
 )
+from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.unload_wait import UnloadWait
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
@@ -46,6 +48,8 @@ AWAY_ROUND_SECONDS: Final = 1.0
 """Pause between two looks at a server that does not answer: it may have been restarted, and come back empty."""
 MAX_AWAY_SECONDS: Final = 60.0
 """After so long it is looked at every five seconds, as any server."""
+ROOM_RETRY_SECONDS: Final = 5.0
+"""Pause before a version that did not fit is tried again."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
 _NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
@@ -70,6 +74,7 @@ class Agent:
         stage: Where artifacts are copied to.
         telemetry: Gets how many versions are in which state, durations and failures.
         validation: Asks what was loaded before it is announced.
+        memory: Keeps account of the server's memory.
         now: The monotonic clock, in seconds.
         on_progress: Called when a task has ended, so that the next round need not wait.
     """
@@ -83,6 +88,7 @@ class Agent:
         telemetry: Telemetry,
         *,
         validation: Validation,
+        memory: MemoryBudget,
         now: Callable[[], float],
         on_progress: Callable[[], None],
     ) -> None:
@@ -91,6 +97,7 @@ class Agent:
         self._control = control
         self._stage = stage
         self._validation = validation
+        self._memory = memory
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
@@ -124,7 +131,11 @@ class Agent:
             for name, version in named.items()
         ]
         names = {version.version_id: name for name, version in named.items()}
-        due = next_actions(seen, busy)
+        at_server = {version.version_id for name, version in named.items() if name in served}
+        await self._memory.look(versions, at_server, is_idle=not self._tasks)
+        due = next_actions(seen, busy, needs_room=self._memory.needs_room)
+        if Action.WITHDRAW in due.values():
+            self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
         if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
             self._refusal.clear()  # nothing is asked of the server
@@ -280,7 +291,9 @@ class Agent:
             folder = None if record.digest is None else await self._stage.verified(record.digest)
             if folder is None:  # counted, as it may be so after each fetch
                 raise ArtifactUnreachable("its copy on the stage is missing or damaged: it is fetched again")
-            await self._control.load(name, folder, version.framework)
+            taken = await self._memory.load(version, partial(self._control.load, name, folder, version.framework))
+            if taken is not None:
+                await self._store.note_memory(version.version_id, taken, epoch)
 
     async def _validate(self, name: str, version: VersionAtServer, record: LoadingRecord, epoch: Epoch) -> None:
         async with self._recorded("validate", version, record.attempt, epoch):
@@ -327,6 +340,8 @@ class Agent:
             self._telemetry.count("load_failures_total", known.code)
             is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
             pause = None if is_final else retry_seconds(max(attempt, 1))
+            if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
+                attempt, pause = 0, ROOM_RETRY_SECONDS
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             if pause is not None:
@@ -343,7 +358,7 @@ def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> Versi
     return VersionSeen(
         version.version_id,
         version.model_name,
-        None if version.why is None else RANK[version.why],
+        RANK[version.why] if version.why is not None and version.is_wanted else None,
         None if record is None else record.state,
         is_served=is_served,
         has_endpoint=version.has_endpoint,
@@ -351,6 +366,7 @@ def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> Versi
         may_retry=record is not None and record.may_retry,
         is_quiet=is_quiet,
         is_over=record is not None and record.is_over,
+        idle_seconds=version.idle_seconds,
     )
 
 
@@ -359,7 +375,7 @@ def _count(telemetry: Telemetry, versions: Sequence[VersionAtServer], problem: s
     states = Counter(version.record.state for version in versions if version.record is not None)
     for state in LoadingState:
         telemetry.set("loaded_versions", states[state], state.value)
-    wanted = [version for version in versions if version.why is not None]
+    wanted = [version for version in versions if version.is_wanted]
     missing = [one for one in wanted if one.record is None or one.record.state is not LoadingState.AVAILABLE]
     telemetry.set("versions_not_available", len(missing))
     telemetry.set("model_server_unmanageable", bool(problem))

@@ -1,32 +1,56 @@
 """Decides which server has which version: the leading monitor compares what is wanted with what it decided before."""
 
-from understudy.core.loading.wanted import missing_servers, wanted_placements
+from collections.abc import Callable
+from dataclasses import replace
+
+from understudy.core.loading.idle import idle_places
+from understudy.core.loading.wanted import ManagedVersion, Why, missing_servers, wanted_placements
+from understudy.loading.silence_watch import SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
 
 
 class PlacementJob:
-    """Jobs of the leading monitor, over the decisions in ``store``; ``telemetry`` gets what is not loaded."""
+    """Jobs of the leading monitor, over the decisions in ``store``; ``telemetry`` gets what is not loaded.
 
-    def __init__(self, store: PlacementStore, telemetry: Telemetry) -> None:
+    A version that nothing wants stays loaded for ``idle_seconds`` after its last call; ``now`` is the monotonic clock,
+    in seconds.
+    """
+
+    def __init__(
+        self, store: PlacementStore, telemetry: Telemetry, *, now: Callable[[], float], idle_seconds: float = 0.0
+    ) -> None:
         self._store = store
         self._telemetry = telemetry
+        self._idle_seconds = idle_seconds
+        self._watch = SilenceWatch(now)
         self._told: set[tuple[str, str]] = set()
         """Models and versions that have a gauge."""
 
     async def tick(self, epoch: Epoch) -> None:
         """Write what has changed since the last decision; usually that is nothing."""
         facts = await self._store.read()
+        self._watch.note(facts.read_at)
         self._tell(facts)
-        wanted = wanted_placements(facts.versions, facts.servers, facts.placed.keys(), facts.available)
-        changed = {place: why for place, why in wanted.items() if facts.placed.get(place) is not why}
-        gone = [place for place in facts.placed if place not in wanted]
-        if changed or gone:
-            await self._store.decide(changed, gone, epoch)
+        versions = [_with_callers(version) for version in facts.versions] if self._idle_seconds else facts.versions
+        wanted = wanted_placements(versions, facts.servers, facts.placed.keys(), facts.available)
+        # An agent that is silent for a moment, as all are after Postgres was away, does not end what was idle before.
+        known = {*facts.available, *facts.idle}
+        unwanted = [place for place in facts.placed if place not in wanted and place in known]
+        idle = idle_places(facts.versions, facts.servers, unwanted, facts.idle, limit_seconds=self._idle_seconds)
+        changed = {
+            place: why for place, why in wanted.items() if facts.placed.get(place) is not why or place in facts.idle
+        }
+        noted = {place for place in idle if place not in facts.idle or facts.idle[place].was_called}
+        gone = [place for place in facts.placed if place not in wanted and place not in idle]
+        if changed or gone or noted:
+            await self._store.decide(changed, gone, epoch, idle=noted)
 
     async def drop_silent_servers(self, epoch: Epoch) -> None:
         """Have proxies call no server whose agent is silent, where another one serves the version."""
+        if not self._watch.is_long_enough:
+            return  # Postgres was away, or its clock was set: agents that are well have not reported since
         await self._store.drop_silent_servers(epoch)
 
     def _tell(self, facts: LoadingFacts) -> None:
@@ -38,3 +62,8 @@ class PlacementJob:
         for labels, count in found.items():
             self._telemetry.set("version_servers_missing", count, *labels)
         self._told = set(found)
+
+
+def _with_callers(version: ManagedVersion) -> ManagedVersion:
+    """Return a version that is wanted for a caller, too; once it is available it is idle, since the last call to it."""
+    return replace(version, reasons=version.reasons | {Why.ASKED}) if version.is_called else version

@@ -14,7 +14,14 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import GroupMember, Why
-from understudy.errors import LeadershipLost, LoginNotAllowed, MigrationNeeded, NotRegistered, PolicyRefused
+from understudy.errors import (
+    LeadershipLost,
+    LoginNotAllowed,
+    MigrationNeeded,
+    NotRegistered,
+    PolicyRefused,
+    ServerTaken,
+)
 from understudy.ports.loading.agent_store import ServerReport, VersionAtServer
 from understudy.ports.registry.registry import Actor, NewVersion
 
@@ -186,6 +193,8 @@ async def test_an_unload_waits_for_proxies_that_were_live_and_have_not_read_the_
 
     assert seen.record is not None
     assert seen.record.unread_proxies == unread
+    # What a proxy of an older release has read is not known: it is not waited for without end.
+    assert seen.record.reporting_proxies == (0 if report == "removed_at, NULL" else unread)
 
 
 @pytest.mark.parametrize(
@@ -276,6 +285,7 @@ async def test_a_server_that_was_renamed_sees_what_it_serves_and_takes_its_endpo
     await lease.close()
     assert epoch is not None
     successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch, database)
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
 
     (seen,) = await successor.seen(renamed)
     assert (seen.why, seen.record, seen.has_endpoint, seen.owns_endpoint) == (None, None, True, False)
@@ -290,7 +300,7 @@ async def test_a_server_that_was_renamed_sees_what_it_serves_and_takes_its_endpo
     assert [tuple(row) for row in rows] == [(SERVER.target, "agent", "onnx-a")]
 
 
-@pytest.mark.parametrize("left", ["nothing", "its agent reports", "it is to have the version"])
+@pytest.mark.parametrize("left", ["nothing", "it is to have the version"])
 async def test_what_a_server_is_left_with_of_a_former_name_is_unloaded_once_that_is_silent_and_wants_nothing(
     database, database_url, agent, login, left
 ):
@@ -303,8 +313,7 @@ async def test_what_a_server_is_left_with_of_a_former_name_is_unloaded_once_that
     await lease.close()
     assert epoch is not None
     successor = AtServer(PostgresAgentStore(url, renamed.name, timeout_seconds=10), epoch, database)
-    if left != "its agent reports":
-        await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
     if left != "it is to have the version":
         await database.execute("DELETE FROM Placement")
 
@@ -564,3 +573,99 @@ async def test_an_agent_on_a_schema_of_before_says_that_a_migration_is_needed(da
 
     with pytest.raises(MigrationNeeded, match="understudy_left_endpoints"):
         await agent.seen()
+
+
+async def test_a_version_is_idle_since_its_last_call_and_no_more_once_it_is_wanted(
+    database, database_url, placements, agent
+):
+    version_id = await register(database_url, "1")
+    place = (version_id, SERVER.name)
+    await agent.make_available(version_id)
+    epoch = await leader(database_url)
+    await placements.decide({}, [], epoch, idle=[place])
+    begun = (await placements.read()).idle[place]
+    await database.execute("UPDATE Placement SET idle_since = idle_since - INTERVAL '1 hour'")
+    await database.execute(
+        "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,"
+        " reason) VALUES ($1, 'c-1', repeat('ab', 32), '{}', 3, now() - INTERVAL '5 minutes', 'forced')",
+        version_id,
+    )
+
+    called = (await placements.read()).idle[place]
+    await placements.decide({}, [], epoch, idle=[place])
+    recorded = (await placements.read()).idle[place]
+    (seen,) = await agent.seen()
+    await placements.decide({place: Why.ASKED}, [], epoch)
+    facts = await placements.read()
+
+    assert begun.recorded_seconds < 60
+    assert (round(called.recorded_seconds / 60), round(called.unused_seconds / 60)) == (60, 5)
+    assert round(recorded.recorded_seconds / 60) == 5
+    assert seen.idle_seconds is not None
+    assert round(seen.idle_seconds / 60) == 5
+    assert facts.idle == {}
+    assert [one.may_idle for one in facts.versions] == [True]
+
+
+async def test_a_version_that_a_person_had_unloaded_or_that_is_retired_does_not_rest(
+    database, database_url, placements
+):
+    for label in "123":
+        await register(database_url, label)
+    await PostgresLoadingRegistry(database_url, timeout_seconds=10).unload("visits", "1", ACTOR)
+    await database.execute("UPDATE ModelVersion SET status = 'retired' WHERE version = '2'")
+
+    versions = (await placements.read()).versions
+
+    assert [one.may_idle for one in sorted(versions, key=lambda one: one.version_id)] == [False, False, True]
+
+
+async def test_a_server_has_one_agent_and_another_one_waits_until_that_is_silent(database, database_url, agent):
+    await agent.seen()
+    other = PostgresAgentStore(database_url, "another", timeout_seconds=10)
+    lease = PostgresLease(database_url, timeout_seconds=10, row=agent_of("another"))
+    epoch = await lease.take_or_renew("b:1:x")
+    await lease.close()
+    assert epoch is not None
+    renamed = SERVER._replace(name="another")
+
+    with pytest.raises(ServerTaken, match="has an agent, which reports it as onnx-0"):
+        await other.look(renamed, epoch)
+    await agent.seen()  # the one that was there goes on
+    listed = await database.fetchval("SELECT count(*) FROM ModelServer")
+    await database.execute("UPDATE ModelServer SET seen_at = now() - INTERVAL '31 seconds'")
+    await other.look(renamed, epoch)
+    with pytest.raises(ServerTaken, match="reports it as another"):
+        await agent.seen()
+    await other.close()
+
+    assert listed == 1
+
+
+@pytest.mark.parametrize(
+    ("logged", "is_called"),
+    [
+        ("now() - INTERVAL '14 minutes', 'forced', 'unavailable'", True),
+        ("now() - INTERVAL '16 minutes', 'forced', 'unavailable'", False),
+        ("now(), 'forced', 'ok'", False),
+        ("now(), 'bucket', 'unavailable'", False),
+    ],
+    ids=["by its name", "too long ago", "answered", "by a bucket"],
+)
+async def test_a_version_without_an_endpoint_that_was_called_by_its_name_is_known(
+    database, database_url, placements, logged, is_called
+):
+    await register(database_url, "1")
+    await database.execute(
+        "INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, latency_ms, predicted_at,"
+        f" reason, status) SELECT id, 'c-1', repeat('ab', 32), '{{}}', 3, {logged} FROM ModelVersion"
+    )
+
+    (before,) = (await placements.read()).versions
+    await database.execute("UPDATE VersionLoading SET wanted_until = NULL")  # a person has it unloaded
+    (unloaded,) = (await placements.read()).versions
+    await database.execute("UPDATE VersionLoading SET wanted_until = now()")
+    await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) SELECT id, 'a:1' FROM ModelVersion")
+    (served,) = (await placements.read()).versions
+
+    assert (before.is_called, unloaded.is_called, served.is_called) == (is_called, False, False)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from understudy.adapters.dev_server.catalog import Faults, ServeSpec
-from understudy.entrypoints.modelserver import ModelServerOptions, parse_options, parse_serve_spec
+from understudy.entrypoints.modelserver import ModelServerOptions, parse_fault, parse_options, parse_serve_spec
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,29 @@ def test_a_serve_text_that_cannot_be_used_says_which_part_and_what_can(text, mes
         parse_serve_spec(text)
 
     assert message in str(refused.value)
+
+
+def test_a_fault_names_a_model_and_what_it_injects_after_how_many_calls():
+    assert parse_fault("visits--3--0ba1c2d3,after_calls=10,latency_ms=40") == (
+        "visits--3--0ba1c2d3",
+        Faults(latency_ms=40.0, after_calls=10),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "visits", ",latency_ms=1", "visits,typed_values", "visits,file=a.onnx"])
+def test_a_fault_that_cannot_be_used_is_refused_with_what_can(text):
+    with pytest.raises(ValueError, match="after_calls"):
+        parse_fault(text)
+
+
+def test_faults_are_of_models_that_are_loaded_while_it_runs(capsys):
+    control = ["--repository", "/models", "--control-port", "8501"]
+    options = parse_options([*control, "--fault", "a,hang", "--fault", "b,error_percent=8"])
+    with pytest.raises(SystemExit):
+        parse_options(["--serve", "visits:1", "--fault", "a,hang"])
+
+    assert options.faults == {"a": Faults(hang=True), "b": Faults(error_percent=8.0)}
+    assert "--fault is for models that are loaded from --repository" in capsys.readouterr().err
 
 
 def test_the_command_line_takes_several_versions_and_a_place():

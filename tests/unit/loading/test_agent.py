@@ -12,6 +12,7 @@ from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
+from understudy.core.loading.memory import MEBIBYTE
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
 from understudy.core.loading.wanted import Why
@@ -23,6 +24,7 @@ from understudy.loading.agent import (
     Agent,
     AgentServer,
 )
+from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.ports.loading.artifact_stage import Staged
 
@@ -33,7 +35,8 @@ NAME, NEXT = served_name("visits", "1"), served_name("visits", "2")
 class World:
     """An agent with everything around it; version 1 and 2 of visits are registered, and their artifacts are there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, memory_bytes: int | None = None) -> None:
+        self.memory_bytes = memory_bytes
         self.now = asyncio.get_running_loop().time
         self.store = MemoryAgentStore(self.now)
         self.control = MemoryServerControl()
@@ -55,6 +58,7 @@ class World:
             self.stage,
             self.telemetry,
             validation=self.validation,
+            memory=MemoryBudget(self.stage, self.telemetry, capacity_bytes=self.memory_bytes),
             now=self.now,
             on_progress=self.woken.set,
         )
@@ -75,9 +79,9 @@ class World:
         return set(await self.control.loaded())
 
 
-def in_a_world(folder: Path, scenario: Callable[[World], Awaitable[None]]) -> None:
+def in_a_world(folder: Path, scenario: Callable[[World], Awaitable[None]], *, memory_bytes: int | None = None) -> None:
     async def run() -> None:
-        world = World(folder)
+        world = World(folder, memory_bytes)
         await scenario(world)
         await world.agent.close()
 
@@ -757,3 +761,108 @@ def test_a_version_that_requires_a_validation_has_it_said_to_what_validates(tmp_
         }
 
     in_a_world(tmp_path, scenario)
+
+
+def test_a_proxy_that_reports_and_never_reads_a_removal_is_waited_for_as_long_as_it_reports(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.ASKED)
+        await world.run_for(1)
+        world.store.unread_proxies = world.store.reporting_proxies = 1
+        world.store.place(1, None)
+
+        await world.run_for(4 * SILENT_SECONDS)
+        held = await world.loaded()
+        world.store.reporting_proxies = 0
+        await world.run_for(10)
+
+        assert held == {NAME}
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_an_idle_version_stays_callable_and_is_wanted_again_without_a_load(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHALLENGER)
+        await world.run_for(1)
+        asked = world.control.asked
+        world.store.rest(1)
+
+        await world.run_for(600)
+        rested = (await world.loaded(), world.store.has_endpoint(1))
+        world.store.place(1, Why.CHALLENGER)
+        await world.run_for(10)
+        again = (world.control.asked, world.store.state_of(1))
+        world.store.place(1, None)
+        await world.run_for(30)
+
+        assert rested == ({NAME}, True)
+        assert again == (asked, LoadingState.AVAILABLE)
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_forty_versions_on_a_server_with_room_for_ten_push_out_those_that_were_not_called_for_longest(tmp_path):
+    """Each takes 32 MiB and a few bytes; the wanted one is the first, and stays."""
+
+    async def scenario(world: World) -> None:
+        for number in range(1, 41):
+            world.store.register(number, "visits", str(number), f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+        names = {number: served_name("visits", str(number)) for number in range(1, 41)}
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        most = 0
+        for number in range(2, 41):
+            world.store.place(number, Why.ASKED)
+            for _ in range(60):
+                await world.run_for(1)
+                most = max(most, len(await world.loaded()))
+                if world.store.state_of(number) is LoadingState.AVAILABLE:
+                    break
+            assert world.store.state_of(number) is LoadingState.AVAILABLE, number
+            world.store.rest(number)
+            await world.run_for(20)
+            assert len(await world.loaded()) == min(number, 10)  # no more go than have to
+
+        assert await world.loaded() == {names[1], *(names[number] for number in range(32, 41))}
+        assert most == 10
+
+    in_a_world(tmp_path, scenario, memory_bytes=int(10.1 * 32 * MEBIBYTE / 0.9))
+
+
+def test_a_version_without_room_says_what_it_needs_and_is_loaded_once_there_is_some(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(1)
+        world.store.place(2, Why.CHALLENGER)
+
+        await world.run_for(60)
+        refused = (world.store.state_of(2), world.store.error_of(2), await world.loaded())
+        world.store.place(1, None)  # it has no role any more
+        await world.run_for(30)
+
+        assert refused == (LoadingState.ERROR, "E214", {NAME})
+        assert await world.loaded() == {NEXT}
+
+    in_a_world(tmp_path, scenario, memory_bytes=50 * MEBIBYTE)
+
+
+def test_while_a_version_is_slow_to_leave_no_further_one_makes_room(tmp_path):
+    """It has a time-out of ten seconds: a wanted version is tried twice meanwhile."""
+
+    async def scenario(world: World) -> None:
+        for number in (3, 4, 5):
+            world.store.register(number, "churn", str(number), f"churn/{number}", timeout_seconds=10.0)
+            world.stage.artifacts[f"churn/{number}"] = b"weights of %d" % number
+        for number in (3, 4):
+            world.store.place(number, Why.ASKED)
+            await world.run_for(5)
+            world.store.rest(number)
+        world.store.place(5, Why.CHALLENGER)
+
+        await world.run_for(60)
+
+        assert await world.loaded() == {served_name("churn", "4"), served_name("churn", "5")}
+
+    in_a_world(tmp_path, scenario, memory_bytes=80 * MEBIBYTE)

@@ -2,8 +2,11 @@
 
 from collections.abc import Collection
 
+import pytest
+
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements, Why
+from understudy.core.loading.idle import Idle
+from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Placements, Why
 from understudy.loading.placement_job import PlacementJob
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
@@ -18,18 +21,23 @@ class Store:
         servers = [GroupMember("s1", "onnx"), GroupMember("s2", "onnx")]
         names = {version.version_id: ("visits", str(version.version_id)) for version in versions}
         self.facts = LoadingFacts(versions, servers, {}, set(), names)
-        self.writes: list[tuple[Placements, Collection[tuple[int, str]], Epoch]] = []
+        self.writes: list[tuple[Placements, Collection[Place], Epoch]] = []
+        self.rested: list[Collection[Place]] = []
+        self.dropped = 0
 
     async def read(self) -> LoadingFacts:
         return self.facts
 
-    async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
+    async def decide(
+        self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()
+    ) -> None:
         self.writes.append((wanted, gone, epoch))
+        self.rested.append(idle)
         placed = {place: why for place, why in {**self.facts.placed, **wanted}.items() if place not in gone}
         self.facts = self.facts._replace(placed=placed)
 
     async def drop_silent_servers(self, epoch: Epoch) -> None:
-        raise NotImplementedError
+        self.dropped += 1
 
     async def close(self) -> None: ...
 
@@ -40,7 +48,7 @@ def a_version(version_id: int, *reasons: Why) -> ManagedVersion:
 
 async def test_a_decision_is_written_once():
     store = Store(a_version(1, Why.CHAMPION), a_version(2))
-    job = PlacementJob(store, MemoryTelemetry())
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0)
 
     for _ in range(3):
         await job.tick(4)
@@ -50,7 +58,7 @@ async def test_a_decision_is_written_once():
 
 async def test_another_reason_and_a_version_that_is_wanted_no_more_are_written():
     store = Store(a_version(1, Why.CHAMPION), a_version(2, Why.CHALLENGER))
-    job = PlacementJob(store, MemoryTelemetry())
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0)
     await job.tick(4)
 
     store.facts = store.facts._replace(versions=[a_version(1), a_version(2, Why.CHAMPION)])
@@ -61,7 +69,7 @@ async def test_another_reason_and_a_version_that_is_wanted_no_more_are_written()
 
 async def test_a_version_that_was_moved_keeps_its_servers_until_one_of_the_new_group_has_it():
     store = Store(a_version(1, Why.CHAMPION))
-    job = PlacementJob(store, MemoryTelemetry())
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0)
     await job.tick(4)
     moved = ManagedVersion(1, "other", frozenset({Why.CHAMPION}))
 
@@ -75,7 +83,7 @@ async def test_a_version_that_was_moved_keeps_its_servers_until_one_of_the_new_g
 
 async def test_a_version_that_a_server_is_still_to_have_has_a_gauge_until_all_have_it():
     store, telemetry = Store(a_version(1, Why.CHAMPION), a_version(2, Why.ASKED), a_version(3)), MemoryTelemetry()
-    job = PlacementJob(store, telemetry)
+    job = PlacementJob(store, telemetry, now=lambda: 0.0)
 
     await job.tick(4)
     assert telemetry.gauges == {(GAUGE, "visits", "1"): 2, (GAUGE, "visits", "2"): 2}
@@ -83,3 +91,74 @@ async def test_a_version_that_a_server_is_still_to_have_has_a_gauge_until_all_ha
     await job.tick(4)
 
     assert telemetry.gauges == {(GAUGE, "visits", "2"): 1}
+
+
+async def test_a_version_that_nothing_wants_any_more_rests_where_it_is_loaded_until_its_time_is_over_or_it_is_wanted():
+    store = Store(a_version(1, Why.CHALLENGER))
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
+    await job.tick(4)
+    rests = ManagedVersion(1, "onnx", frozenset(), may_idle=True)
+
+    store.facts = store.facts._replace(versions=[rests], available={(1, "s1")})
+    await job.tick(4)  # at s2 it is still being loaded
+    store.facts = store.facts._replace(idle={(1, "s1"): Idle(30.0, 30.0)})
+    await job.tick(4)
+    store.facts = store.facts._replace(idle={(1, "s1"): Idle(90.0, 1.0)})
+    await job.tick(4)  # it was called
+    store.facts = store.facts._replace(versions=[a_version(1, Why.CHALLENGER)])
+    await job.tick(4)  # with the same reason as before
+    store.facts = store.facts._replace(versions=[rests], idle={(1, "s1"): Idle(61.0, 61.0)})
+    await job.tick(4)
+
+    wanted = {(1, "s1"): Why.CHALLENGER, (1, "s2"): Why.CHALLENGER}
+    assert store.writes[1:] == [({}, [(1, "s2")], 4), ({}, [], 4), (wanted, [], 4), ({}, [(1, "s1"), (1, "s2")], 4)]
+    assert store.rested[1:3] == [{(1, "s1")}, {(1, "s1")}]
+
+
+@pytest.mark.parametrize(
+    ("readings", "drops"),
+    [
+        ([(0, 0), (5, 5)], 0),
+        ([(second, second) for second in range(0, 61, 5)], 1),
+        # Postgres was away for a minute and a half.
+        ([*((second, second) for second in range(0, 61, 5)), (150, 150)], 0),
+        # Its clock was set forward by an hour, and back.
+        ([*((second, second) for second in range(0, 61, 5)), (65, 3_665)], 0),
+        ([*((second, second) for second in range(0, 61, 5)), (65, 5)], 0),
+        ([*((second, second) for second in range(0, 61, 5)), *((at, at + 3_600) for at in range(65, 131, 5))], 1),
+    ],
+    ids=["too short", "a minute", "away", "clock set forward", "clock set back", "a minute after the clock was set"],
+)
+async def test_a_silence_counts_that_was_watched_for_a_minute(readings, drops):
+    clock = [0.0]
+    store = Store(a_version(1, Why.CHAMPION))
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: clock[0])
+    for now, read_at in readings:
+        clock[0] = float(now)
+        store.facts = store.facts._replace(read_at=float(read_at))
+        await job.tick(4)
+
+    await job.drop_silent_servers(4)
+
+    assert store.dropped == drops
+
+
+@pytest.mark.parametrize(("idle_seconds", "writes"), [(60.0, 1), (0.0, 0)])
+async def test_a_version_that_a_caller_named_is_loaded_where_versions_stay_loaded_for_a_while(idle_seconds, writes):
+    called = ManagedVersion(1, "onnx", frozenset(), may_idle=True, is_called=True)
+    store = Store(called)
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=idle_seconds)
+
+    await job.tick(4)
+
+    assert store.writes == [({(1, "s1"): Why.ASKED, (1, "s2"): Why.ASKED}, [], 4)] * writes
+
+
+async def test_a_version_that_is_idle_stays_so_while_its_agent_is_silent():
+    store = Store(ManagedVersion(1, "onnx", frozenset(), may_idle=True))
+    store.facts = store.facts._replace(placed={(1, "s1"): Why.ASKED}, idle={(1, "s1"): Idle(5.0, 5.0)})
+    job = PlacementJob(store, MemoryTelemetry(), now=lambda: 0.0, idle_seconds=60.0)
+
+    await job.tick(4)
+
+    assert store.writes == []

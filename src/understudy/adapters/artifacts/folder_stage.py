@@ -1,7 +1,7 @@
 """``ArtifactStage`` on local disk: artifacts are copied, verified and kept under their digest."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -64,6 +64,21 @@ class FolderStage:
 
     def folder_of(self, digest: str) -> Path:
         return self._stage / digest.removeprefix(PREFIX)
+
+    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
+        folder = self.folder_of(digest)
+
+        def sizes(_: Event) -> list[tuple[str, int]]:
+            if not folder.is_dir():
+                return []
+            return [
+                (path.relative_to(folder).as_posix(), path.stat().st_size) for path in files_of(folder, folder.name)
+            ]
+
+        try:
+            return await in_bounded_thread(sizes, self._limits.seconds)
+        except OSError as problem:
+            raise ArtifactUnreachable(f"{folder} cannot be read: {said(problem)}") from None
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         kept = {self.folder_of(digest).name for digest in digests}

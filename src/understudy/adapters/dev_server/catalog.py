@@ -45,6 +45,11 @@ class Faults:
     """Never answer: the call ends at its deadline, when its caller gives up, or when the server stops."""
     wrong_shape: bool = False
     """Leave out the last value of each row."""
+    after_calls: int = 0
+    """So many calls are answered well first, such as those of a validation."""
+
+
+NO_FAULTS: Final = Faults()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,7 @@ class ServeSpec:
 
     model_name: str
     version: int
-    faults: Faults = Faults()
+    faults: Faults = NO_FAULTS
     typed_values: bool = False
     """TF Serving answers in ``float_val`` and its like instead of ``tensor_content``."""
     file: Path | None = None
@@ -76,6 +81,8 @@ class ServedModel:
         self._faults = spec.faults
         self._small = len(content) <= INLINE_MODEL_BYTES
         self._random = Random(f"{spec.model_name}:{spec.version}")
+        self._calls = 0
+        """Counted as far as ``after_calls``."""
 
     async def answer(self, inputs: Tensors) -> dict[str, NDArray[Any]]:
         """Return every output, after the injected latency and with the injected faults.
@@ -84,7 +91,7 @@ class ServedModel:
             InputInvalid: If the inputs are not the model's.
             InjectedError: For ``error_percent`` of the calls.
         """
-        faults = self._faults
+        faults = self._faults_now()
         if faults.hang:
             await asyncio.Event().wait()
         if faults.latency_ms or faults.jitter_ms:
@@ -97,6 +104,12 @@ class ServedModel:
         if faults.wrong_shape:
             outputs = {name: values[..., :-1] for name, values in outputs.items()}
         return outputs
+
+    def _faults_now(self) -> Faults:
+        if self._calls >= self._faults.after_calls:
+            return self._faults
+        self._calls += 1
+        return NO_FAULTS
 
     async def _run(self, inputs: Tensors) -> dict[str, NDArray[Any]]:
         rows = max((len(tensor) for tensor in inputs.values() if tensor.ndim), default=0)

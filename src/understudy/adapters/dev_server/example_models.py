@@ -100,6 +100,18 @@ def example_baselines(example: ExampleVersion) -> Baselines:
     return Baselines(scores, profile.baselines().inputs)
 
 
+def example_cases(example: ExampleVersion) -> list[dict[str, Any]]:
+    """Return validation cases of an example version: held-out rows, each with what the version answered when trained.
+
+    They are rows of a file as ``core.loading.cases`` reads them.
+    """
+    answers = orjson.loads((_folder() / "cases.json").read_bytes())[example.label]
+    rows = example_rows(example.model_name)[: len(answers)]
+    return [
+        {"case_id": row.entity_id, **row.inputs, "expected": answer} for row, answer in zip(rows, answers, strict=True)
+    ]
+
+
 def _rows_of(document: Mapping[str, Any]) -> Iterator[ExampleRow]:
     names = document["features"]
     for number, values, label in document["rows"]:

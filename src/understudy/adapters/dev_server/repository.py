@@ -6,7 +6,9 @@ agent on the same machine, so it has a port of its own on the loopback address.
 
 import asyncio
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import grpc
@@ -14,7 +16,7 @@ import grpc
 from understudy import __version__
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as pb
-from understudy.adapters.dev_server.catalog import ModelCatalog, ServedModel, ServeSpec
+from understudy.adapters.dev_server.catalog import NO_FAULTS, Faults, ModelCatalog, ServedModel, ServeSpec
 from understudy.adapters.dev_server.oip import SERVER_NAME
 from understudy.adapters.dev_server.status import unary_handler
 from understudy.core.loading.served_name import SERVED_VERSION
@@ -25,11 +27,17 @@ _READY: Final = "READY"
 
 
 class ModelRepository:
-    """Loads ``<folder>/<name>/1/<one file>.onnx`` into a catalog as version 1 of ``name``."""
+    """Loads ``<folder>/<name>/1/<one file>.onnx`` into a catalog as version 1 of ``name``.
 
-    def __init__(self, catalog: ModelCatalog, folder: Path) -> None:
+    ``faults`` has what models of these names inject from then on, each time that they are loaded.
+    """
+
+    def __init__(
+        self, catalog: ModelCatalog, folder: Path, faults: Mapping[str, Faults] = MappingProxyType({})
+    ) -> None:
         self._catalog = catalog
         self._folder = folder
+        self._faults = faults
         self._loaded: set[str] = set()
 
     @property
@@ -43,7 +51,8 @@ class ModelRepository:
         Raises:
             UnknownVersion: There is no such model, or it cannot be loaded; what was loaded before stays.
         """
-        spec = ServeSpec(name, int(SERVED_VERSION), file=await asyncio.to_thread(self._file_of, name))
+        file = await asyncio.to_thread(self._file_of, name)
+        spec = ServeSpec(name, int(SERVED_VERSION), self._faults.get(name, NO_FAULTS), file=file)
         self._catalog.add(await asyncio.to_thread(ServedModel, spec))
         self._loaded.add(name)
 

@@ -29,6 +29,8 @@ class _Version:
     retry_at: float | None = None
     verdict: Verdict | None = None
     requires_validation: bool = False
+    idle_since: float | None = None
+    memory_bytes: int | None = None
 
 
 class MemoryAgentStore:
@@ -43,6 +45,8 @@ class MemoryAgentStore:
         """Whether calls are answered."""
         self.epoch: Epoch = 1
         self.unread_proxies = 0
+        self.reporting_proxies = 0
+        """How many of them report still."""
         self.calls_are_over = False
         """Whether proxies say that none of their calls can reach an endpoint that was taken back."""
         self.refuses_endpoints = False
@@ -50,7 +54,6 @@ class MemoryAgentStore:
         self.reports: list[ServerReport] = []
         self._now = now
         self._versions: dict[int, _Version] = {}
-        self._removed_at: dict[int, float] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def register(
@@ -69,7 +72,14 @@ class MemoryAgentStore:
     def place(self, version_id: int, why: Why | None, *, has_role: bool = False) -> None:
         """Want a version, or with ``None`` no more; a role keeps its last endpoint. Notifies listeners."""
         self._versions[version_id].why = why
+        self._versions[version_id].idle_since = None
         self._versions[version_id].has_role = has_role
+        for tell in self._listeners:
+            tell()
+
+    def rest(self, version_id: int) -> None:
+        """Want a version no more, and keep it while it is loaded: it is idle from now on. Notifies listeners."""
+        self._versions[version_id].idle_since = self._now()
         for tell in self._listeners:
             tell()
 
@@ -124,8 +134,9 @@ class MemoryAgentStore:
                 one.why,
                 one.has_endpoint,
                 one.has_endpoint and not one.is_others,
-                self._record_of(number, one),
+                self._record_of(one),
                 one.requires_validation,
+                None if one.idle_since is None else self._now() - one.idle_since,
             )
             for number, one in sorted(self._versions.items())
             if one.why is not None or one.record is not None or one.has_endpoint
@@ -146,6 +157,10 @@ class MemoryAgentStore:
             self._set(version_id, one.record._replace(state=LoadingState.ERROR, attempt=attempt, may_retry=False))
             one.error = (code, error)
             one.retry_at = None if retry_seconds is None else self._now() + retry_seconds
+
+    async def note_memory(self, version_id: int, memory_bytes: int, epoch: Epoch) -> None:
+        self._fence(epoch)
+        self._versions[version_id].memory_bytes = memory_bytes
 
     async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
         self._fence(epoch)
@@ -180,7 +195,6 @@ class MemoryAgentStore:
         if not one.has_endpoint or state is not LoadingState.QUIESCING:
             record = one.record or LoadingRecord(state, 0, may_retry=False, digest=None)
             self._set(version_id, record._replace(state=state))
-            self._removed_at[version_id] = self._now()
         return not one.has_endpoint
 
     async def forget(self, version_id: int, epoch: Epoch) -> None:
@@ -199,16 +213,17 @@ class MemoryAgentStore:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _record_of(self, number: int, one: _Version) -> LoadingRecord | None:
+    def _record_of(self, one: _Version) -> LoadingRecord | None:
         if one.record is None:
             return None
-        record = one.record
+        record = one.record._replace(memory_bytes=one.memory_bytes)
         if one.retry_at is not None and one.retry_at <= self._now():
             record = record._replace(may_retry=True)
         if record.state is LoadingState.QUIESCING:
-            since = self._now() - self._removed_at[number]
             is_over = self.calls_are_over and not self.unread_proxies
-            record = record._replace(unread_proxies=self.unread_proxies, removed_seconds=since, calls_are_over=is_over)
+            record = record._replace(
+                unread_proxies=self.unread_proxies, reporting_proxies=self.reporting_proxies, calls_are_over=is_over
+            )
         return record
 
     def _set(self, version_id: int, record: LoadingRecord) -> None:

@@ -1,5 +1,6 @@
 """The in-memory twin of ``ports.ArtifactStage``: artifacts by their address, each with the digest of its content."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,6 +36,10 @@ class MemoryArtifactStage:
 
     def folder_of(self, digest: str) -> Path:  # noqa: ARG002 - they are all the same one
         return self._folder
+
+    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
+        sizes = {PREFIX + sha256(content).hexdigest(): len(content) for content in self.artifacts.values()}
+        return [("model.onnx", sizes[digest])] if digest in self.staged else []
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         self.staged &= digests

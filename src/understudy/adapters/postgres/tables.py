@@ -141,6 +141,7 @@ PLACEMENT = Table(
     Column("why", String(40), nullable=False),
     Column("decided_at", _MOMENT, nullable=False, server_default=_NOW),
     Column("epoch", BigInteger, nullable=False),
+    Column("idle_since", _MOMENT),
     Index("placement_server", "server"),
 )
 
@@ -159,6 +160,7 @@ LOADED_VERSION = Table(
     Column("removed_at", _MOMENT),
     Column("epoch", BigInteger, nullable=False),
     Column("updated_at", _MOMENT, nullable=False, server_default=_NOW),
+    Column("memory_bytes", BigInteger),
     Index("loadedversion_server", "server"),
 )
 

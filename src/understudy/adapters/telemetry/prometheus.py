@@ -150,6 +150,10 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "lake_oldest_file_seconds": ("How long the oldest of them has waited.", ()),
     "loaded_versions": ("Versions of the agent's model server, by their recorded state.", ("state",)),
     "versions_not_available": ("Versions that the agent's model server is to have, and that are not available.", ()),
+    "model_server_memory_bytes": (
+        "The memory of the agent's model server: its capacity, what versions take, and what its process does.",
+        ("what",),
+    ),
     "model_server_unmanageable": (
         "1 while the agent's model server does not answer its control, lets nothing be loaded, or is of another kind.",
         (),

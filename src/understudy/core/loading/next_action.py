@@ -44,6 +44,7 @@ _MAY_SERVE: Final = (LoadingState.LOADING, LoadingState.AVAILABLE, LoadingState.
 """States of a verified artifact that was given to the server."""
 _NOT_KNOWN: Final = (None, LoadingState.END, LoadingState.UNLOADING)
 """States that say nothing of what a served copy was loaded from."""
+_LEAVING: Final = (LoadingState.QUIESCING, LoadingState.UNLOADING)
 _IF_NOT_SERVED: Final[Mapping[LoadingState | None, Action]] = {
     LoadingState.LOADING: Action.LOAD,
     LoadingState.AVAILABLE: Action.RELOAD,
@@ -71,6 +72,8 @@ class VersionSeen:
     """After the endpoint was taken back: whether no proxy may call any more."""
     is_over: bool = False
     """After the end: whether its record has been kept for long enough."""
+    idle_seconds: float | None = None
+    """Not wanted, and to stay while it is available: for how long it has not been called."""
 
     @property
     def is_available(self) -> bool:
@@ -78,14 +81,18 @@ class VersionSeen:
         return self.state is LoadingState.AVAILABLE and self.is_served and self.has_endpoint
 
 
-def next_actions(seen: Sequence[VersionSeen], busy: Mapping[int, Action]) -> Mapping[int, Action]:
+def next_actions(
+    seen: Sequence[VersionSeen], busy: Mapping[int, Action], *, needs_room: bool = False
+) -> Mapping[int, Action]:
     """Return the action to begin for each version that needs one now.
 
     Args:
         seen: Every version that the server is to have, has, or of which something is written.
         busy: The action that is under way, by version; such a version gets no other.
+        needs_room: Whether a wanted version does not fit into the server's memory: of those that stay without being
+            wanted one goes after the other.
     """
-    kept = _kept_for_their_model(seen)
+    kept = _kept(seen, needs_room=needs_room)
     due = {}
     for version in sorted(seen, key=_urgency):
         if version.version_id in busy:
@@ -145,6 +152,21 @@ def _kept_for_their_model(seen: Sequence[VersionSeen]) -> frozenset[int]:
     # The newest of a model stays: of several unwanted ones one is enough.
     newest = {version.model_name: version.version_id for version in sorted(unwanted, key=lambda one: one.version_id)}
     return frozenset(version_id for model, version_id in newest.items() if model in waiting - available)
+
+
+def _kept(seen: Sequence[VersionSeen], *, needs_room: bool) -> frozenset[int]:
+    """Return unwanted versions that stay all the same.
+
+    Where room is needed one of them gives way, and none while another still does: the idle one that was not called for
+    longest, and without one any that stays for its model, since no policy sends it calls.
+    """
+    idle = [version for version in seen if version.idle_seconds is not None and version.is_available]
+    by_use = [version.version_id for version in sorted(idle, key=lambda one: (one.idle_seconds or 0.0, one.version_id))]
+    for_model = _kept_for_their_model(seen)
+    if needs_room and not any(version.state in _LEAVING and version.rank is None for version in seen):
+        gives_way = by_use[-1] if by_use else min(for_model, default=0)
+        return (for_model | frozenset(by_use)) - {gives_way}
+    return for_model | frozenset(by_use)
 
 
 def _urgency(version: VersionSeen) -> tuple[bool, int, int]:

@@ -34,6 +34,10 @@ class ManagedVersion:
     version_id: int
     group_name: str
     reasons: frozenset[Why]
+    may_idle: bool = False
+    """Whether it stays loaded for a while once nothing wants it: unless a person had it unloaded, or it is retired."""
+    is_called: bool = False
+    """Whether it may idle, has no endpoint, and was called by its name within a quarter of an hour."""
 
     @property
     def why(self) -> Why | None:
@@ -51,15 +55,17 @@ class GroupMember:
     """Whether its agent has reported within ``SILENT_SECONDS``."""
 
 
-Placements = Mapping[tuple[int, str], Why]
-"""Why a version is to be at a server, by the version's id and the server's name."""
+Place = tuple[int, str]
+"""A version at a server: its id and the server's name."""
+Placements = Mapping[Place, Why]
+"""Why a version is to be at a server."""
 
 
 def wanted_placements(
     versions: Iterable[ManagedVersion],
     servers: Iterable[GroupMember],
-    placed: Collection[tuple[int, str]],
-    available: Collection[tuple[int, str]],
+    placed: Collection[Place],
+    available: Collection[Place],
 ) -> Placements:
     """Return what is wanted where: every server of a group is to have every wanted version of the group.
 
@@ -84,7 +90,7 @@ def wanted_placements(
 
 
 def missing_servers(
-    versions: Iterable[ManagedVersion], servers: Iterable[GroupMember], available: Collection[tuple[int, str]]
+    versions: Iterable[ManagedVersion], servers: Iterable[GroupMember], available: Collection[Place]
 ) -> Mapping[int, int]:
     """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
 

@@ -15,7 +15,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import advise, show
 from understudy.entrypoints.demo import registration
-from understudy.entrypoints.demo.topology import SERVERS, SUMMARY
+from understudy.entrypoints.demo.topology import SUMMARY
 from understudy.entrypoints.demo.traffic import Recent, Traffic
 
 REPORT_SECONDS = 10.0
@@ -34,7 +34,7 @@ def register(
 ) -> None:
     """Register the example models and make their first policies; doing it again moves them to another server."""
     database_url = settings_with_demo().database_url.get_secret_value()
-    standing = asyncio.run(registration.register(database_url, {server.name: endpoint for server in SERVERS}))
+    standing = asyncio.run(registration.register_at(database_url, endpoint))
     if key_file is not None:
         _write_key(key_file, asyncio.run(registration.make_key(database_url, [Scope.PREDICT])))
     document = {"endpoint": endpoint, "champion": standing.champion, "key_file": key_file and str(key_file)}

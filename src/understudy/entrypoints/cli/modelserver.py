@@ -10,9 +10,11 @@ from understudy.entrypoints.modelserver import (
     CONTROL_HELP,
     DEFAULT_HOST,
     DEFAULT_PORT,
+    FAULT_HELP,
     REPOSITORY_HELP,
     SERVE_HELP,
     ModelServerOptions,
+    parse_fault,
     parse_serve_spec,
     run,
 )
@@ -28,6 +30,7 @@ def modelserver(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0 takes a free one.")] = DEFAULT_PORT,
     repository: Annotated[Path | None, typer.Option(metavar="FOLDER", help=REPOSITORY_HELP)] = None,
     control_port: Annotated[int, typer.Option(min=0, max=65_535, help=CONTROL_HELP)] = 0,
+    fault: Annotated[list[str] | None, typer.Option("--fault", metavar="FAULT", help=FAULT_HELP)] = None,
 ) -> None:
     """Serve real ONNX models over gRPC: TF Serving and the Open Inference Protocol.
 
@@ -35,7 +38,8 @@ def modelserver(
     """
     try:
         specs = tuple(map(parse_serve_spec, serve or ()))
-        options = ModelServerOptions(specs, host, port, repository, control_port)
+        faults = dict(map(parse_fault, fault or ()))
+        options = ModelServerOptions(specs, host, port, repository, control_port, faults)
     except ValueError as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), "For example: --serve visits:1") from None
     run(options)

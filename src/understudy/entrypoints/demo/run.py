@@ -12,11 +12,11 @@ from pathlib import Path
 from secrets import token_urlsafe
 from typing import Any
 
-import orjson
-
 from understudy.adapters.embedded.loopback_ports import LOOPBACK, claim, free_port, give_back, is_free
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
+from understudy.entrypoints.demo.artifacts import write_artifacts
+from understudy.entrypoints.demo.model_servers import ServerPlace, agent_environment, server_arguments
 from understudy.entrypoints.demo.places import Demo
 from understudy.entrypoints.demo.processes import Child, Watchdog, start_child, until_answers
 from understudy.entrypoints.demo.refusal import DemoRefused
@@ -88,16 +88,19 @@ class _Starter:
 
     async def start(self) -> None:
         # Pushed before anything starts, so that things stop in this order whatever became ready first.
-        servers, own_database, own_cache = AsyncExitStack(), AsyncExitStack(), AsyncExitStack()
-        for part in (own_database, own_cache, servers):
+        own_database, own_cache = AsyncExitStack(), AsyncExitStack()
+        servers: list[Child] = []
+        for part in (own_database, own_cache):
             await self._stack.enter_async_context(part)
+        self._stack.push_async_callback(_stop_all, servers)
+        places = {server: self._server_place(server) for server in SERVERS}
         try:
             async with asyncio.TaskGroup() as group:
                 registration = group.create_task(asyncio.to_thread(import_module, _REGISTRATION))
-                database = group.create_task(self._open_database(own_database, registration))
+                group.create_task(self._open_database(own_database, registration))
                 group.create_task(self._open_cache(own_cache))
-                group.create_task(self._open_servers(servers, (registration, database)))
-            await self._open_services()
+                group.create_task(self._open_servers(servers, places))
+            await self._open_services(places, registration.result())
         except BaseExceptionGroup as problems:
             raise problems.exceptions[0] from None
 
@@ -128,41 +131,51 @@ class _Starter:
             what = "none found: the cache inside the proxy alone (REDIS_URL names one)"
         self._on_ready("cache", what, time.monotonic() - began)
 
-    async def _open_servers(self, stack: AsyncExitStack, registry: tuple[Awaitable[Any], Awaitable[None]]) -> None:
-        began = time.monotonic()
-        children: list[Child] = []
-        stack.push_async_callback(_stop_all, children)
-        for server in SERVERS:
-            flags = [flag for spec in server.serve for flag in ("--serve", spec)]
-            command = ["-m", "understudy.entrypoints.modelserver", *flags, "--port", "0"]
-            child = await start_child(server.name, command, self._folder.logs, self._watchdog, reads_line=True)
-            children.append(child)
+    async def _open_servers(self, servers: list[Child], places: Mapping[str, ServerPlace]) -> None:
+        for server, place in places.items():
+            arguments = server_arguments(place)
+            child = await start_child(server, arguments, self._folder.logs, self._watchdog, reads_line=True)
+            servers.append(child)
             self._know(child)
-        lines = await asyncio.gather(*(child.first_line() for child in children))
-        for child, line in zip(children, lines, strict=True):
-            self.demo.model_servers[child.name] = f"{LOOPBACK}:{orjson.loads(line)['port']}"
-        registration, migrated = registry
-        await migrated
-        self.demo.standing = await (await registration).register(self.demo.database_url, self.demo.model_servers)
-        make_key = (await registration).make_key
-        if self._options.asks_key:
-            self.demo.credential = await make_key(self.demo.database_url)
-        self.demo.console_key = await make_key(self.demo.database_url, CONSOLE_SCOPES, note=CONSOLE_KEY_NOTE)
-        self._on_ready("models", SUMMARY, time.monotonic() - began)
+        await asyncio.gather(*(child.first_line() for child in servers))
+        self.demo.model_servers |= {server: place.target for server, place in places.items()}
 
-    async def _open_services(self) -> None:
-        """Start what reads the registry, once it is filled."""
+    async def _open_services(self, places: Mapping[str, ServerPlace], registration: Any) -> None:
+        """Start what works on the database, once that is migrated, and fill the registry beside it."""
         self.demo.proxy_port = self._proxy_port()
         self.demo.grpc_port = self._port_like(WANTED_GRPC_PORT)
         self.demo.metrics_port = self._port_like(WANTED_METRICS_PORT)
         self.demo.monitor_port = self._port_like(WANTED_MONITOR_PORT)
         self.demo.console_port = self._port_like(WANTED_CONSOLE_PORT)
+        agents: list[Child] = []
         services: list[Child] = []
-        self._stack.push_async_callback(_stop_all, services)
+        for children in (agents, services):
+            self._stack.push_async_callback(_stop_all, children)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._open_proxy(services))
+            group.create_task(self._open_models(agents, places, registration))
             group.create_task(self._open_monitor(services))
+            group.create_task(self._open_proxy(services))
             group.create_task(self._open_console(services))
+
+    async def _open_models(self, agents: list[Child], places: Mapping[str, ServerPlace], registration: Any) -> None:
+        """Have agents load every version, make the first policies, and the keys of this start."""
+        began = time.monotonic()
+        for server, place in places.items():
+            environment = agent_environment(server, place, self._folder.artifacts)
+            await self._serve("agent", environment, agents, name=f"{server}-agent")
+        url = self.demo.database_url
+        try:
+            artifacts = await asyncio.to_thread(write_artifacts, self._folder.artifacts)
+        except OSError as problem:
+            raise DemoRefused(
+                f"the state folder cannot be used: {problem}", "Name another one with --state-dir."
+            ) from None
+        await registration.register_artifacts(url, artifacts)
+        if self._options.asks_key:
+            self.demo.credential = await registration.make_key(url)
+        self.demo.console_key = await registration.make_key(url, CONSOLE_SCOPES, note=CONSOLE_KEY_NOTE)
+        self.demo.standing = await registration.first_policies(url, self.demo.model_servers.values())
+        self._on_ready("models", SUMMARY, time.monotonic() - began)
 
     async def _open_proxy(self, services: list[Child]) -> None:
         began = time.monotonic()
@@ -213,10 +226,12 @@ class _Starter:
         await until_answers(console, self.demo.console_port, "/livez")
         self._on_ready("console", self.demo.console_url, time.monotonic() - began)
 
-    async def _serve(self, name: str, environment: Mapping[str, str | None], services: list[Child]) -> Child:
-        command = ["-m", "understudy.entrypoints.cli", "serve", name]
+    async def _serve(
+        self, kind: str, environment: Mapping[str, str | None], services: list[Child], *, name: str = ""
+    ) -> Child:
+        command = ["-m", "understudy.entrypoints.cli", "serve", kind]
         own = {**_NO_FILES, "DATABASE_URL": self.demo.database_url, **environment}
-        service = await start_child(name, command, self._folder.logs, self._watchdog, own)
+        service = await start_child(name or kind, command, self._folder.logs, self._watchdog, own)
         services.append(service)
         self._know(service)
         return service
@@ -232,9 +247,18 @@ class _Starter:
             raise DemoRefused(f"port {wanted} is taken", "Name another with --port, or leave it out for a free one.")
         return wanted
 
+    def _server_place(self, server: str) -> ServerPlace:
+        return ServerPlace(self._own_port(), self._own_port(), self._folder.stages / server)
+
     def _port_like(self, wanted: int) -> int:
         """Return the port, or a free one in its place, claimed until the demo ends."""
-        port = wanted if claim(wanted) else free_port()
+        if not claim(wanted):
+            return self._own_port()
+        self._stack.callback(give_back, wanted)
+        return wanted
+
+    def _own_port(self) -> int:
+        port = free_port()
         self._stack.callback(give_back, port)
         return port
 

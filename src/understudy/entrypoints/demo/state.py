@@ -40,6 +40,16 @@ class StateFolder:
         return self.path / "proxy"
 
     @property
+    def artifacts(self) -> Path:
+        """What agents read the example models from."""
+        return self.path / "artifacts"
+
+    @property
+    def stages(self) -> Path:
+        """A folder for each agent, where it copies artifacts to and its server loads them from."""
+        return self.path / "stages"
+
+    @property
     def logs(self) -> Path:
         """The output of each process."""
         return self.path / "logs"
@@ -84,7 +94,7 @@ class StateFolder:
     def clear(self) -> None:
         """Delete what demos left here, and nothing else that may lie in the folder."""
         EmbeddedPostgres(self.postgres).remove()
-        for folder in (self.proxy, self.logs):
+        for folder in (self.proxy, self.logs, self.artifacts, self.stages):
             shutil.rmtree(folder, ignore_errors=True)
         self.pass_file.unlink(missing_ok=True)
 

@@ -1,22 +1,15 @@
-"""What the demo consists of: which model servers, serving what, and who plays which role."""
+"""What the demo consists of: its model servers, what agents load onto them, and who plays which role."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-
-class ModelServer(NamedTuple):
-    """A model server process and what it is told to serve, as ``understudy modelserver --serve`` takes it."""
-
-    name: str
-    serve: tuple[str, ...]
+from understudy.core.loading.served_name import served_name
 
 
 class ServedVersion(NamedTuple):
-    """A version of an example model, and the servers that are its replicas."""
+    """A version of an example model, which every server has."""
 
     model_name: str
     version: int
-    servers: tuple[str, ...]
 
 
 class Standing(NamedTuple):
@@ -46,21 +39,20 @@ class FirstPolicy(NamedTuple):
     shadow: int | None = None
 
 
-SERVERS = (
-    ModelServer("champion-a", ("visits:1",)),
-    ModelServer("champion-b", ("visits:1",)),
-    ModelServer("challenger", ("visits:2",)),
-    # 40 ms is some forty times the champion's own; 8 % is far over any error budget.
-    ModelServer("bad-challenger", ("visits:3,latency_ms=40,jitter_ms=15,error_percent=8",)),
-    ModelServer("shadow", ("visits:4",)),
-    ModelServer("digits", ("digits:1",)),
-)
+CASES = 10
+"""Validation cases of each version."""
+SERVERS = ("models-a", "models-b")
+"""Model servers, each with an agent: two replicas of every version."""
+GROUP = "demo"
+# 40 ms is some forty times the champion's own; 8 % is far over any error budget. It answers its cases as it should.
+FAULT = f"{served_name('visits', '3')},after_calls={CASES},latency_ms=40,jitter_ms=15,error_percent=8"
+"""Of each server, as ``understudy modelserver --fault`` takes it."""
 VERSIONS = (
-    ServedVersion("visits", 1, ("champion-a", "champion-b")),
-    ServedVersion("visits", 2, ("challenger",)),
-    ServedVersion("visits", 3, ("bad-challenger",)),
-    ServedVersion("visits", 4, ("shadow",)),
-    ServedVersion("digits", 1, ("digits",)),
+    ServedVersion("visits", 1),
+    ServedVersion("visits", 2),
+    ServedVersion("visits", 3),
+    ServedVersion("visits", 4),
+    ServedVersion("digits", 1),
 )
 POLICIES = (
     FirstPolicy("visits", champion=1, shadow=4),
@@ -76,8 +68,3 @@ SCENARIO = (
 UNTOUCHED = Standing("1", is_new=True, candidates=frozenset({"2", "3"}))
 """Of a new database."""
 SUMMARY = "visits 1 champion, 2 good, 3 bad, 4 shadow; digits 1"
-
-
-def endpoints_of(version: ServedVersion, targets: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a version's replicas listen; ``targets`` maps each server's name to ``host:port``."""
-    return tuple(targets[name] for name in version.servers)

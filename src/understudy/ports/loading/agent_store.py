@@ -31,10 +31,12 @@ class LoadingRecord(NamedTuple):
     unread_proxies: int = 0
     """While ``QUIESCING``: proxies that were live when the endpoint was taken back, and have not said that they have
     read that; 1 where it is not known."""
-    removed_seconds: float = 0.0
-    """How long ago that was."""
+    reporting_proxies: int = 0
+    """Those of them that report still, and say of other changes that they have read them."""
     is_over: bool = False
     """Whether it ended an hour ago."""
+    memory_bytes: int | None = None
+    """What it takes of the server's memory; ``None``: it is not known."""
     calls_are_over: bool = False
     """While ``QUIESCING``: whether each of the proxies has said that none of its calls can reach the endpoint."""
 
@@ -71,6 +73,13 @@ class VersionAtServer(NamedTuple):
     record: LoadingRecord | None
     requires_validation: bool = False
     """Whether it gets a role only with a validation that holds."""
+    idle_seconds: float | None = None
+    """Since when nothing wants it, or since its last call after that; ``None``: it is wanted, or is to be unloaded."""
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the server is to have it."""
+        return self.why is not None and self.idle_seconds is None
 
 
 class AgentStore(Protocol):
@@ -81,7 +90,11 @@ class AgentStore(Protocol):
     """
 
     async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
-        """Record that the agent is there, and return what it is to do."""
+        """Record that the agent is there, and return what it is to do.
+
+        Raises:
+            ServerTaken: The agent of another name reports a server at the same address; nothing was written.
+        """
 
     async def write(
         self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
@@ -92,6 +105,9 @@ class AgentStore(Protocol):
         self, version_id: int, code: str, error: str, epoch: Epoch, *, attempt: int, retry_seconds: float | None
     ) -> None:
         """Record the failure of an attempt, and when the next one is due; ``None``: once a person has asked for it."""
+
+    async def note_memory(self, version_id: int, memory_bytes: int, epoch: Epoch) -> None:
+        """Keep what a version takes of its server's memory."""
 
     async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
         """Keep the digest of the artifact as it was fetched first.

@@ -1,5 +1,6 @@
 """The stage: a folder on local disk where artifacts are copied to, verified, and loaded from."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -38,6 +39,13 @@ class ArtifactStage(Protocol):
 
     def folder_of(self, digest: str) -> Path:
         """Return where an artifact is once it was fetched and verified."""
+
+    async def files_of(self, digest: str) -> Sequence[tuple[str, int]]:
+        """Return the path and size of each file of a staged artifact; of one that is not there, none.
+
+        Raises:
+            ArtifactUnreachable: It was not read in time.
+        """
 
     async def keep_only(self, digests: frozenset[str]) -> None:
         """Delete every other artifact."""

@@ -3,7 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from understudy.core.loading.wanted import GroupMember, ManagedVersion, Placements
+from understudy.core.loading.idle import Idle
+from understudy.core.loading.wanted import GroupMember, ManagedVersion, Place, Placements
 from understudy.ports.monitoring.lease import Epoch
 
 
@@ -13,10 +14,14 @@ class LoadingFacts(NamedTuple):
     versions: Sequence[ManagedVersion]
     servers: Sequence[GroupMember]
     placed: Placements
-    available: Collection[tuple[int, str]]
+    available: Collection[Place]
     """Versions that servers have, with the servers' names; without servers whose agent is silent."""
     names: Mapping[int, tuple[str, str]]
     """The model and the label of each version, by its id."""
+    idle: Mapping[Place, Idle] = {}
+    """Those of ``placed`` that nothing wants any more."""
+    read_at: float = 0.0
+    """Postgres' time then, in seconds since the epoch."""
 
 
 class PlacementStore(Protocol):
@@ -25,8 +30,12 @@ class PlacementStore(Protocol):
     async def read(self) -> LoadingFacts:
         """Return all of it, of one moment."""
 
-    async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
+    async def decide(
+        self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()
+    ) -> None:
         """Write decisions that are new or have another reason, and delete those in ``gone``.
+
+        Those in ``idle`` have been idle since now, or, where they were idle before, since their last call.
 
         Raises:
             LeadershipLost: Another monitor leads; nothing was written.

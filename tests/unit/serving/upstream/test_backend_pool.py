@@ -3,6 +3,7 @@ import gc
 import struct
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from weakref import finalize, ref
 
 import numpy as np
@@ -11,6 +12,7 @@ from builders import a_policy, a_version
 from structlog.testing import capture_logs
 
 from understudy.adapters.memory.backend import MemoryBackend
+from understudy.core.loading.served_name import served_name
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable
@@ -154,3 +156,17 @@ async def test_a_backend_that_says_why_it_cannot_be_made_is_neither_reworded_nor
 
     assert logged == []
     await backends.close()
+
+
+async def test_a_version_that_agents_have_loaded_nowhere_is_refused_with_when_to_try_again():
+    made = Made()
+    pool = BackendPool(made)
+    version = replace(a_version("1"), endpoints=(), backend={"model_name": served_name("visits", "1")})
+
+    with pytest.raises(BackendUnavailable, match="is loaded at no server now") as refused:
+        pool.of(version)
+
+    assert refused.value.retry_after_seconds == 10
+    assert made.backends == []
+    assert pool.of(replace(version, backend={})) is not None  # people keep its servers: the call says what is wrong
+    await pool.close()

@@ -10,9 +10,9 @@ from understudy.adapters.postgres.connections.listening import listen_on
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import agent_of, fenced
 from understudy.core.loading.state import LoadingState
-from understudy.core.loading.wanted import Why
+from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
-from understudy.errors import ArtifactDiffers, PolicyRefused
+from understudy.errors import ArtifactDiffers, PolicyRefused, ServerTaken
 from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
@@ -23,11 +23,22 @@ KEPT_SECONDS = 3_600
 """How long what has ended stays recorded, for people to read."""
 MAX_ERROR = 500
 
-_REPORT = """
-    INSERT INTO ModelServer (name, group_name, target, build, problem) VALUES ($1, $2, $3, $4, $5)
-    ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target, build = excluded.build,
-        problem = excluded.problem, seen_at = now()
-"""
+# One server has one agent. Of two with different names the one that reports already goes on: the other one would
+# unload what the first has loaded.
+_LIVE = f"seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'"
+_OTHER_AGENT = f"""
+    SELECT name FROM ModelServer AS other WHERE target = $2 AND name <> $1 AND {_LIVE}
+      AND (name < $1 OR NOT EXISTS (SELECT FROM ModelServer WHERE name = $1 AND target = $2 AND {_LIVE}))
+    LIMIT 1
+"""  # noqa: S608 - constants
+_REPORT = f"""
+    WITH other AS ({_OTHER_AGENT}), written AS (
+        INSERT INTO ModelServer (name, group_name, target, build, problem)
+        SELECT $1, $3, $2, $4, $5 WHERE NOT EXISTS (SELECT FROM other)
+        ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target,
+            build = excluded.build, problem = excluded.problem, seen_at = now())
+    SELECT name FROM other
+"""  # noqa: S608 - constants
 _LOOK = f"""
     SELECT version.id, version.model_name, version.version, version.artifact_path, version.framework,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
@@ -37,9 +48,9 @@ _LOOK = f"""
         loaded.state, loaded.artifact_digest,
         CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
         coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
-        extract(epoch FROM now() - loaded.removed_at)::float8 AS removed_seconds,
         loaded.updated_at <= now() - INTERVAL '{KEPT_SECONDS} seconds' AS is_over,
-        coalesce(loading.requires_validation, FALSE) AS requires_validation
+        coalesce(loading.requires_validation, FALSE) AS requires_validation, loaded.memory_bytes,
+        extract(epoch FROM now() - placement.idle_since)::float8 AS idle_seconds
     FROM ModelVersion AS version
     LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
     LEFT JOIN Placement AS placement ON placement.model_version_id = version.id AND placement.server = $1
@@ -52,17 +63,20 @@ _LOOK = f"""
 """  # noqa: S608 - constants
 # A proxy that was live when the endpoint was taken back, and has not said since that it has read that, may still call.
 # One that has, and says that 0 calls are in flight, makes none: a proxy of the release before names no such version.
+# One that reports still, and has not, may call for as long as it does; what a proxy of an older release has read is not
+# known.
 _UNREAD = f"""
     SELECT model_version_id, (
-        SELECT (count(*) FILTER (WHERE has_read IS NOT TRUE),
+        SELECT (count(*) FILTER (WHERE has_read IS NOT TRUE), count(*) FILTER (WHERE NOT has_read AND is_live),
                 coalesce(bool_and(has_read IS TRUE AND calls IS NOT DISTINCT FROM '0'), FALSE))
-        FROM (SELECT read_xid > loaded.removed_xid AS has_read, in_flight -> model_version_id::text AS calls
+        FROM (SELECT read_xid > loaded.removed_xid AS has_read, in_flight -> model_version_id::text AS calls,
+                     seen_at > now() - INTERVAL '{LIVE_SECONDS:.0f} seconds' AS is_live
               FROM ProxyInstance
               WHERE seen_at > loaded.removed_at - INTERVAL '{LIVE_SECONDS:.0f} seconds') AS proxy)
     FROM LoadedVersion AS loaded WHERE server = $1 AND state = 'QUIESCING'
 """  # noqa: S608 - a constant
-_NOT_KNOWN = (1, False)
-"""Proxies that may call, and whether calls are over, while another session keeps their reports locked."""
+_NOT_KNOWN = (1, 0, False)
+"""Proxies that may call, those of them that report, and whether calls are over, while their reports are locked."""
 _WRITE = """
     INSERT INTO LoadedVersion (model_version_id, server, state, attempt, artifact_digest, epoch)
     VALUES ($1, $2, $3, $4, $5, $6)
@@ -75,6 +89,7 @@ _FAIL = """
         next_attempt_at = now() + make_interval(secs => $6)
     WHERE model_version_id = $1 AND server = $2
 """
+_NOTE_MEMORY = "UPDATE LoadedVersion SET memory_bytes = $3 WHERE model_version_id = $1 AND server = $2"
 _PIN = """
     UPDATE VersionLoading SET pinned_digest = coalesce(pinned_digest, $2) WHERE model_version_id = $1
     RETURNING pinned_digest
@@ -121,11 +136,14 @@ class PostgresAgentStore:
 
     async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
         async with self._fenced(epoch) as connection:
-            await connection.execute(_REPORT, *server)
+            name, group_name, target, build, problem = server
+            taken_by = await connection.fetchval(_REPORT, name, target, group_name, build, problem)
+            if taken_by is not None:
+                raise ServerTaken(f"the model server at {target} has an agent, which reports it as {taken_by}")
             rows = await connection.fetch(_LOOK, server.name, server.target)
             is_waiting = any(row["state"] == LoadingState.QUIESCING for row in rows)
             unread = await self._unread_proxies(connection) if is_waiting else {}
-        return [_version_of(row, *unread.get(row["id"], _NOT_KNOWN)) for row in rows]
+        return [_version_of(row, unread.get(row["id"], _NOT_KNOWN)) for row in rows]
 
     async def write(
         self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
@@ -139,6 +157,10 @@ class PostgresAgentStore:
         said = storable(error)
         async with self._fenced(epoch) as connection:
             await connection.execute(_FAIL, version_id, self._server, code, said, attempt, retry_seconds, epoch)
+
+    async def note_memory(self, version_id: int, memory_bytes: int, epoch: Epoch) -> None:
+        async with self._fenced(epoch) as connection:
+            await connection.execute(_NOTE_MEMORY, version_id, self._server, memory_bytes)
 
     async def pin(self, version_id: int, digest: str, epoch: Epoch) -> None:
         async with self._fenced(epoch) as connection:
@@ -195,10 +217,10 @@ class PostgresAgentStore:
     async def close(self) -> None:
         self._kept.drop()
 
-    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, tuple[int, bool]]:
+    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, tuple[int, int, bool]]:
         if not await self._reports.can_be_read(connection):
             return {}
-        return {row[0]: (row[1][0], row[1][1]) for row in await connection.fetch(_UNREAD, self._server)}
+        return {row[0]: (row[1][0], row[1][1], row[1][2]) for row in await connection.fetch(_UNREAD, self._server)}
 
     @asynccontextmanager
     async def _fenced(self, epoch: Epoch) -> AsyncIterator[asyncpg.Connection]:
@@ -211,8 +233,9 @@ def storable(said: str) -> str:
     return said.replace("\0", "").encode("utf-8", "replace").decode()[:MAX_ERROR]
 
 
-def _version_of(row: asyncpg.Record, unread_proxies: int, calls_are_over: bool) -> VersionAtServer:  # noqa: FBT001 - a column
+def _version_of(row: asyncpg.Record, proxies: tuple[int, int, bool]) -> VersionAtServer:
     record = None
+    unread_proxies, reporting_proxies, calls_are_over = proxies
     if row["state"] is not None:
         record = LoadingRecord(
             LoadingState(row["state"]),
@@ -220,8 +243,9 @@ def _version_of(row: asyncpg.Record, unread_proxies: int, calls_are_over: bool) 
             row["may_retry"],
             row["artifact_digest"],
             unread_proxies,
-            row["removed_seconds"] or 0.0,
+            reporting_proxies,
             row["is_over"],
+            row["memory_bytes"],
             calls_are_over,
         )
     return VersionAtServer(
@@ -237,4 +261,5 @@ def _version_of(row: asyncpg.Record, unread_proxies: int, calls_are_over: bool) 
         row["owns_endpoint"],
         record,
         row["requires_validation"],
+        row["idle_seconds"],
     )

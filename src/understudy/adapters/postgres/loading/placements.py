@@ -6,7 +6,8 @@ import asyncpg
 
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.monitoring.lease import fenced
-from understudy.core.loading.wanted import SILENT_SECONDS, GroupMember, ManagedVersion, Placements, Why
+from understudy.core.loading.idle import Idle
+from understudy.core.loading.wanted import SILENT_SECONDS, GroupMember, ManagedVersion, Place, Placements, Why
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
@@ -26,7 +27,13 @@ REASONS = """
 """
 """Why a version is wanted now: each is a ``core.loading.wanted.Why``."""
 _VERSIONS = f"""
-    SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons
+    SELECT version.id, version.model_name, version.version, loading.group_name, {REASONS} AS reasons,
+           loading.wanted_until IS NOT NULL AND version.status <> 'retired' AS may_idle,
+           CASE WHEN loading.wanted_until IS NOT NULL AND version.status <> 'retired'
+                 AND NOT EXISTS (SELECT FROM ModelEndpoint AS its WHERE its.model_version_id = version.id)
+                THEN (SELECT max(predicted_at) FROM PredictionLog AS its
+                      WHERE its.model_version_id = version.id AND predicted_at > now() - INTERVAL '15 minutes'
+                        AND reason = 'forced' AND its.status = 'unavailable') END IS NOT NULL AS is_called
     FROM VersionLoading AS loading JOIN ModelVersion AS version ON version.id = loading.model_version_id
     LEFT JOIN ServingPolicy AS policy ON policy.model_name = version.model_name
 """  # noqa: S608 - a constant
@@ -34,6 +41,16 @@ _SERVERS = f"""
     SELECT name, group_name, seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds' FROM ModelServer
 """  # noqa: S608 - a constant
 _PLACED = "SELECT model_version_id, server, why FROM Placement"
+_LAST_CALL = """
+    (SELECT max(predicted_at) FROM PredictionLog AS its
+     WHERE its.model_version_id = Placement.model_version_id AND its.predicted_at > now() - INTERVAL '1 day')
+"""
+"""Nothing but calls by its name reach an idle version, and those are in no window."""
+_IDLE = f"""
+    SELECT model_version_id, server, extract(epoch FROM now() - idle_since)::float8,
+           extract(epoch FROM now() - greatest(idle_since, {_LAST_CALL}))::float8
+    FROM Placement WHERE idle_since IS NOT NULL
+"""  # noqa: S608 - a constant
 _AVAILABLE = f"""
     SELECT model_version_id, server FROM LoadedVersion JOIN ModelServer ON ModelServer.name = server
     WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
@@ -43,8 +60,14 @@ _DECIDE = """
     INSERT INTO Placement (model_version_id, server, why, epoch)
     SELECT loading.model_version_id, ModelServer.name, $3, $4 FROM VersionLoading AS loading, ModelServer
     WHERE loading.model_version_id = $1 AND ModelServer.name = $2
-    ON CONFLICT (model_version_id, server) DO UPDATE SET why = excluded.why, epoch = excluded.epoch, decided_at = now()
+    ON CONFLICT (model_version_id, server) DO UPDATE
+    SET why = excluded.why, epoch = excluded.epoch, decided_at = now(), idle_since = NULL
 """
+_REST = f"""
+    UPDATE Placement SET epoch = $3,
+        idle_since = CASE WHEN idle_since IS NULL THEN now() ELSE greatest(idle_since, {_LAST_CALL}) END
+    WHERE model_version_id = $1 AND server = $2
+"""  # noqa: S608 - a constant
 _UNDO = "DELETE FROM Placement WHERE model_version_id = $1 AND server = $2"
 
 
@@ -59,18 +82,24 @@ class PostgresPlacementStore:
             self._kept.use() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):
+            read_at = await connection.fetchval("SELECT extract(epoch FROM now())::float8")
             placed = {(row[0], row[1]): Why(row[2]) for row in await connection.fetch(_PLACED)}
             rows = await connection.fetch(_VERSIONS)
             versions = [_managed(row) for row in rows]
             servers = [GroupMember(*row) for row in await connection.fetch(_SERVERS)] if versions else []
             available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
+            idle = {(row[0], row[1]): Idle(row[2], row[3]) for row in await connection.fetch(_IDLE)} if placed else {}
         names = {row["id"]: (row["model_name"], row["version"]) for row in rows}
-        return LoadingFacts(versions, servers, placed, available, names)
+        return LoadingFacts(versions, servers, placed, available, names, idle, read_at)
 
-    async def decide(self, wanted: Placements, gone: Collection[tuple[int, str]], epoch: Epoch) -> None:
+    async def decide(
+        self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()
+    ) -> None:
         async with self._kept.use() as connection, fenced(connection, epoch):
             for (version_id, server), why in wanted.items():
                 await connection.execute(_DECIDE, version_id, server, why, epoch)
+            for version_id, server in idle:
+                await connection.execute(_REST, version_id, server, epoch)
             for version_id, server in gone:
                 await connection.execute(_UNDO, version_id, server)
 
@@ -83,4 +112,6 @@ class PostgresPlacementStore:
 
 
 def _managed(row: asyncpg.Record) -> ManagedVersion:
-    return ManagedVersion(row["id"], row["group_name"], frozenset(map(Why, row["reasons"])))
+    return ManagedVersion(
+        row["id"], row["group_name"], frozenset(map(Why, row["reasons"])), row["may_idle"], row["is_called"]
+    )

@@ -38,7 +38,8 @@ _LOADED_OF_MODEL = """
     WHERE model_name = $1 ORDER BY id DESC LIMIT $2
 """
 _SERVERS_OF = """
-    SELECT coalesce(placement.server, loaded.server) AS server, placement.why, loaded.state,
+    SELECT coalesce(placement.server, loaded.server) AS server,
+           CASE WHEN placement.idle_since IS NULL THEN placement.why END AS why, loaded.state,
            coalesce(loaded.attempt, 0), loaded.error_code, loaded.error, loaded.artifact_digest, loaded.updated_at,
            loaded.next_attempt_at IS NOT NULL
              OR EXISTS (SELECT FROM VersionLoading WHERE model_version_id = $1 AND asked_at > loaded.updated_at),
@@ -89,7 +90,7 @@ _WHY = f"""
 _HAS_SERVERS = "SELECT EXISTS (SELECT FROM ModelServer WHERE group_name = $1)"
 _SERVERS = """
     SELECT name, group_name, target, build, problem, extract(epoch FROM now() - seen_at)::float8 AS seen_seconds,
-           (SELECT count(*) FROM Placement WHERE server = name) AS wanted,
+           (SELECT count(*) FROM Placement WHERE server = name AND idle_since IS NULL) AS wanted,
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'AVAILABLE') AS available,
            (SELECT count(*) FROM LoadedVersion WHERE server = name AND state = 'ERROR') AS failed
     FROM ModelServer ORDER BY group_name, name

@@ -57,6 +57,8 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ArtifactUnreachable: 503,
     errors.ArtifactForbidden: 403,
     errors.ArtifactNotTaken: 422,
+    errors.NothingFits: 409,
+    errors.ServerTaken: 409,
     errors.ServerNotManageable: 503,
     errors.NotValidated: 409,
     errors.LoadRefused: 409,

@@ -1,0 +1,82 @@
+"""Memory of a model server: what a version is expected to take, and whether there is room for it.
+
+Source:
+    TensorFlow Serving's own estimate, the size of the files times 1.2 and something on top.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+MEBIBYTE: Final = 1_048_576
+PAD_BYTES: Final = 32 * MEBIBYTE
+FILLED_AT_MOST: Final = 0.9
+"""Of a server's memory: loads have peaks, and calls need some."""
+MEASURED_FACTOR: Final = 1.1
+"""Of what a version was measured to take, at its next load."""
+FACTORS: Final = {".onnx": 1.2, ".pb": 1.2, ".pt": 1.5, ".pth": 1.5, ".mar": 1.5, ".safetensors": 1.1}
+"""Memory for each byte of a file, by its suffix."""
+OTHER_FACTOR: Final = 2.0
+"""Of other files, such as pickles and trees."""
+
+
+class Room(NamedTuple):
+    """How a server's memory is taken."""
+
+    capacity_bytes: int
+    """As its operator has said."""
+    own_bytes: int = 0
+    """What the server takes without any version; 0 where that was not measured."""
+    versions_bytes: int = 0
+    """What its versions take together."""
+    versions: int = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """What versions may still take."""
+        return max(int(self.capacity_bytes * FILLED_AT_MOST) - self.own_bytes - self.versions_bytes, 0)
+
+
+def estimated_bytes(files: Iterable[tuple[str, int]], measured_bytes: int | None = None) -> int:
+    """Return what a version is expected to take.
+
+    Args:
+        files: Path and size of each file of its artifact.
+        measured_bytes: What it took when it was loaded before; ``None``: it was not.
+    """
+    if measured_bytes is not None:
+        return int(measured_bytes * MEASURED_FACTOR)
+    return int(sum(size * FACTORS.get(_suffix_of(name), OTHER_FACTOR) for name, size in files)) + PAD_BYTES
+
+
+def _suffix_of(name: str) -> str:
+    _, dot, suffix = name.rpartition("/")[2].rpartition(".")
+    return (dot + suffix).lower()
+
+
+def taken_bytes(files: Iterable[tuple[str, int]], before: int | None, after: int | None) -> int:
+    """Return what a loaded version is taken to take: by the growth of the server's process, if that was measured.
+
+    A process that reuses what another version left does not grow; then its files' size stands for it.
+    """
+    listed = list(files)
+    if before is None or after is None:
+        return estimated_bytes(listed)
+    return max(after - before, sum(size for _, size in listed))
+
+
+def no_room(needed_bytes: int, room: Room, *, was_measured: bool) -> str | None:
+    """Return in words why a version does not fit; ``None``: it does."""
+    if needed_bytes <= room.free_bytes:
+        return None
+    known = "measured at its last load" if was_measured else "by the size of its files"
+    own = f", {mebibytes(room.own_bytes)} by the server itself" if room.own_bytes else ""
+    return (
+        f"it needs some {mebibytes(needed_bytes)} of memory ({known}), and {mebibytes(room.free_bytes)} are left:"
+        f" of {mebibytes(room.capacity_bytes)} {FILLED_AT_MOST:.0%} may be taken, and {mebibytes(room.versions_bytes)}"
+        f" are by {room.versions} {'version' if room.versions == 1 else 'versions'}{own}"
+    )
+
+
+def mebibytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / MEBIBYTE:,.0f} MiB"

@@ -1,0 +1,106 @@
+"""What versions really take of a model server's memory, beside what is expected of them."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from worlds.onnx_file import a_matrix_model
+
+from understudy.adapters.artifacts.folder_origin import FolderOrigin
+from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.model_servers.control.process_memory import ProcessMemory
+from understudy.adapters.model_servers.control.repository_control import RepositoryControl
+from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
+from understudy.core.loading.memory import MEBIBYTE, estimated_bytes
+from understudy.core.loading.state import LoadingState
+from understudy.errors import NothingFits
+from understudy.loading.memory_budget import MemoryBudget
+from understudy.ports.loading.agent_store import LoadingRecord, VersionAtServer
+
+SIZES = (8, 24, 64)
+"""MiB of the models."""
+
+
+class Server:
+    """A model server as a process, and what an agent has beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        port = free_port()
+        command = [sys.executable, "-m", "understudy.entrypoints.modelserver", "--port", "0"]
+        repository = folder / "models"
+        self.process = subprocess.Popen(
+            [*command, "--repository", str(repository), "--control-port", str(port)], stdout=subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+        (folder / "pid").write_text(str(self.process.pid))
+        self.artifacts = folder / "artifacts"
+        self.artifacts.mkdir()
+        self.stage = FolderStage(folder / "stage", {"": FolderOrigin(self.artifacts)})
+        self.measure = ProcessMemory(folder / "pid").used_bytes
+        self.control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(repository))
+
+    def budget(self, capacity_bytes: int) -> MemoryBudget:
+        return MemoryBudget(self.stage, MemoryTelemetry(), capacity_bytes=capacity_bytes, measure=self.measure)
+
+    async def fetched(self, name: str, mebibytes: int) -> tuple[Path, VersionAtServer]:
+        (self.artifacts / f"{name}.onnx").write_bytes(a_matrix_model(mebibytes * MEBIBYTE))
+        staged = await self.stage.fetch(f"{name}.onnx", None)
+        record = LoadingRecord(LoadingState.LOADING, 1, may_retry=False, digest=staged.digest)
+        seen = VersionAtServer(mebibytes, "m", name, "", "onnx", None, 1.0, None, False, False, record)
+        return staged.folder, seen
+
+    async def load(self, budget: MemoryBudget, name: str, folder: Path, version: VersionAtServer) -> int:
+        taken = await budget.load(version, lambda: self.control.load(name, folder, "onnx"))
+        assert taken is not None
+        return taken
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    started = await asyncio.to_thread(Server, tmp_path)
+    yield started
+    await started.control.close()
+    started.process.terminate()
+    started.process.wait(20)
+    assert started.process.stdout is not None
+    started.process.stdout.close()
+
+
+async def test_what_is_expected_by_size_is_within_twice_and_half_of_what_is_measured(server: Server):
+    budget = server.budget(10_000 * MEBIBYTE)
+    for size in SIZES:
+        name = f"m--{size}--00000000"
+        folder, version = await server.fetched(name, size)
+
+        taken = await server.load(budget, name, folder, version)
+
+        assert version.record is not None
+        assert version.record.digest is not None
+        expected = estimated_bytes(await server.stage.files_of(version.record.digest))
+        sys.stdout.write(f"{size} MiB: {expected / MEBIBYTE:.0f} expected, {taken / MEBIBYTE:.0f} measured\n")
+        if size >= 24:  # a small one is all padding
+            assert 0.5 <= expected / taken <= 2.0
+
+
+async def test_a_model_that_does_not_fit_is_refused_with_what_was_measured_and_the_server_is_not_asked(server: Server):
+    budget = server.budget(200 * MEBIBYTE)
+    folder, first = await server.fetched("m--1--00000000", 24)
+    await budget.look([first], set(), is_idle=True)  # the server by itself
+    taken = await server.load(budget, "m--1--00000000", folder, first)
+    assert first.record is not None
+    loaded = first._replace(record=first.record._replace(state=LoadingState.AVAILABLE, memory_bytes=taken))
+    await budget.look([loaded], {loaded.version_id}, is_idle=True)
+    folder, second = await server.fetched("m--2--00000000", 64)
+
+    with pytest.raises(NothingFits, match=r"needs some 109 MiB of memory \(by the size of its files\)") as refused:
+        await server.load(budget, "m--2--00000000", folder, second)
+
+    assert f"{taken / MEBIBYTE:,.0f} MiB are by 1 version" in refused.value.detail
+    assert "by the server itself" in refused.value.detail
+    assert await server.control.loaded() == {"m--1--00000000"}

@@ -1,0 +1,2 @@
+UPDATE Placement SET idle_since = now();
+UPDATE LoadedVersion SET memory_bytes = 220000000;
