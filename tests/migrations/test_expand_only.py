@@ -48,7 +48,7 @@ GOOD = (
     (
         "CREATE OR REPLACE VIEW understudy_arms AS SELECT *, last - first + 1 AS share FROM"
         " (SELECT ''::varchar(255) AS model, ''::varchar(100) AS version,"
-        " 1::bigint AS version_id, 1 AS first, 2 AS last)"
+        " 1::bigint AS version_id, 1 AS first, 2 AS last) AS arm"
     ),
     "CREATE FUNCTION understudy_more() RETURNS INT LANGUAGE sql AS 'SELECT 1'",
     "GRANT SELECT ON ApiKey TO understudy_reader",
