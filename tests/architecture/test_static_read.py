@@ -22,6 +22,7 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 SQL_WITH_NAMES = {
     "adapters/postgres/features.py": "the table's name, a setting, matched against an identifier's pattern and quoted",
     "adapters/postgres/registry/registry_rows.py": "names of columns, each of which is in the list POLICY_COLUMNS",
+    "adapters/postgres/prediction_log/entity_index.py": "names of the log's months as the catalogue has them, quoted",
     "adapters/postgres/rollout/rollout_rows.py": "_stale() is called with two literals while the module is read",
     "adapters/lake/reading/question.py": "names of columns of a log's row, which this release's questions name",
     "adapters/archive/duckdb_log.py": "views over our own files, quoted; DuckDB takes no parameters there",

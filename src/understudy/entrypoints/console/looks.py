@@ -3,7 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Templates:
         return self._environment.get_template(name).render({"help_page": help_page, **values})
 
 
-@cache
+@lru_cache(maxsize=4)
 def _environment(addresses: tuple[tuple[str, str], ...], runbooks_url: str) -> Environment:
     """Return what compiles templates: once in a process, whose consoles share what was compiled."""
     made = Environment(
