@@ -12,9 +12,9 @@ from loopback.http2_server import ACK, END_HEADERS, END_STREAM, PREFACE, SETTING
 from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
+from understudy.entrypoints.proxy.rpc.listening_socket import bound_socket
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
-from understudy.entrypoints.proxy.server.listening_socket import bound_socket
 from understudy.errors import UnderstudyError
 
 ECHO, WAIT = "/test.Echo/Echo", "/test.Echo/Wait"

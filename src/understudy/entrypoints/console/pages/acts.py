@@ -11,7 +11,7 @@ from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import give_command, roll_back
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import model_of
-from understudy.entrypoints.console.views.acts import (
+from understudy.entrypoints.console.views.confirmations.rollout_acts import (
     OF_WHAT_WAS_SEEN,
     ActPage,
     blind_rollback_page,

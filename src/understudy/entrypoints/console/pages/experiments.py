@@ -15,8 +15,8 @@ from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
-from understudy.entrypoints.console.views.act_form import ActForm
 from understudy.entrypoints.console.views.changes import moment
+from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,
     AskedTest,

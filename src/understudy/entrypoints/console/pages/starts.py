@@ -13,9 +13,15 @@ from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import model_of, reader_of
+from understudy.entrypoints.console.views.confirmations.rollout_start import (
+    FIELDS,
+    AskedStart,
+    asked_start,
+    start_form,
+    start_page,
+)
 from understudy.entrypoints.console.views.links import model_path, rollout_path
 from understudy.entrypoints.console.views.policy import PolicySeen
-from understudy.entrypoints.console.views.start import FIELDS, AskedStart, asked_start, start_form, start_page
 from understudy.entrypoints.proxy.messages.problems import status_of
 from understudy.errors import NotRegistered, PolicyRefused, RegistryError, VersionNotReady
 from understudy.rollout.start.start import (

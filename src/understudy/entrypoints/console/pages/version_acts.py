@@ -10,9 +10,8 @@ from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.models import model_of
-from understudy.entrypoints.console.views.act_form import ActForm
-from understudy.entrypoints.console.views.links import REPLAY, RETIRE, versions_path
-from understudy.entrypoints.console.views.version_acts import (
+from understudy.entrypoints.console.views.confirmations.act_form import ActForm
+from understudy.entrypoints.console.views.confirmations.version_acts import (
     bring_back_page,
     replay_done,
     replay_page,
@@ -20,6 +19,7 @@ from understudy.entrypoints.console.views.version_acts import (
     status_words,
     wanted_replay,
 )
+from understudy.entrypoints.console.views.links import REPLAY, RETIRE, versions_path
 from understudy.errors import NotRegistered
 from understudy.experiments.log_replay import ReplayWanted
 from understudy.ports.registry.registry import Actor, VersionChange

@@ -24,8 +24,8 @@ from understudy.entrypoints.proxy.processes.uvicorn_process import (
     tune_runtime,
     uvicorn_options,
 )
+from understudy.entrypoints.proxy.rpc.listening_socket import bound_socket
 from understudy.entrypoints.proxy.server.graceful_shutdown import GracefulServer
-from understudy.entrypoints.proxy.server.listening_socket import bound_socket
 from understudy.settings import Settings
 
 WORKER_TIMEOUT_SECONDS = 15

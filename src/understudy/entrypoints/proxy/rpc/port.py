@@ -18,12 +18,12 @@ from understudy.entrypoints.proxy.rpc.http2.calls import Serving
 from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.inference import InferenceService
+from understudy.entrypoints.proxy.rpc.listening_socket import bound_socket
 from understudy.entrypoints.proxy.rpc.prediction import PredictionServices
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Handle, UnaryCalls, not_offered
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
-from understudy.entrypoints.proxy.server.listening_socket import bound_socket
 
 MAX_CONNECTIONS = 1_024
 MAX_CALLS = 1_024

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from understudy.core.routing.arms import BucketRange
-from understudy.entrypoints.console.views.change import done_words, set_command
+from understudy.entrypoints.console.views.confirmations.policy_change import done_words, set_command
 from understudy.entrypoints.console.views.policy import FIELDS, PolicySeen, asked_change, policy_page, standing_values
 from understudy.errors import NotRegistered, PolicyRefused
 from understudy.lifecycle.asked_change import AskedChange

@@ -9,7 +9,7 @@ from understudy.entrypoints.cli.ab.tests_text import standing_words
 from understudy.entrypoints.cli.ab.text import declare_command, sizes_words
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.cli.shared.times import seconds_of
-from understudy.entrypoints.console.views.act_form import ActForm
+from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.links import experiment_path, experiments_path
 from understudy.entrypoints.console.views.policy import Field
 from understudy.errors import PolicyRefused

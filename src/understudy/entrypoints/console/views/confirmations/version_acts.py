@@ -8,7 +8,7 @@ from understudy.entrypoints.cli.log.replay_text import NOTHING_WRITTEN, evidence
 from understudy.entrypoints.cli.shared.errors import CommandRefused
 from understudy.entrypoints.cli.shared.times import moment_of
 from understudy.entrypoints.console.doing import Done
-from understudy.entrypoints.console.views.act_form import ActForm
+from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.links import versions_path
 from understudy.entrypoints.console.views.policy import Field
 from understudy.errors import PolicyRefused

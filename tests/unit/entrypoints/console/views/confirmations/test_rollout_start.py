@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from understudy.entrypoints.console.views.confirmations.rollout_start import AskedStart, asked_start, start_form
 from understudy.entrypoints.console.views.policy import PolicySeen
-from understudy.entrypoints.console.views.start import AskedStart, asked_start, start_form
 from understudy.errors import PolicyRefused, VersionNotReady
 from understudy.ports.registry.registry import PolicyRecord
 
