@@ -410,7 +410,7 @@ class PostgresRolloutStore(SessionPerCall):
             found["champion"],
             found["challenger"],
             found["rollout_id"],
-            tuple(found["without_calls"]),
+            tuple(sorted(found["without_calls"])),
         )
 
     async def reach(self, model_name: str, generation: int | None = None) -> PolicyReach:
