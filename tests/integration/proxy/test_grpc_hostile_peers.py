@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import socket
 import ssl
 import time
 from dataclasses import replace
@@ -31,6 +32,7 @@ from loopback.http2_server import (
 )
 from worlds.http2_port import (
     BOUNDS,
+    DEFECT,
     ECHO,
     LIMIT_BYTES,
     MEMORY_BYTES,
@@ -42,6 +44,7 @@ from worlds.http2_port import (
     fields_of,
     head,
     message_of,
+    not_reading,
     raw_caller,
     setting,
 )
@@ -379,3 +382,27 @@ async def answered(reader: asyncio.StreamReader) -> bytes:
             break
         found += more
     return found
+
+
+async def test_a_defect_behind_a_call_ends_its_stream_alone(caplog):
+    async with echo_port() as port, raw_caller(port.port) as caller:
+        caller.send(call(1, b"x", DEFECT), call(3))
+        await caller.until_whole(3)
+        reset = next((one for one in caller.frames if one.kind == RST_STREAM), None) or await caller.find(RST_STREAM)
+
+        assert (reset.stream, int.from_bytes(reset.payload)) == (1, ErrorCode.INTERNAL_ERROR)
+        caller.send(call(5))
+        await caller.until_whole(5)
+
+
+async def test_a_caller_that_closes_its_half_and_reads_nothing_is_let_go_soon():
+    async with echo_port() as port:
+        silent, _ = await not_reading(port)
+        began = time.monotonic()
+        silent.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(30):
+            while port.listener.arrivals:  # noqa: ASYNC110 - they tell nobody
+                await asyncio.sleep(0.01)
+        silent.close()
+
+    assert time.monotonic() - began < 5

@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from understudy.adapters.http2.ended_streams import MORE_THAN_ITS_WINDOW, EndedStreams
 from understudy.adapters.http2.frame_budget import FrameBudget
 from understudy.adapters.http2.frames import (
@@ -25,6 +27,7 @@ from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget, HeldBody, no_room
 
+_log = structlog.get_logger(__name__)
 MAX_STREAMS = 1_024
 """Calls of a connection at a time."""
 RECEIVE_WINDOW = 1_048_576
@@ -137,7 +140,7 @@ class Calls:
         begun, self._begun = self._begun, []
         for stream in begun:
             if stream.number in self.answers.streams:
-                stream.task = self._loop.create_task(self._serving.handle(stream))
+                stream.task = self._loop.create_task(self._handle(stream))
 
     def end_messages(self) -> None:
         """Have all messages that are on their way give way."""
@@ -176,6 +179,14 @@ class Calls:
             self._ended.add(stream.number, stream.message.may_send)
             stream.forget()
             self._forget(stream)
+
+    async def _handle(self, stream: CallStream) -> None:
+        """Answer a call; a defect of ours ends its stream, which would else stand open, and no other."""
+        try:
+            await self._serving.handle(stream)
+        except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
+            _log.exception("grpc_call.failed", path=stream.head.path)
+            self.reset(stream, ErrorCode.INTERNAL_ERROR)
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 

@@ -121,6 +121,11 @@ class Http2Connection(asyncio.Protocol):
         assert self._transport is not None
         return self._transport
 
+    @property
+    def unsent_bytes(self) -> int:
+        """How many wait for its socket to take them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def leave(self) -> None:
         """Have its caller send further calls elsewhere, lose none that are on their way, and end with the last answer.
 
@@ -197,7 +202,9 @@ class Http2Connection(asyncio.Protocol):
             self._answers.pause(is_paused=False)
 
     def eof_received(self) -> None:
-        """See asyncio, which would first send what the caller may never read."""
+        """See asyncio, which would first send what the caller may never read: it has a moment for that."""
+        if not self.is_over and self._transport is not None:
+            self._loop.call_later(LINGER_SECONDS, self._transport.abort)
         self._close_calls()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -312,10 +319,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _end_if_left(self) -> None:
         if not self._calls.takes_more and not self.calls and not self.is_over:
-            self._close()
+            self._close(SILENT_SECONDS)
 
-    def _close(self) -> None:
-        """Leave it to its caller to close the connection, for a moment."""
+    def _close(self, seconds: float = 0.0) -> None:
+        """Leave it to its caller to close the connection, for a moment, and for so long while it takes its answers."""
         self.is_over = True
         self._answers.flush()
         transport = self._transport
@@ -325,7 +332,14 @@ class Http2Connection(asyncio.Protocol):
             transport.write_eof()
         else:  # TLS says so itself, and waits for its caller's word
             transport.close()
-        self._loop.call_later(LINGER_SECONDS, transport.abort)
+        self._loop.call_later(LINGER_SECONDS, self._let_go, self._loop.time() + seconds, self.unsent_bytes)
+
+    def _let_go(self, due: float, unsent_bytes: int) -> None:
+        """End it, once its caller has taken its answers and has had a moment to close it, or takes too long."""
+        if unsent_bytes and self._loop.time() < due:
+            self._loop.call_later(LINGER_SECONDS, self._let_go, due, self.unsent_bytes)
+        else:
+            self.transport.abort()
 
     def _close_calls(self) -> None:
         self.is_over = True
