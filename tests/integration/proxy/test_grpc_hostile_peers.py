@@ -132,6 +132,12 @@ WRONG: dict[str, tuple[bytes, ErrorCode]] = {
         FLOW,
     ),
 }  # fmt: skip
+
+
+def _heads(block: bytes, many: int) -> bytes:
+    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block) for n in range(many))
+
+
 FLOODS: dict[str, bytes] = {
     "empty continuations": frame(HEADERS, 0, 1, b"\x83") + frame(CONTINUATION, 0, 1) * MANY,
     "settings": frame(SETTINGS, payload=setting(4, 65_535)) * MANY,
@@ -147,6 +153,8 @@ FLOODS: dict[str, bytes] = {
     "goaways": frame(GOAWAY, payload=number(0) + number(0)) * MANY,
     "rapid resets": b"".join(head(2 * n + 1) + frame(RST_STREAM, 0, 2 * n + 1, number(8)) for n in range(MANY)),
     "resets of one call": call(1, b"x", WAIT) + frame(RST_STREAM, 0, 1, number(8)) * MANY,
+    "headers of many fields that are no requests": _heads(b"\x83" * 1_000, 1_000),
+    "headers of many fields that are too long": _heads(block_of(fields_of()) + b"\x00\x01a\x00" * 1_200, 1_000),
     "calls that are no requests": b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, b"\x83") for n in range(MANY)),
 }
 

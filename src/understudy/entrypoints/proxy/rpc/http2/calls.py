@@ -19,7 +19,7 @@ from understudy.adapters.http2.frames import (
     unpadded,
     window_frame,
 )
-from understudy.adapters.http2.header_blocks import SMALL_BYTES, BlockReader, HeaderBlocks
+from understudy.adapters.http2.header_blocks import SMALL_BYTES, BlockReader, Fields, HeaderBlocks
 from understudy.entrypoints.proxy.rpc.http2.answers import Answers
 from understudy.entrypoints.proxy.rpc.http2.message import IncomingMessage
 from understudy.entrypoints.proxy.rpc.http2.request_head import Malformed, read_head
@@ -36,7 +36,7 @@ RESETS_PER_SECOND = 500.0
 """Calls that a caller may begin and give up at once, for long (rapid reset)."""
 RAPID_SECONDS = 1.0
 """A call that lasted so long before it was given up had a place all the time, which is bound enough."""
-_HEAD_PART_BYTES = 256
+_HEAD_PART_BYTES, _HEAD_PART_FIELDS = 256, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,22 +193,26 @@ class Calls:
     def _take_block(self, flags: int, number: int, block: bytes) -> None:
         fields = self._heads.read(block)  # of any stream, for the table's sake
         if number <= self.last:
-            self._take_trailers(flags, number, block)
+            self._take_trailers(flags, number, block, fields)
             return
         if not number % 2:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream that callers may not open")
         if not self.takes_more:
-            self._spend_on(block)
+            self._spend_on(block, fields)
             return
         self.last = number
         if len(self.answers.streams) >= MAX_STREAMS:
+            self._spend_on(block, fields)
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return
         try:
             head = read_head(fields)
         except Malformed:
+            self._spend_on(block, fields)
             self._refuse(number, ErrorCode.PROTOCOL_ERROR)
             return
+        if head.is_too_long:
+            self._spend_on(block, fields)
         message = IncomingMessage(
             HeldBody(self._serving.budget, self.address), self._serving.message_bytes, DEFAULT_WINDOW
         )
@@ -218,10 +222,10 @@ class Calls:
         if flags & END_STREAM:
             _end_message(stream)
 
-    def _take_trailers(self, flags: int, number: int, block: bytes) -> None:
+    def _take_trailers(self, flags: int, number: int, block: bytes, fields: Fields) -> None:
         stream = self._open_stream(number)
         if stream is None:
-            self._spend_on(block)
+            self._spend_on(block, fields)
         elif not flags & END_STREAM:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a second header")
         else:
@@ -243,12 +247,12 @@ class Calls:
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
         """Refuse to open a stream."""
-        self._budget.spend()
         self.answers.reply(reset_frame(number, code))
         self._ended.add(number, DEFAULT_WINDOW)
 
-    def _spend_on(self, block: bytes) -> None:
-        self._budget.spend(1 + len(block) // _HEAD_PART_BYTES)
+    def _spend_on(self, block: bytes, fields: Fields) -> None:
+        """Count a block that was read for nothing by what that took: a field may have one byte."""
+        self._budget.spend(1 + max(len(block) // _HEAD_PART_BYTES, len(fields) // _HEAD_PART_FIELDS))
 
     def _count_received(self, size: int) -> None:
         self._unreturned += size
