@@ -1,16 +1,24 @@
 """Many calls that hold something of the gRPC port at a time: what one caller begins costs others none of theirs."""
 
 import asyncio
+import socket
+import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import count, islice
+from threading import Event, Thread
 
-from loopback.http2_server import END_HEADERS, HEADERS, frame
+import uvloop
+from loopback.http2_server import ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame
 from worlds.grpc import KEY, start, up
-from worlds.http2_port import block_of, fields_of, raw_caller
+from worlds.http2_port import block_of, echo_port, fields_of, message_of, raw_caller
 
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.entrypoints.proxy.rpc.port import MAX_CALLS
 
 __all__ = ["start", "up"]
+TURN_SECONDS = 0.1
+"""Of the processor, of one turn of the event loop."""
 CHECK_BLOCK, WATCH_BLOCK = (block_of(fields_of(f"/grpc.health.v1.Health/{name}")) for name in ("Check", "Watch"))
 READY = "/inference.GRPCInferenceService/ModelReady"
 
@@ -50,3 +58,44 @@ async def test_of_too_many_calls_that_wait_those_of_the_connection_that_has_most
         assert pb.ModelReadyResponse.FromString(await call).ready
         answered = [fields for caller in (one, other) for fields in caller.answers.fields.values()]
         assert any(dict(fields).get("understudy-code") == "E507" for fields in answered)
+
+
+def send_without_pause(port: int, over: Event) -> None:
+    """Send calls of many fields on one connection, as fast as it takes them, and read the answers."""
+    block = block_of(fields_of()) + b"\x00\x01a\x00" * 400
+    calls = (
+        frame(HEADERS, END_HEADERS, number, block) + frame(DATA, END_STREAM, number, message_of(b"x"))
+        for number in count(1, 2)
+    )
+    with socket.create_connection(("127.0.0.1", port)) as sender:
+        sender.sendall(PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK))
+        reading = Thread(target=read_all, args=(sender,), daemon=True)
+        reading.start()
+        while not over.is_set():
+            sender.sendall(b"".join(islice(calls, 20)))
+        sender.shutdown(socket.SHUT_RDWR)
+        reading.join()
+
+
+def read_all(sender: socket.socket) -> None:
+    with suppress(OSError):
+        while sender.recv(1 << 18):
+            pass
+
+
+def test_a_caller_that_sends_without_a_pause_leaves_others_their_turns():
+    async def longest() -> float:
+        """Return the longest time between two turns of the event loop, in seconds of its own work."""
+        over, found = Event(), 0.0
+        async with echo_port() as port:
+            sending = asyncio.create_task(asyncio.to_thread(send_without_pause, port.port, over))
+            began = time.monotonic()
+            while port.begun < 500 and time.monotonic() < began + 20:
+                worked = time.thread_time()
+                await asyncio.sleep(0)
+                found = max(found, time.thread_time() - worked)
+            over.set()
+            await asyncio.wait([sending])
+        return found
+
+    assert uvloop.run(longest()) < TURN_SECONDS

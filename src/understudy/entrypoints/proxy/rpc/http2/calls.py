@@ -36,6 +36,7 @@ RESETS_PER_SECOND = 500.0
 """Calls that a caller may begin and give up at once, for long (rapid reset)."""
 RAPID_SECONDS = 1.0
 """A call that lasted so long before it was given up had a place all the time, which is bound enough."""
+_CALL_FIELDS = 8
 _HEAD_PART_BYTES, _HEAD_PART_FIELDS = 256, 8
 
 
@@ -79,6 +80,8 @@ class Calls:
         """Bytes received that the caller has not been allowed anew."""
         self.answers = Answers(budget, serving.unread, self, self._on_sent)
         self.blocks = HeaderBlocks(budget, self._take_block)
+        self.turn_fields = 0
+        """Of headers, read in this turn; a call counts for some, however few it has."""
         self.last = 0
         """The last stream that its caller opened."""
         self.takes_more = True
@@ -192,6 +195,7 @@ class Calls:
 
     def _take_block(self, flags: int, number: int, block: bytes) -> None:
         fields = self._heads.read(block)  # of any stream, for the table's sake
+        self.turn_fields += _CALL_FIELDS + len(fields)
         if number <= self.last:
             self._take_trailers(flags, number, block, fields)
             return
