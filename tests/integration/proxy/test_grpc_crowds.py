@@ -3,20 +3,21 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from itertools import count, islice
 from threading import Event, Thread
 
+import pytest
 import uvloop
 from loopback.http2_server import ACK, DATA, END_HEADERS, END_STREAM, HEADERS, PREFACE, SETTINGS, frame
 from worlds.grpc import KEY, start, up
-from worlds.http2_port import block_of, echo_port, fields_of, message_of, raw_caller
+from worlds.http2_port import block_of, echo_port, fields_of, head, message_of, raw_caller
 
 from understudy.adapters._proto import understudy_oip_pb2 as pb
 from understudy.entrypoints.proxy.rpc.port import MAX_CALLS
 
 __all__ = ["start", "up"]
+CALLS = 800
 TURN_SECONDS = 0.1
 """Of the processor, of one turn of the event loop."""
 CHECK_BLOCK, WATCH_BLOCK = (block_of(fields_of(f"/grpc.health.v1.Health/{name}")) for name in ("Check", "Watch"))
@@ -60,19 +61,27 @@ async def test_of_too_many_calls_that_wait_those_of_the_connection_that_has_most
         assert any(dict(fields).get("understudy-code") == "E507" for fields in answered)
 
 
-def send_without_pause(port: int, over: Event) -> None:
-    """Send calls of many fields on one connection, as fast as it takes them, and read the answers."""
+def of_many_fields(number: int) -> bytes:
     block = block_of(fields_of()) + b"\x00\x01a\x00" * 400
-    calls = (
-        frame(HEADERS, END_HEADERS, number, block) + frame(DATA, END_STREAM, number, message_of(b"x"))
-        for number in count(1, 2)
-    )
+    return frame(HEADERS, END_HEADERS, number, block) + frame(DATA, END_STREAM, number, message_of(b"x"))
+
+
+def of_many_pieces(number: int) -> bytes:
+    message = message_of(bytes(57_000))
+    pieces = [frame(DATA, 0, number, message[at : at + 64]) for at in range(0, len(message), 64)]
+    return head(number) + b"".join(pieces) + frame(DATA, END_STREAM, number)
+
+
+def send_without_pause(port: int, call_of: Callable[[int], bytes], over: Event) -> None:
+    """Send calls on one connection, as fast as it takes them, and read the answers."""
+    calls = b"".join(call_of(number) for number in range(1, 2 * CALLS, 2))
     with socket.create_connection(("127.0.0.1", port)) as sender:
         sender.sendall(PREFACE + frame(SETTINGS) + frame(SETTINGS, ACK))
         reading = Thread(target=read_all, args=(sender,), daemon=True)
         reading.start()
-        while not over.is_set():
-            sender.sendall(b"".join(islice(calls, 20)))
+        with suppress(OSError):
+            sender.sendall(calls)
+        over.wait()
         sender.shutdown(socket.SHUT_RDWR)
         reading.join()
 
@@ -83,14 +92,15 @@ def read_all(sender: socket.socket) -> None:
             pass
 
 
-def test_a_caller_that_sends_without_a_pause_leaves_others_their_turns():
+@pytest.mark.parametrize("call_of", [of_many_fields, of_many_pieces])
+def test_a_caller_that_sends_without_a_pause_leaves_others_their_turns(call_of):
     async def longest() -> float:
         """Return the longest time between two turns of the event loop, in seconds of its own work."""
         over, found = Event(), 0.0
         async with echo_port() as port:
-            sending = asyncio.create_task(asyncio.to_thread(send_without_pause, port.port, over))
+            sending = asyncio.create_task(asyncio.to_thread(send_without_pause, port.port, call_of, over))
             began = time.monotonic()
-            while port.begun < 500 and time.monotonic() < began + 20:
+            while port.begun < CALLS // 2 and time.monotonic() < began + 20:
                 worked = time.thread_time()
                 await asyncio.sleep(0)
                 found = max(found, time.thread_time() - worked)

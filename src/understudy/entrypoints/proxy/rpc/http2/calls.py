@@ -81,7 +81,7 @@ class Calls:
         self.answers = Answers(budget, serving.unread, self, self._on_sent)
         self.blocks = HeaderBlocks(budget, self._take_block)
         self.turn_fields = 0
-        """Of headers, read in this turn; a call counts for some, however few it has."""
+        """Of headers, read in this turn; a call counts for some more, and a piece of a message for one."""
         self.last = 0
         """The last stream that its caller opened."""
         self.takes_more = True
@@ -96,6 +96,7 @@ class Calls:
         """Take a part of a message."""
         size = len(payload)
         self._count_received(size)
+        self.turn_fields += 1
         stream = self._open_stream(number)
         payload = unpadded(flags, payload)
         if len(payload) < SMALL_BYTES and not flags & END_STREAM:
