@@ -219,7 +219,7 @@ async def test_the_answers_of_a_turn_are_one_write(lone):
 
 
 async def test_calls_of_more_fields_than_a_turn_has_are_read_in_turns_and_all_answered(lone):
-    calls = [call(2 * n + 1, b"%d" % n) for n in range(300)]
+    calls = [call(2 * n + 1, b"%d" % n) for n in range(900)]
     data = GREETING + b"".join(calls)
     lone.feed(data[: len(data) // 2], data[len(data) // 2 :])  # the second one in spite of the pause
 
@@ -229,7 +229,7 @@ async def test_calls_of_more_fields_than_a_turn_has_are_read_in_turns_and_all_an
         while lone.sent.is_paused:
             await lone.settled()
     await lone.settled()
-    assert lone.sent.answers().bodies == {2 * n + 1: message_of(b"%d" % n) for n in range(300)}
+    assert lone.sent.answers().bodies == {2 * n + 1: message_of(b"%d" % n) for n in range(900)}
 
 
 async def test_calls_that_were_sent_before_the_caller_read_of_the_end_are_answered_and_no_later_one(lone):
