@@ -1,23 +1,24 @@
 """The listener of the gRPC port with an echo behind it, and a caller on a raw socket who sends what a test says."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from hpack import Decoder, Encoder
-from loopback.http2_server import ACK, END_HEADERS, END_STREAM, PREFACE, SETTINGS, Frame, frame
+from loopback.http2_server import ACK, END_HEADERS, END_STREAM, PREFACE, SETTINGS, WINDOW_UPDATE, Frame, frame, number
 
 from understudy.entrypoints.proxy.rpc.http2.calls import Serving
-from understudy.entrypoints.proxy.rpc.http2.listener import ConnectionBounds, Listener
+from understudy.entrypoints.proxy.rpc.http2.listener import Arrival, ConnectionBounds, Listener
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.listening_socket import bound_socket
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers, UnreadLimits
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget
 from understudy.errors import UnderstudyError
 
-ECHO, WAIT = "/test.Echo/Echo", "/test.Echo/Wait"
+ECHO, WAIT, DEFECT = "/test.Echo/Echo", "/test.Echo/Wait", "/test.Echo/Defect"
 LIMIT_BYTES = 1_048_576
 MEMORY_BYTES = 4 * 1_048_576
 BOUNDS = ConnectionBounds(connections=16, handshake_seconds=1.0, idle_seconds=300, age_seconds=1_800, grace_seconds=120)
@@ -48,6 +49,8 @@ class EchoPort:
                 stream.refuse(stream.head.http_status)
                 return
             message = await stream.read(5.0)
+            if stream.head.path == DEFECT:
+                raise ZeroDivisionError
             if stream.head.path == WAIT:
                 await self.open.wait()
             stream.answer(message.body, stream.head.metadata)
@@ -181,3 +184,25 @@ async def raw_caller(port: int, *, greets: bool = True) -> AsyncIterator[RawCall
         yield found
     finally:
         found.writer.close()
+
+
+async def not_reading(port: EchoPort) -> tuple[socket.socket, Arrival]:
+    """Return a socket that reads none of its answers, of which the last ones stand in the port's own memory."""
+    loop = asyncio.get_running_loop()
+    silent = socket.socket()
+    silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    silent.setblocking(False)
+    await loop.sock_connect(silent, ("127.0.0.1", port.port))
+    windows = frame(SETTINGS, payload=setting(4, 2**31 - 1)) + frame(WINDOW_UPDATE, 0, 0, number(2**30))
+    await loop.sock_sendall(silent, PREFACE + windows)
+    async with asyncio.timeout(20):
+        while not any(one.is_greeted for one in port.listener.arrivals):  # noqa: ASYNC110 - they tell nobody
+            await asyncio.sleep(0.01)
+        (arrival,) = port.listener.arrivals
+        last = -1
+        while not arrival.unsent_bytes:
+            last += 2
+            await loop.sock_sendall(silent, call(last, bytes(15_000)))
+            while port.begun <= last // 2:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.001)
+    return silent, arrival

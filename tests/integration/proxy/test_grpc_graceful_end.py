@@ -1,6 +1,7 @@
 """Connections of the gRPC port that are sent elsewhere all the time, under grpcio's own clients: no call is lost."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,10 @@ from typing import Any
 import grpc
 import pytest
 from loopback.certificates import Authority
-from worlds.http2_port import ECHO, WAIT, EchoPort, echo_port
+from loopback.http2_server import ACK, PING, frame
+from worlds.http2_port import ECHO, WAIT, Answers, EchoPort, RawCaller, echo_port, not_reading
+
+from understudy.entrypoints.proxy.rpc.http2.connection import LINGER_SECONDS
 
 CALLERS, CALLS = 8, 150
 PAUSE_SECONDS = 0.03
@@ -87,6 +91,30 @@ async def test_the_end_waits_for_calls_under_way_and_for_no_longer_than_it_may()
         assert await asyncio.gather(*calls) == [b"x"] * 3
         await asyncio.wait_for(ending, 10)
         assert not port.listener.arrivals
+
+
+async def test_the_last_answers_are_taken_by_a_caller_who_reads_late():
+    async with echo_port() as port, asyncio.timeout(60):
+        late, arrival = await not_reading(port)
+        ending = asyncio.create_task(port.listener.end(30))
+        await asyncio.get_running_loop().sock_sendall(late, frame(PING, ACK, 0, b"leaving."))
+        while not arrival.is_over:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(LINGER_SECONDS + 0.5)
+
+        answers = await all_of(late)
+        await ending
+
+    assert answers.whole == set(range(1, 2 * port.begun, 2))
+
+
+async def all_of(late: socket.socket) -> Answers:
+    """Return what came, to the connection's end."""
+    reader, writer = await asyncio.open_connection(sock=late)
+    caller = RawCaller(reader, writer)
+    await caller.until_end()
+    writer.close()
+    return caller.answers
 
 
 async def test_calls_that_take_longer_than_the_end_are_broken_off():

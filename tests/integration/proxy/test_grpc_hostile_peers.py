@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import socket
 import ssl
 import time
 from dataclasses import replace
@@ -31,6 +32,7 @@ from loopback.http2_server import (
 )
 from worlds.http2_port import (
     BOUNDS,
+    DEFECT,
     ECHO,
     LIMIT_BYTES,
     MEMORY_BYTES,
@@ -42,6 +44,7 @@ from worlds.http2_port import (
     fields_of,
     head,
     message_of,
+    not_reading,
     raw_caller,
     setting,
 )
@@ -129,6 +132,12 @@ WRONG: dict[str, tuple[bytes, ErrorCode]] = {
         FLOW,
     ),
 }  # fmt: skip
+
+
+def _heads(block: bytes, many: int) -> bytes:
+    return b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block) for n in range(many))
+
+
 FLOODS: dict[str, bytes] = {
     "empty continuations": frame(HEADERS, 0, 1, b"\x83") + frame(CONTINUATION, 0, 1) * MANY,
     "settings": frame(SETTINGS, payload=setting(4, 65_535)) * MANY,
@@ -144,6 +153,8 @@ FLOODS: dict[str, bytes] = {
     "goaways": frame(GOAWAY, payload=number(0) + number(0)) * MANY,
     "rapid resets": b"".join(head(2 * n + 1) + frame(RST_STREAM, 0, 2 * n + 1, number(8)) for n in range(MANY)),
     "resets of one call": call(1, b"x", WAIT) + frame(RST_STREAM, 0, 1, number(8)) * MANY,
+    "headers of many fields that are no requests": _heads(b"\x83" * 1_000, 1_000),
+    "headers of many fields that are too long": _heads(block_of(fields_of()) + b"\x00\x01a\x00" * 1_200, 1_000),
     "calls that are no requests": b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, b"\x83") for n in range(MANY)),
 }
 
@@ -379,3 +390,27 @@ async def answered(reader: asyncio.StreamReader) -> bytes:
             break
         found += more
     return found
+
+
+async def test_a_defect_behind_a_call_ends_its_stream_alone(caplog):
+    async with echo_port() as port, raw_caller(port.port) as caller:
+        caller.send(call(1, b"x", DEFECT), call(3))
+        await caller.until_whole(3)
+        reset = next((one for one in caller.frames if one.kind == RST_STREAM), None) or await caller.find(RST_STREAM)
+
+        assert (reset.stream, int.from_bytes(reset.payload)) == (1, ErrorCode.INTERNAL_ERROR)
+        caller.send(call(5))
+        await caller.until_whole(5)
+
+
+async def test_a_caller_that_closes_its_half_and_reads_nothing_is_let_go_soon():
+    async with echo_port() as port:
+        silent, _ = await not_reading(port)
+        began = time.monotonic()
+        silent.shutdown(socket.SHUT_WR)
+        async with asyncio.timeout(30):
+            while port.listener.arrivals:  # noqa: ASYNC110 - they tell nobody
+                await asyncio.sleep(0.01)
+        silent.close()
+
+    assert time.monotonic() - began < 5

@@ -9,7 +9,9 @@ import grpc
 import numpy as np
 import orjson
 import pytest
+from loopback.http2_server import DATA, END_STREAM, frame
 from worlds.grpc import EXPECTED, KEY, ROWS, VISITOR, Client, refused, start, up, with_more
+from worlds.http2_port import head, message_of, raw_caller
 
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
@@ -253,6 +255,18 @@ async def test_a_deadline_of_the_call_is_the_rows_own(up):
 
     assert status is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: len(proxy.spool.rows) == 1)
+
+
+async def test_a_call_with_two_deadlines_is_refused_as_over_rest(up):
+    proxy, client = await up()
+    deadlines = (("grpc-timeout", "1S"), ("grpc-timeout", "1H"))
+    message = message_of(infer(ROWS[:1]).SerializeToString())
+    async with raw_caller(client.port) as caller:
+        caller.send(head(1, f"{OIP}ModelInfer", *deadlines), frame(DATA, END_STREAM, 1, message))
+        await caller.until_whole(1)
+
+    assert dict(caller.answers.fields[1])["understudy-code"] == "E104"
+    assert proxy.spool.rows == []
 
 
 async def test_a_caller_who_gives_up_ends_its_wait_and_not_its_row(up):

@@ -10,14 +10,13 @@ from understudy.entrypoints.proxy.dialects.dialect import Outcome
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.standing import Standing
 from understudy.entrypoints.proxy.rpc.unary import Incoming, Method, message
-from understudy.errors import MalformedBody, UnderstudyError, UnknownRoute
+from understudy.entrypoints.proxy.rpc.waiting_calls import WaitingCalls
+from understudy.errors import MalformedBody, Overloaded, UnderstudyError, UnknownRoute
 
 WATCH_SECONDS = 1.0
 """How often a watched service is looked at."""
 MAX_WATCHES = 64
 """Streams at a time: each lasts as long as its caller likes."""
-MAX_ASKING = 256
-"""Streams at a time that have not said yet what they watch."""
 MAX_BYTES, MESSAGE_SECONDS = 4_096, 1.0
 """Of the message that names a service: callers need no key to send it."""
 _Status = pb.HealthCheckResponse.ServingStatus
@@ -29,12 +28,14 @@ class HealthService:
     Args:
         standing: Knows whether that is so.
         services: Names that callers may ask for, beside the empty one.
+        waiting: Reads what streams watch.
     """
 
-    def __init__(self, standing: Standing, services: frozenset[str]) -> None:
+    def __init__(self, standing: Standing, services: frozenset[str], waiting: WaitingCalls) -> None:
         self._standing = standing
         self._services = services | {""}
-        self._asking = self._watches = 0
+        self._waiting = waiting
+        self._watches = 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -52,17 +53,17 @@ class HealthService:
 
     async def watch(self, stream: CallStream) -> None:
         """Answer its method that goes on: tell what a service is, and what it becomes."""
-        if self._asking >= MAX_ASKING:
-            _refuse(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_ASKING} ask already")
+        if stream.head.is_too_long:
+            _refuse(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "the call's metadata is too long")
             return
-        self._asking += 1
         try:
-            service = await _service_of(stream)
+            service = await self._service_of(stream)
+        except Overloaded:
+            _refuse(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many calls wait for their messages")
+            return
         except (UnderstudyError, DecodeError):
             _refuse(stream, grpc.StatusCode.INVALID_ARGUMENT, "expected a HealthCheckRequest")
             return
-        finally:
-            self._asking -= 1
         if self._watches >= MAX_WATCHES:
             _refuse(stream, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_WATCHES} watch already: ask by Check")
             return
@@ -73,6 +74,12 @@ class HealthService:
             stream.fail(0, "", ())
         finally:
             self._watches -= 1
+
+    async def _service_of(self, stream: CallStream) -> str:
+        found = await self._waiting.read(stream, MESSAGE_SECONDS, MAX_BYTES)
+        if found.is_compressed:
+            raise MalformedBody("the message is compressed")
+        return pb.HealthCheckRequest.FromString(found.body).service
 
     async def _found(self, service: str) -> AsyncIterator["_Status"]:
         """Yield what a service is, and what it becomes, until the port takes no further call."""
@@ -85,13 +92,6 @@ class HealthService:
             if self._standing.is_stopping:
                 return
             await self._standing.wait(WATCH_SECONDS)
-
-
-async def _service_of(stream: CallStream) -> str:
-    found = await stream.read(MESSAGE_SECONDS, MAX_BYTES)
-    if found.is_compressed:
-        raise MalformedBody("the message is compressed")
-    return pb.HealthCheckRequest.FromString(found.body).service
 
 
 def _refuse(stream: CallStream, code: grpc.StatusCode, what: str) -> None:

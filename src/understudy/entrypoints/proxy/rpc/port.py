@@ -154,7 +154,7 @@ class GrpcPort:
             TFSERVING_PREDICTION_SERVICE: tensorflow.prediction,
             TFSERVING_MODEL_SERVICE: tensorflow.model,
         }
-        health = HealthService(self._standing, frozenset(services))
+        health = HealthService(self._standing, frozenset(services), self._calls.waiting)
         services[HEALTH_SERVICE] = health.methods
         handler_of = self._calls.handler_of
         unknown = {name: handler_of(name, not_offered("*", f"{name} has no such method here")) for name in services}

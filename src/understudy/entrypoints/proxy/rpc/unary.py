@@ -17,10 +17,12 @@ from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.rpc.http2.answer_blocks import CODINGS
+from understudy.entrypoints.proxy.rpc.http2.message import Message as ReadMessage
 from understudy.entrypoints.proxy.rpc.http2.request_head import MAX_METADATA_BYTES
 from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.incoming import headers_of, timeout_header
 from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_parts
+from understudy.entrypoints.proxy.rpc.waiting_calls import WaitingCalls
 from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, HeldBody
 from understudy.entrypoints.proxy.server.overload import OverloadManager
 from understudy.errors import BodyTooLarge, InternalFault, MalformedBody, NotOffered, Overloaded, UnderstudyError
@@ -39,7 +41,7 @@ class Limits(NamedTuple):
     message_bytes: int
     message_seconds: float
     calls: int
-    """At a time, until they have answers."""
+    """At a time, from when their messages are there until they have answers; and as many that wait for theirs."""
 
 
 class Incoming(NamedTuple):
@@ -148,6 +150,7 @@ class UnaryCalls:
         self._tracer = tracer
         self._now = now
         self._under_way = 0
+        self.waiting = WaitingCalls(limits.calls)
         self.busy_at = float("-inf")
         """When a call last came."""
 
@@ -180,7 +183,6 @@ class UnaryCalls:
 
     async def _outcome(self, path: str, method: Method, stream: CallStream, trail: "_Trail") -> Outcome:
         held = stream.message.held
-        self._under_way += 1
         try:
             headers = headers_of(stream.head.metadata)
             tracer = self._tracer if method.is_of_model else None
@@ -199,32 +201,40 @@ class UnaryCalls:
             self._handler.count_refusal(defect)
             return Outcome(error=defect)
         finally:
-            self._under_way -= 1
             held.release()
 
     async def _answered(self, call: Incoming, method: Method, stream: CallStream) -> Outcome:
         reason = None if self._overload is None else self._overload.pressure.reason
         if reason is not None:
             raise Overloaded(f"the proxy is short of {'memory' if reason == 'memory' else 'time'}")
-        if self._under_way > self._limits.calls:
-            raise Overloaded(f"the proxy answers {self._limits.calls} calls already")
         if stream.head.is_too_long:
             raise BodyTooLarge(f"the call's metadata is longer than {MAX_METADATA_BYTES} bytes")
         if method.needs_key:
             self._handler.require_key(read_headers(dict(call.headers)))
-        if not method.reads:
+        found, has_waited = None, not stream.message.is_found
+        if method.reads:
+            found = await self.waiting.read(stream, method.seconds or self._limits.message_seconds, method.max_bytes)
+        if self._under_way >= self._limits.calls:
+            raise Overloaded(f"the proxy answers {self._limits.calls} calls already")
+        self._under_way += 1
+        try:
+            if found is not None:
+                call = await self._with_message(call, found, method, stream, has_waited=has_waited)
             return await method.answer(call)
-        has_waited = not stream.message.is_found
-        seconds, limit_bytes = method.seconds or self._limits.message_seconds, self._limits.message_bytes
-        found = await stream.read(seconds, method.max_bytes)
+        finally:
+            self._under_way -= 1
+
+    async def _with_message(
+        self, call: Incoming, found: ReadMessage, method: Method, stream: CallStream, *, has_waited: bool
+    ) -> Incoming:
         body = found.body
         if found.is_compressed:
-            body = await self._inflated(body, stream, method.max_bytes or limit_bytes)
+            body = await self._inflated(body, stream, method.max_bytes or self._limits.message_bytes)
             call.held.count(len(body))
         call.headers.append((b"content-length", b"%d" % len(body)))
         if stream.head.timeout is not None:
             call.headers.append(_deadline_of(stream, has_waited=has_waited))
-        return await method.answer(call._replace(body=body))
+        return call._replace(body=body)
 
     async def _inflated(self, body: bytes, stream: CallStream, limit_bytes: int) -> bytes:
         """Return a message without its coding; the answer may have that one, too."""

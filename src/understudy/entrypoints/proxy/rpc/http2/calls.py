@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from understudy.adapters.http2.ended_streams import MORE_THAN_ITS_WINDOW, EndedStreams
 from understudy.adapters.http2.frame_budget import FrameBudget
 from understudy.adapters.http2.frames import (
@@ -17,7 +19,7 @@ from understudy.adapters.http2.frames import (
     unpadded,
     window_frame,
 )
-from understudy.adapters.http2.header_blocks import SMALL_BYTES, BlockReader, HeaderBlocks
+from understudy.adapters.http2.header_blocks import SMALL_BYTES, BlockReader, Fields, HeaderBlocks
 from understudy.entrypoints.proxy.rpc.http2.answers import Answers
 from understudy.entrypoints.proxy.rpc.http2.message import IncomingMessage
 from understudy.entrypoints.proxy.rpc.http2.request_head import Malformed, read_head
@@ -25,6 +27,7 @@ from understudy.entrypoints.proxy.rpc.http2.stream import CallStream
 from understudy.entrypoints.proxy.rpc.unread_answers import UnreadAnswers
 from understudy.entrypoints.proxy.server.body_budget import BodyBudget, HeldBody, no_room
 
+_log = structlog.get_logger(__name__)
 MAX_STREAMS = 1_024
 """Calls of a connection at a time."""
 RECEIVE_WINDOW = 1_048_576
@@ -33,7 +36,8 @@ RESETS_PER_SECOND = 500.0
 """Calls that a caller may begin and give up at once, for long (rapid reset)."""
 RAPID_SECONDS = 1.0
 """A call that lasted so long before it was given up had a place all the time, which is bound enough."""
-_HEAD_PART_BYTES = 256
+_CALL_FIELDS = 8
+_HEAD_PART_BYTES, _HEAD_PART_FIELDS = 256, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,8 @@ class Calls:
         """Bytes received that the caller has not been allowed anew."""
         self.answers = Answers(budget, serving.unread, self, self._on_sent)
         self.blocks = HeaderBlocks(budget, self._take_block)
+        self.turn_fields = 0
+        """Of headers, read in this turn; a call counts for some more, and a piece of a message for one."""
         self.last = 0
         """The last stream that its caller opened."""
         self.takes_more = True
@@ -90,6 +96,7 @@ class Calls:
         """Take a part of a message."""
         size = len(payload)
         self._count_received(size)
+        self.turn_fields += 1
         stream = self._open_stream(number)
         payload = unpadded(flags, payload)
         if len(payload) < SMALL_BYTES and not flags & END_STREAM:
@@ -137,7 +144,7 @@ class Calls:
         begun, self._begun = self._begun, []
         for stream in begun:
             if stream.number in self.answers.streams:
-                stream.task = self._loop.create_task(self._serving.handle(stream))
+                stream.task = self._loop.create_task(self._handle(stream))
 
     def end_messages(self) -> None:
         """Have all messages that are on their way give way."""
@@ -177,27 +184,40 @@ class Calls:
             stream.forget()
             self._forget(stream)
 
+    async def _handle(self, stream: CallStream) -> None:
+        """Answer a call; a defect of ours ends its stream, which would else stand open, and no other."""
+        try:
+            await self._serving.handle(stream)
+        except Exception:  # noqa: BLE001 - the last resort: the log gets the cause, the caller no internals
+            _log.exception("grpc_call.failed", path=stream.head.path)
+            self.reset(stream, ErrorCode.INTERNAL_ERROR)
+
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _take_block(self, flags: int, number: int, block: bytes) -> None:
         fields = self._heads.read(block)  # of any stream, for the table's sake
+        self.turn_fields += _CALL_FIELDS + len(fields)
         if number <= self.last:
-            self._take_trailers(flags, number, block)
+            self._take_trailers(flags, number, block, fields)
             return
         if not number % 2:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a stream that callers may not open")
         if not self.takes_more:
-            self._spend_on(block)
+            self._spend_on(block, fields)
             return
         self.last = number
         if len(self.answers.streams) >= MAX_STREAMS:
+            self._spend_on(block, fields)
             self._refuse(number, ErrorCode.REFUSED_STREAM)
             return
         try:
             head = read_head(fields)
         except Malformed:
+            self._spend_on(block, fields)
             self._refuse(number, ErrorCode.PROTOCOL_ERROR)
             return
+        if head.is_too_long:
+            self._spend_on(block, fields)
         message = IncomingMessage(
             HeldBody(self._serving.budget, self.address), self._serving.message_bytes, DEFAULT_WINDOW
         )
@@ -207,10 +227,10 @@ class Calls:
         if flags & END_STREAM:
             _end_message(stream)
 
-    def _take_trailers(self, flags: int, number: int, block: bytes) -> None:
+    def _take_trailers(self, flags: int, number: int, block: bytes, fields: Fields) -> None:
         stream = self._open_stream(number)
         if stream is None:
-            self._spend_on(block)
+            self._spend_on(block, fields)
         elif not flags & END_STREAM:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a second header")
         else:
@@ -232,12 +252,12 @@ class Calls:
 
     def _refuse(self, number: int, code: ErrorCode) -> None:
         """Refuse to open a stream."""
-        self._budget.spend()
         self.answers.reply(reset_frame(number, code))
         self._ended.add(number, DEFAULT_WINDOW)
 
-    def _spend_on(self, block: bytes) -> None:
-        self._budget.spend(1 + len(block) // _HEAD_PART_BYTES)
+    def _spend_on(self, block: bytes, fields: Fields) -> None:
+        """Count a block that was read for nothing by what that took: a field may have one byte."""
+        self._budget.spend(1 + max(len(block) // _HEAD_PART_BYTES, len(fields) // _HEAD_PART_FIELDS))
 
     def _count_received(self, size: int) -> None:
         self._unreturned += size

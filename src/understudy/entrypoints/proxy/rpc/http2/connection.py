@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from understudy.adapters.http2.frame_budget import FrameBudget
@@ -27,6 +27,7 @@ from understudy.adapters.http2.frames import (
     WINDOW_UPDATE,
     ConnectionFault,
     ErrorCode,
+    Frame,
     FrameReader,
     frame,
     goaway_frame,
@@ -46,6 +47,9 @@ ROUND_TRIP_SECONDS = 10.0
 """For which a caller may take to say that it has read of the end, before its further calls are not taken."""
 SILENT_SECONDS = 20
 """How long what we sent may stay unacknowledged by the peer's kernel, and a ping by the peer."""
+TURN_FIELDS = 4_000
+"""Of headers that a connection may have read in a turn of the event loop: more than 200 calls at once; 30 ms where
+they are read by ``hpack``."""
 _SETTINGS = {
     HEADER_TABLE_SIZE: 0,
     MAX_CONCURRENT_STREAMS: MAX_STREAMS,
@@ -75,6 +79,10 @@ class Http2Connection(asyncio.Protocol):
         self._calls = Calls(serving, self._budget, self._on_no_calls)
         self._answers = self._calls.answers
         self._reader = FrameReader()
+        self._frames: Iterator[Frame] | None = None
+        """Those of what was read that have not been taken."""
+        self._behind = b""
+        """What was read behind them."""
         self._preface = b""
         self._has_preface = self._has_settings = False
         self._leave_timer: asyncio.TimerHandle | None = None
@@ -120,6 +128,11 @@ class Http2Connection(asyncio.Protocol):
         """What it is on."""
         assert self._transport is not None
         return self._transport
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many wait for its socket to take them."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def leave(self) -> None:
         """Have its caller send further calls elsewhere, lose none that are on their way, and end with the last answer.
@@ -177,13 +190,54 @@ class Http2Connection(asyncio.Protocol):
         try:
             if not self._has_preface:
                 data = self._without_preface(data)
-            for kind, flags, number, payload in self._reader.cut(data):
+        except ConnectionFault as fault:
+            self.end(fault.code, fault.why)
+            return
+        if self._frames is None:
+            self._frames = self._reader.cut(data)
+            self._take_turn()
+        else:  # it came in spite of the pause
+            self._behind += data
+
+    def _take_turn(self) -> None:
+        """Take frames, and leave those beyond a turn's to the next one, so that other connections have theirs.
+
+        Meanwhile nothing is read: uvloop would read on within its turn for as long as more comes.
+        """
+        if self.is_over or self._frames is None:
+            return
+        if not self._calls.turn_fields:
+            self._loop.call_soon(self._begin_turn)
+        try:
+            for kind, flags, number, payload in self._frames:
                 self._take_frame(kind, flags, number, payload)
                 if self.is_over:
                     return
+                if self._calls.turn_fields > TURN_FIELDS:
+                    self._plan_turn()
+                    break
+            else:
+                self._end_turn()
         except ConnectionFault as fault:
             self.end(fault.code, fault.why)
         self._calls.begin()
+
+    def _begin_turn(self) -> None:
+        self._calls.turn_fields = 0
+
+    def _plan_turn(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._loop.call_soon(self._take_turn)
+
+    def _end_turn(self) -> None:
+        self._frames = None
+        if self._behind:
+            data, self._behind = self._behind, b""
+            self._frames = self._reader.cut(data)
+            self._plan_turn()
+        elif not self.transport.is_reading() and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def pause_writing(self) -> None:
         """See asyncio."""
@@ -197,7 +251,9 @@ class Http2Connection(asyncio.Protocol):
             self._answers.pause(is_paused=False)
 
     def eof_received(self) -> None:
-        """See asyncio, which would first send what the caller may never read."""
+        """See asyncio, which would first send what the caller may never read: it has a moment for that."""
+        if not self.is_over and self._transport is not None:
+            self._loop.call_later(LINGER_SECONDS, self._transport.abort)
         self._close_calls()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -312,10 +368,10 @@ class Http2Connection(asyncio.Protocol):
 
     def _end_if_left(self) -> None:
         if not self._calls.takes_more and not self.calls and not self.is_over:
-            self._close()
+            self._close(SILENT_SECONDS)
 
-    def _close(self) -> None:
-        """Leave it to its caller to close the connection, for a moment."""
+    def _close(self, seconds: float = 0.0) -> None:
+        """Leave it to its caller to close the connection, for a moment, and for so long while it takes its answers."""
         self.is_over = True
         self._answers.flush()
         transport = self._transport
@@ -325,7 +381,14 @@ class Http2Connection(asyncio.Protocol):
             transport.write_eof()
         else:  # TLS says so itself, and waits for its caller's word
             transport.close()
-        self._loop.call_later(LINGER_SECONDS, transport.abort)
+        self._loop.call_later(LINGER_SECONDS, self._let_go, self._loop.time() + seconds, self.unsent_bytes)
+
+    def _let_go(self, due: float, unsent_bytes: int) -> None:
+        """End it, once its caller has taken its answers and has had a moment to close it, or takes too long."""
+        if unsent_bytes and self._loop.time() < due:
+            self._loop.call_later(LINGER_SECONDS, self._let_go, due, self.unsent_bytes)
+        else:
+            self.transport.abort()
 
     def _close_calls(self) -> None:
         self.is_over = True

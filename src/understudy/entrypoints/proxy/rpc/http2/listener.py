@@ -187,6 +187,16 @@ class Arrival(asyncio.Protocol):
         """Whether its caller has said how it speaks HTTP/2."""
         return self._connection is not None and self._connection.is_greeted
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is read of it."""
+        return self._connection is None or self._connection.is_over
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How many wait for its socket to take them."""
+        return 0 if self._connection is None else self._connection.unsent_bytes
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         plain = cast("asyncio.Transport", transport)  # uvloop's are no subclass

@@ -66,7 +66,8 @@ def read_head(fields: Iterable[Header]) -> RequestHead:
                 raise Malformed
             pseudo[name] = value
         elif name in _RESERVED:
-            reserved[name] = value
+            known = reserved.get(name)
+            reserved[name] = value if known is None else b"%b,%b" % (known, value)  # as HTTP has it
         else:
             _require_name(name)
             metadata.append(one)

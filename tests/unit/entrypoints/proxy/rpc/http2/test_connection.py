@@ -43,7 +43,7 @@ class Sent(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []
-        self.is_ended = False
+        self.is_ended = self.is_paused = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.writes.append(bytes(data))
@@ -53,6 +53,18 @@ class Sent(asyncio.Transport):
 
     def can_write_eof(self) -> bool:
         return True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_reading(self) -> bool:
+        return not self.is_paused
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
     def write_eof(self) -> None:
         self.is_ended = True
@@ -204,6 +216,20 @@ async def test_the_answers_of_a_turn_are_one_write(lone):
 
     assert lone.sent.answers().whole == {2 * n + 1 for n in range(20)}
     assert len([data for data in lone.sent.writes if b"grpc-status" in data]) == 1
+
+
+async def test_calls_of_more_fields_than_a_turn_has_are_read_in_turns_and_all_answered(lone):
+    calls = [call(2 * n + 1, b"%d" % n) for n in range(900)]
+    data = GREETING + b"".join(calls)
+    lone.feed(data[: len(data) // 2], data[len(data) // 2 :])  # the second one in spite of the pause
+
+    assert lone.sent.is_paused
+    assert 0 < lone.connection.calls < len(calls) // 2
+    async with asyncio.timeout(10):
+        while lone.sent.is_paused:
+            await lone.settled()
+    await lone.settled()
+    assert lone.sent.answers().bodies == {2 * n + 1: message_of(b"%d" % n) for n in range(900)}
 
 
 async def test_calls_that_were_sent_before_the_caller_read_of_the_end_are_answered_and_no_later_one(lone):
