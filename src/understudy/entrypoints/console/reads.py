@@ -10,7 +10,7 @@ from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
 from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS, hidden_rollback
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, champion_change, hidden_rollback
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
@@ -169,7 +169,7 @@ class Reads:
     async def _changes(
         self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float
     ) -> Mapping[str, AuditEntry]:
-        """Return the newest change of each model that answers with another version than its newest rollout left."""
+        """Return who gave each model its champion that answers with another than its newest rollout left."""
         overtaken = [
             one.model_name
             for one in models
@@ -177,8 +177,9 @@ class Reads:
         ]
         found = {}
         for name in overtaken[:MAX_OPEN]:
-            for entry in await self.session.registry.list_audit(name, 1, AuditSubject.POLICY):
-                found[name] = entry
+            change = champion_change(await self.session.registry.list_audit(name, AUDIT_ENTRIES, AuditSubject.POLICY))
+            if change is not None:
+                found[name] = change
         return found
 
     async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from understudy.entrypoints.cli.shared.texts.change_text import change_text
-from understudy.lifecycle.rollback_moves import took_back
+from understudy.lifecycle.rollback_moves import newest_change, took_back
 from understudy.ports.registry.registry import AuditEntry
 
 NEWS_SECONDS = 86_400.0
@@ -32,6 +32,14 @@ def newest_words(entry: AuditEntry) -> str:
     """Return who made a change, with what, when and why."""
     when = moment(entry.changed_at.timestamp())
     return f"by {entry.actor} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
+
+
+def champion_change(audit: Sequence[AuditEntry]) -> AuditEntry | None:
+    """Return the change that made the champion what it is; ``None`` where it is older than what was read.
+
+    ``audit`` are the newest changes of the model's policy, newest first.
+    """
+    return newest_change(("champion_version",), audit)
 
 
 def hidden_rollback(audit: Sequence[AuditEntry], began_at: float, now: float) -> str:

@@ -33,7 +33,7 @@ class ModelsSeen(NamedTuple):
     read_at: float
     """Seconds since the epoch."""
     changes: Mapping[str, AuditEntry] = {}
-    """The newest change of each model whose champion is not what its newest rollout left."""
+    """What gave each model its champion whose champion is not what its newest rollout left."""
     hidden: Mapping[str, str] = {}
     """That a model was taken back before its newest rollout began, in words."""
     unreadable: Mapping[str, UnreadableRollout] = {}

@@ -19,7 +19,14 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
-from understudy.entrypoints.console.views.changes import ChangeRow, change_row, hidden_rollback, moment, newest_words
+from understudy.entrypoints.console.views.changes import (
+    ChangeRow,
+    champion_change,
+    change_row,
+    hidden_rollback,
+    moment,
+    newest_words,
+)
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
@@ -196,7 +203,9 @@ def _overtaken(seen: RolloutSeen) -> str:
     policy, state = view.policy, view.record.state
     if not state.phase.is_final or policy is None or policy.champion == state.policy.champion:
         return ""
-    by = f" ({newest_words(seen.audit[0])})" if seen.audit else ""
+    # A later change may have given it only a challenger.
+    change = champion_change(seen.audit)
+    by = "" if change is None else f" ({newest_words(change)})"
     return f"{policy.champion} answers now{by}. This rollout ended with: "
 
 

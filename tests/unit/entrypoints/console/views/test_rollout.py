@@ -191,12 +191,14 @@ def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_g
     left = POLICY._replace(champion="7", challenger=None)
     over = replace(PROMOTED, phase=Phase.SUCCEEDED, policy=left, reason="version 7 is champion")
     moment = datetime.fromtimestamp(NOW, UTC)
-    entry = AuditEntry(
-        1, "churn", 5, moment, "k1", "console", "slow", "update", None, None, AuditSubject.POLICY, "churn", None
-    )
+    rows = ({"champion_version": 7}, {"champion_version": 6})
+    entry = AuditEntry(1, "churn", 5, moment, "k1", "console", "slow", "update", *rows, AuditSubject.POLICY, "churn", None)
+    later = ({**rows[1], "challenger_version": None}, {**rows[1], "challenger_version": 8})
+    only_a_challenger = entry._replace(id=2, actor="dana", via="cli", reason="features", before=later[0], after=later[1])
     status = a_status(over)
+    audit = (only_a_challenger, entry)
     seen = [
-        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, (entry,), {}, (1,))
+        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, audit, {}, (1,))
         for now in (left, POLICY)
     ]
     kept, back = [rollout_page(one) for one in seen]
@@ -205,6 +207,8 @@ def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_g
     assert back.sentence.startswith("6 answers now (by k1 via console at ")
     assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
     assert back.tone is Tone.WAIT
+    unread = rollout_page(seen[1]._replace(audit=(only_a_challenger,)))
+    assert unread.sentence == "6 answers now. This rollout ended with: version 7 is champion"
 
 
 def a_rollback(at: float) -> AuditEntry:
