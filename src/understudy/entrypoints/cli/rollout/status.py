@@ -245,9 +245,10 @@ def next_commands(state: RolloutState, *, is_alone: bool, held_by: HeldBy = Held
         return _waiting_commands(state, held_by)
     if state.promoted_at is not None:
         return [f"→ to put {state.champion} back at once: understudy rollback {quote(model)}"]
-    # Before the first step there is no share that a rollback could take back.
-    back = f"understudy rollback {quote(model)}" if state.step_starts else f"understudy rollout abort {quote(model)}"
-    return [f"→ to stop here: understudy rollout pause {quote(model)}", f"→ to take it back: {back}"]
+    pause = f"→ to stop here: understudy rollout pause {quote(model)}"
+    if not state.step_starts:  # there is no share that a rollback could take back
+        return [pause, f"→ to end it before its first share: understudy rollout abort {quote(model)}"]
+    return [pause, f"→ to take it back: understudy rollback {quote(model)}"]
 
 
 def monitor_words(seconds: float | None) -> str:

@@ -27,6 +27,7 @@ from understudy.entrypoints.console.views.changes import (
     moment,
     newest_words,
 )
+from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words, rollback_line
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
@@ -119,6 +120,10 @@ class ActLink(NamedTuple):
     href: str
     is_urgent: bool
     """Whether it is drawn as the way out."""
+    what: str
+    """What it does, in a sentence."""
+    command: str
+    """The one that does the same in a terminal."""
 
 
 class RolloutPage(NamedTuple):
@@ -307,7 +312,7 @@ def _event(event: RolloutEventRecord) -> EventRow:
 
 def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
-    names: list[tuple[str, str]] = []
+    names: list[tuple[CommandKind, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
         if state.is_at_gate:
             names.append((CommandKind.APPROVE, "Approve"))
@@ -322,7 +327,28 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
             names.append((CommandKind.PROMOTE, "Promote a step"))
         if not state.step_starts:
             names.append((CommandKind.ABORT, "Stop it"))
-    links = [ActLink(label, act_path(state.model_name, act, rollout_id), is_urgent=False) for act, label in names]
+    model = state.model_name
+    links = [
+        ActLink(
+            label, act_path(model, act, rollout_id), act is CommandKind.ABORT, _act_words(act), command_line(act, model)
+        )
+        for act, label in names
+    ]
     # Also of one that is over: what took its place may have to be taken back.
-    back = act_path(state.model_name, ROLL_BACK, rollout_id)
-    return [*links, ActLink("Roll back", back, is_urgent=not state.phase.is_final)]
+    back, is_urgent = act_path(model, ROLL_BACK, rollout_id), bool(state.step_starts) and not state.phase.is_final
+    return [*links, ActLink("Roll back", back, is_urgent, _rollback_words(state), rollback_line(model))]
+
+
+def _act_words(act: CommandKind) -> str:
+    is_before_a_share = act is CommandKind.ABORT
+    return "It ends before its first share; calls stay as they are." if is_before_a_share else command_words(act)
+
+
+def _rollback_words(state: RolloutState) -> str:
+    """Return what a rollback does: the database takes back a share, or what moved the champion last."""
+    if state.phase.is_final:
+        return "Takes back at once what moved calls last: a share, or a change of champion."
+    if not state.step_starts:
+        return f"Takes back a share of the calls, of which {state.challenger} has none yet: it changes nothing now."
+    ends = " and the rollout ends" if state.kind is Kind.ROLLOUT else ""
+    return f"{state.champion} answers every call again at once{ends}."

@@ -393,7 +393,7 @@ def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_
 
     assert "warming up" in text
     assert "no monitor for 5 m 40 s: understudy doctor" in text
-    assert text.endswith("→ to take it back: understudy rollout abort churn")
+    assert text.endswith("→ to end it before its first share: understudy rollout abort churn")
 
 
 def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():

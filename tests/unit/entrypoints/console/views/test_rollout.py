@@ -187,14 +187,50 @@ def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state,
     assert [act.name for act in a_page(state).acts] == names
 
 
+@pytest.mark.parametrize(
+    ("state", "urgent", "rollback"),
+    [
+        (
+            WARMING,
+            ["Stop it"],
+            "Takes back a share of the calls, of which 7 has none yet: it changes nothing now.",
+        ),
+        (STATE, ["Roll back"], "6 answers every call again at once and the rollout ends."),
+        (replace(STATE, kind=Kind.GUARD), ["Roll back"], "6 answers every call again at once."),
+        (FAILED, [], "Takes back at once what moved calls last: a share, or a change of champion."),
+    ],
+)
+def test_each_act_says_what_it_does_and_the_way_out_is_the_one_that_does_something(state, urgent, rollback):
+    acts = a_page(state).acts
+
+    assert [act.name for act in acts if act.is_urgent] == urgent
+    assert acts[-1].what == rollback
+    assert all(act.what for act in acts)
+
+
+def test_each_act_has_the_command_that_does_the_same():
+    page = a_page(WARMING)
+
+    assert [(act.name, act.command) for act in page.acts] == [
+        ("Pause", "understudy rollout pause churn --reason '…'"),
+        ("Stop it", "understudy rollout abort churn --reason '…'"),
+        ("Roll back", "understudy rollback churn --reason '…'"),
+    ]
+    assert "to end it before its first share: understudy rollout abort churn" in page.commands
+
+
 def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_green():
     left = POLICY._replace(champion="7", challenger=None)
     over = replace(PROMOTED, phase=Phase.SUCCEEDED, policy=left, reason="version 7 is champion")
     moment = datetime.fromtimestamp(NOW, UTC)
     rows = ({"champion_version": 7}, {"champion_version": 6})
-    entry = AuditEntry(1, "churn", 5, moment, "k1", "console", "slow", "update", *rows, AuditSubject.POLICY, "churn", None)
+    entry = AuditEntry(
+        1, "churn", 5, moment, "k1", "console", "slow", "update", *rows, AuditSubject.POLICY, "churn", None
+    )
     later = ({**rows[1], "challenger_version": None}, {**rows[1], "challenger_version": 8})
-    only_a_challenger = entry._replace(id=2, actor="dana", via="cli", reason="features", before=later[0], after=later[1])
+    only_a_challenger = entry._replace(
+        id=2, actor="dana", via="cli", reason="features", before=later[0], after=later[1]
+    )
     status = a_status(over)
     audit = (only_a_challenger, entry)
     seen = [
