@@ -347,7 +347,11 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     assert '<p id="version-told" class="problem">version 7 is not ready' in unready.text
     assert [one.status_code for one in refused] == [422, 412]
     number = await database.fetchval("SELECT max(id) FROM Rollout")
-    assert f"Done: rollout {number} has begun: the warm-up comes first." in texts_of(page.text)
+    told = texts_of(page.text)
+    assert f"Done: rollout {number} has begun: the warm-up comes first." in told
+    assert any(text.startswith("Warms up since ") for text in told)
+    assert {"error rate beyond 1x", "typical latency beyond 1.1x"} <= set(told)
+    assert {"understudy rollout abort churn --reason '…'", "understudy rollback churn --reason '…'"} <= set(told)
     assert f"Rollout {number} is open, and one at a time is enough: end it before another begins." in texts_of(
         second.text
     )

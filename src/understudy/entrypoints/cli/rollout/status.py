@@ -18,6 +18,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
+from understudy.entrypoints.cli.rollout.warm_up_text import warm_up_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import event_text
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
@@ -109,8 +110,9 @@ def sentence_of(status: RolloutStatus) -> str:
         return _warm_sentence(status)
     if state.kind is Kind.GUARD:
         return _guard_sentence(status)
-    if state.reason:
-        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
+    now = status.view.read_at
+    if told := warm_up_words(state, now) or waiting_words(state, now) or state.reason:
+        return told
     if decision is not None:
         then = (
             f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""

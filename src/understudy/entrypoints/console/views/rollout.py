@@ -18,6 +18,7 @@ from understudy.entrypoints.cli.rollout.status import (
     shares_of,
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
+from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.console.views.changes import (
     ChangeRow,
@@ -138,6 +139,8 @@ class RolloutPage(NamedTuple):
     sentence: str
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
+    is_overdue: bool
+    """Whether its warm-up takes unusually long: the page leads to Health."""
     next_words: str
     next_lines: tuple[str, ...]
     """What it waits for."""
@@ -177,6 +180,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         overtaken + sentence_of(status),
         tuple(line.plain for line in about),
         (*_warnings(status), *_taken_back(seen)),
+        is_warm_up_overdue(state, view.read_at),
         next_words(status),
         missing_lines(status),
         *back_words(status, rows),
@@ -222,7 +226,8 @@ def _tone(status: RolloutStatus, rows: Sequence[Evidence]) -> Tone:
     if not state.phase.is_final and any(tone_of_check(row) is Tone.BAD for row in rows):
         return Tone.BAD
     tone = OF_PHASE[state.phase]
-    return Tone.WAIT if tone is Tone.CALM and _warnings(status) else tone
+    is_unusual = is_warm_up_overdue(state, status.view.read_at) or _warnings(status)
+    return Tone.WAIT if tone is Tone.CALM and is_unusual else tone
 
 
 def _warnings(status: RolloutStatus) -> list[str]:

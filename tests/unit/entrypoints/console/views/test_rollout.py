@@ -12,6 +12,7 @@ from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.freeze import read_freeze
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import (
     GateRecord,
@@ -24,11 +25,13 @@ from understudy.core.rollout.state import (
 )
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
+from understudy.entrypoints.cli.shared.times import moment_words
 from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.analysis import checks_to_come
 from understudy.rollout.status import RolloutStatus
 
 BEGAN = 1_795_000_800.0
@@ -329,6 +332,45 @@ def test_what_happens_next_is_said(state, changes, then):
     assert a_page(state, **changes).next_words == then
 
 
+def warming(seconds: float, **changes: Any) -> RolloutPage:
+    return a_page(replace(WARMING, limit_from=NOW - seconds, **changes), decision=None)
+
+
+def test_a_warm_up_says_what_it_waits_for_and_since_when_in_the_command_lines_words():
+    page = warming(4)
+
+    assert page.sentence == (
+        f"Warms up since {moment_words(NOW - 4)} UTC (4 s); no caller meets 7 before: "
+        "7's model servers have to say that they are ready, and to answer example calls."
+    )
+    assert page.sentence == sentence_of(a_status(replace(WARMING, limit_from=NOW - 4), decision=None))
+    assert (page.is_overdue, page.tone) == (False, Tone.CALM)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "then"),
+    [
+        (61, "After 5 m of failures the monitor asks a person."),
+        (480, "By now a monitor that works would have asked a person."),
+    ],
+)
+def test_a_warm_up_of_more_than_a_minute_is_overdue_and_names_where_to_look(seconds, then):
+    page = warming(seconds)
+
+    assert "Overdue" in page.sentence
+    assert "Health (understudy doctor)" in page.sentence
+    assert page.sentence.endswith(then)
+    assert (page.is_overdue, page.tone) == (True, Tone.WAIT)
+
+
+def test_a_warm_up_in_a_freeze_says_so_and_is_not_overdue():
+    day = f"{datetime.fromtimestamp(NOW, UTC):%a}"
+    page = warming(480, plan=replace(PLAN, freezes=(read_freeze(f"{day} 00:00 - {day} 23:59 UTC"),)))
+
+    assert page.sentence.startswith("Waits with its first step: frozen until ")
+    assert (page.is_overdue, page.tone) == (False, Tone.CALM)
+
+
 def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
     page = a_page(WAITING)
 
@@ -367,6 +409,20 @@ def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figur
     assert not any("sample ratio" in line for line in with_ratio.back_lines)
     assert (a_page(FAILED).back_words, a_page(FAILED).back_lines) == ("", ())
     assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
+
+
+def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_limits():
+    plan = replace(PLAN, canary_limits={"tolerated_error_ratio": 1.5, "outcomes": [{"name": "bought"}]})
+    status = a_status(replace(WARMING, plan=plan), decision=None)
+    page = rollout_page(RolloutSeen(status._replace(to_come=checks_to_come(status.view)), None, (), {}, (1,)))
+
+    assert page.back_words == "Any one of these, once it is proven by calls that 7 has answered:"
+    assert page.back_lines[0] == "error rate beyond 1.5x"
+    assert "typical latency beyond 1.1x" in page.back_lines
+    assert "outcome bought beyond 0.95x" in page.back_lines
+    assert page.back_lines[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
+    assert not any("sample ratio" in line for line in page.back_lines)
+    assert page.checks == ()
 
 
 def test_a_guard_that_only_alerts_takes_nothing_back():
