@@ -359,6 +359,22 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     assert (via, reason) == ("console", "retrain")
 
 
+async def test_a_rollback_before_an_open_rollout_is_told_quietly_with_its_version(console, rollout, monkeypatch):
+    monkeypatch.setattr(parts, "require_ready", answers)
+    back, start = f"{CHURN}/acts/rollback?rollout={rollout.id}", f"{CHURN}/acts/start?version=7&plan=5,100"
+    async with console.visit("operate") as visit:
+        await visit.post(back, {**await visit.form(back), "reason": "slow"})
+        await rollout.go_on(1)
+        fields = {**await visit.form(start), "name": "churn", "reason": "again"}
+        begun = await visit.post(f"{CHURN}/acts/start", fields)
+        page, models = await visit.get(begun.headers["location"]), await visit.get("/")
+
+    assert begun.status_code == 303
+    for shown in (page.text, models.text):
+        assert re.search(r'class="remark">Earlier, calls of version 7 were taken back by \w+ via console at ', shown)
+        assert "! Earlier" not in shown
+
+
 async def test_an_older_policy_is_restored_from_the_audit(console, database):
     await two_versions(database)
     await database.execute("UPDATE ServingPolicy SET guard = 'alert'")

@@ -184,15 +184,18 @@ class Reads:
 
     async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:
         """Return the models that were taken back before a rollout or guard that began of late, in words."""
-        began = {name: one.state.started_at for name, one in newest.items()}
-        if not any(now - at < NEWS_SECONDS for at in began.values()):
+        if not any(now - one.state.started_at < NEWS_SECONDS for one in newest.values()):
             return {}
         of_late = AuditFilter(since=datetime.fromtimestamp(now - NEWS_SECONDS, UTC))
         changes: dict[str, list[AuditEntry]] = {}
         for entry in await self.session.registry.list_audit(None, NEWS, AuditSubject.POLICY, only=of_late):
             changes.setdefault(entry.model_name or "", []).append(entry)
-        told = {name: hidden_rollback(audit, began[name], now) for name, audit in changes.items() if name in began}
-        return {name: words for name, words in told.items() if words}
+        told = {}
+        for name, audit in changes.items():
+            if name in newest and hidden_rollback(audit, newest[name].state, now, {}):
+                labels = {version.id: version.version for version in await self.session.registry.list_versions(name)}
+                told[name] = hidden_rollback(audit, newest[name].state, now, labels)
+        return told
 
     async def _alerts(self) -> Mapping[str, set[AlertKind]]:
         found: dict[str, set[AlertKind]] = {}

@@ -139,6 +139,8 @@ class RolloutPage(NamedTuple):
     sentence: str
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
+    earlier: str
+    """That calls were taken back before it began, which is no trouble of this rollout; else empty."""
     is_overdue: bool
     """Whether its warm-up takes unusually long: the page leads to Health."""
     next_words: str
@@ -179,7 +181,8 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         _with_commas(place_words(view)),
         overtaken + sentence_of(status),
         tuple(line.plain for line in about),
-        (*_warnings(status), *_taken_back(seen)),
+        (*_warnings(status), *(line.plain.strip() for line in by_hand_lines(seen.by_hand))),
+        hidden_rollback(seen.audit, state, view.read_at, seen.labels),
         is_warm_up_overdue(state, view.read_at),
         next_words(status),
         missing_lines(status),
@@ -197,13 +200,6 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
         tuple(_acts(state, view.record.id)) if is_newest else (),
     )
-
-
-def _taken_back(seen: RolloutSeen) -> list[str]:
-    """Return who took the rollout back by hand, and that calls were taken back before it began."""
-    view = seen.status.view
-    hidden = hidden_rollback(seen.audit, view.record.state.started_at, view.read_at)
-    return [*(line.plain.strip() for line in by_hand_lines(seen.by_hand)), *([hidden] if hidden else [])]
 
 
 def _overtaken(seen: RolloutSeen) -> str:

@@ -257,16 +257,35 @@ def a_rollback(at: float) -> AuditEntry:
     return AuditEntry(1, "churn", 5, moment, "dana", "cli", "slow", "update", *rows, subject, "churn", None)
 
 
-def test_a_rollback_that_a_newer_rollout_hides_is_told():
+def test_a_rollback_that_a_newer_rollout_hides_is_told_quietly_and_names_the_version():
     earlier, within = a_rollback(BEGAN - 60), a_rollback(BEGAN + 60)
     long_ago = a_rollback(NOW - NEWS_SECONDS - 1)
-    pages = [rollout_page(RolloutSeen(a_status(), None, (one,), {}, (1,))) for one in (earlier, within, long_ago)]
+    changes, labels = (earlier, within, long_ago), {6: "v6", 7: "v7"}
+    pages = [rollout_page(RolloutSeen(a_status(), None, (one,), labels, (1,))) for one in changes]
 
-    assert [page.warnings for page in pages] == [
-        (f"Earlier, calls were taken back {newest_words(earlier)}",),
-        (),
-        (),
+    assert [page.earlier for page in pages] == [
+        f"Earlier, calls of version v7 were taken back {newest_words(earlier)}",
+        "",
+        "",
     ]
+    assert [(page.warnings, page.tone) for page in pages] == [((), Tone.CALM)] * 3
+
+
+def test_a_rollout_that_succeeded_says_nothing_of_a_rollback_before_it_and_one_that_failed_does():
+    audit = (a_rollback(BEGAN - 60),)
+    succeeded = replace(PROMOTED, phase=Phase.SUCCEEDED, reason="version 7 is champion")
+    pages = [rollout_page(RolloutSeen(a_status(one), None, audit, {}, (1,))) for one in (succeeded, FAILED)]
+
+    assert [bool(page.earlier) for page in pages] == [False, True]
+
+
+def test_a_champion_that_was_taken_back_is_the_version_that_is_named():
+    entry = a_rollback(BEGAN - 60)
+    before = {"champion_version": 8, "challenger_version": None, "challenger_weight": 0, "previous_champion": 6}
+    back = entry._replace(before=before, after={**before, "champion_version": 6})
+    page = rollout_page(RolloutSeen(a_status(), None, (back,), {6: "v6", 8: "v8"}, (1,)))
+
+    assert page.earlier.startswith("Earlier, calls of version v8 were taken back by dana")
 
 
 def test_a_step_that_was_taken_by_hand_has_no_mark_of_a_pass():
