@@ -9,7 +9,7 @@ from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
-from understudy.entrypoints.cli.rollout.checks_text import check_cells, limit_words
+from understudy.entrypoints.cli.rollout.checks_text import NONE_BEFORE, check_cells, limit_words
 from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back
 from understudy.rollout.status import RolloutStatus
 
@@ -131,7 +131,8 @@ def _back_line(row: Evidence) -> str:
     if row.change is None:
         return f"{name} beyond {limit}: no figures yet"
     evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
-    return f"{name} beyond {limit}: now {change}, evidence {evidence}"
+    now = "" if change.startswith(NONE_BEFORE) else "now "
+    return f"{name} beyond {limit}: {now}{change}, evidence {evidence}"
 
 
 def _nearness(row: Evidence) -> tuple[bool, float]:

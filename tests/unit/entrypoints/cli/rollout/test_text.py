@@ -447,11 +447,16 @@ def test_the_sparkline_is_as_high_as_the_evidence_is_near_and_two_looks_share_a_
     assert sparkline([]) == ""
 
 
+NONE_BEFORE = {"champion": 0.0, "change": float("inf"), "change_high": float("inf")}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({}, "1.61x (0.98–2.4)"),  # noqa: RUF001  # as the table has it
-        ({"change": float("inf"), "change_low": 3.0, "change_high": float("inf")}, "∞x (3–∞)"),  # noqa: RUF001  # the same
+        ({**NONE_BEFORE, "change_low": 3.0}, "champion had none (at least 3x)"),
+        ({**NONE_BEFORE, "change_low": 0.0}, "champion had none"),
+        ({**NONE_BEFORE, "check": SAMPLE_RATIO, "change_low": None}, "∞x"),
         ({"change": 31_939.4, "change_low": None, "change_high": None}, "31,939x"),
         ({"change": None}, "-"),
         ({"change": 97.0, "change_low": None, "change_high": None, "since": 86_400.0 + 4_980.0}, "97x since 01:23 UTC"),

@@ -450,6 +450,14 @@ def test_a_guard_that_only_alerts_takes_nothing_back():
     assert page.back_words.startswith("Nothing by itself; an operator is alerted by any one of these")
 
 
+def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
+    none = ERRORS._replace(champion=0.0, change=float("inf"), change_low=0.0, change_high=float("inf"))
+    page = a_page(decision=decided(Verdict.HOLD, none))
+
+    assert page.checks[0].change == "champion had none"
+    assert page.back_lines == ("error rate beyond 1.5x: champion had none, evidence 20 (200 is enough)",)
+
+
 def test_checks_that_fail_stand_first_and_the_others_as_they_were_judged():
     slow = ERRORS._replace(check=SLOW_TAIL, state=CheckState.FAIL)
     passed = ERRORS._replace(state=CheckState.OK, change=1.0, change_low=0.9)
