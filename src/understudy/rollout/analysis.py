@@ -1,13 +1,14 @@
 """Canary analysis of a rollout at a moment: the same for the monitor, the command line and a replay."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from understudy.core.canary.analysis import evaluate, judge
 from understudy.core.canary.checks import Checks, judged_checks
-from understudy.core.canary.decision import Decision
+from understudy.core.canary.decision import Decision, Evidence
 from understudy.core.canary.entities.worst_entities import EntityCounts
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.canary.glance import looks_worse
@@ -141,6 +142,13 @@ def analyse(
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_reference_rule(windows, stage_of(view), now)
     return evaluate(windows, policy_of(view), stage_of(view), now, outcomes, metrics)
+
+
+def checks_to_come(view: RolloutView) -> Sequence[Evidence]:
+    """Return the checks that a rollout will be judged by, with their limits and without figures."""
+    state = view.record.state
+    begun = state if state.step_starts else replace(state, step_starts=(view.read_at,))
+    return analyse(view._replace(record=view.record._replace(state=begun)), (), view.read_at).evidence
 
 
 async def read_after_promotion(log: WindowLog, view: RolloutView) -> list[Window]:

@@ -21,6 +21,7 @@ from understudy.core.rollout.history import (
     past_calls_per_second,
     requests_by_stage,
 )
+from understudy.core.rollout.state import Kind
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS
@@ -28,7 +29,14 @@ from understudy.errors import NotRegistered
 from understudy.ports.monitoring.window_log import WindowLog
 from understudy.ports.prediction_log.prediction_history import FailureHistory, LoggedFailures, TrialAsked
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutStore, RolloutView
-from understudy.rollout.analysis import analyse, analyse_after_promotion, policy_of, read_after_promotion, stage_of
+from understudy.rollout.analysis import (
+    analyse,
+    analyse_after_promotion,
+    checks_to_come,
+    policy_of,
+    read_after_promotion,
+    stage_of,
+)
 from understudy.rollout.checks.judge_check import judgements_stored
 from understudy.rollout.checks.metric_check import metrics_stored
 from understudy.rollout.checks.outcome_check import Measure, outcomes_wanted
@@ -75,6 +83,8 @@ class RolloutStatus(NamedTuple):
     """Likewise."""
     judgements: Judgements = NO_JUDGEMENTS
     """Of the plan's judge; likewise."""
+    to_come: Sequence[Evidence] = ()
+    """The checks that it will be judged by, without figures; empty once ``decision`` has them."""
 
 
 class _Analysis(NamedTuple):
@@ -126,6 +136,7 @@ class StatusReader:
         self._outcomes: tuple[object, Outcomes] = (None, ())
         self._metrics: tuple[object, Metrics] = (None, ())
         self._judgements: tuple[object, Judgements] = (None, NO_JUDGEMENTS)
+        self._to_come: Sequence[Evidence] | None = None
 
     async def read(self) -> RolloutStatus:
         """Return the rollout as it is now.
@@ -147,7 +158,17 @@ class StatusReader:
         found = (seen.decision, seen.decisions, seen.requests)
         rates = await self._rates_of(view)
         shown = RolloutStatus(view, events, *found, rates, monitor_seconds, seen.left_out, seen.outcomes)
-        return shown._replace(metrics=seen.metrics, judgements=seen.judgements)
+        to_come = await self._checks_to_come(view) if seen.decision is None else ()
+        return shown._replace(metrics=seen.metrics, judgements=seen.judgements, to_come=to_come)
+
+    async def _checks_to_come(self, view: RolloutView) -> Sequence[Evidence]:
+        """Return what a rollout will be judged by before it has calls, once: its plan does not change."""
+        state = view.record.state
+        if state.kind is not Kind.ROLLOUT or state.promoted_at is not None:
+            return ()
+        if self._to_come is None:
+            self._to_come = await asyncio.to_thread(checks_to_come, view)
+        return self._to_come
 
     async def _events_of(self, view: RolloutView) -> Sequence[RolloutEventRecord]:
         read_at = (view.record.revision, view.record.announced_at)

@@ -347,12 +347,32 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     assert '<p id="version-told" class="problem">version 7 is not ready' in unready.text
     assert [one.status_code for one in refused] == [422, 412]
     number = await database.fetchval("SELECT max(id) FROM Rollout")
-    assert f"Done: rollout {number} has begun: the warm-up comes first." in texts_of(page.text)
+    told = texts_of(page.text)
+    assert f"Done: rollout {number} has begun: the warm-up comes first." in told
+    assert any(text.startswith("Warms up since ") for text in told)
+    assert {"error rate beyond 1x", "typical latency beyond 1.1x"} <= set(told)
+    assert {"understudy rollout abort churn --reason '…'", "understudy rollback churn --reason '…'"} <= set(told)
     assert f"Rollout {number} is open, and one at a time is enough: end it before another begins." in texts_of(
         second.text
     )
     [(_, via, reason), *_] = await audited(database)
     assert (via, reason) == ("console", "retrain")
+
+
+async def test_a_rollback_before_an_open_rollout_is_told_quietly_with_its_version(console, rollout, monkeypatch):
+    monkeypatch.setattr(parts, "require_ready", answers)
+    back, start = f"{CHURN}/acts/rollback?rollout={rollout.id}", f"{CHURN}/acts/start?version=7&plan=5,100"
+    async with console.visit("operate") as visit:
+        await visit.post(back, {**await visit.form(back), "reason": "slow"})
+        await rollout.go_on(1)
+        fields = {**await visit.form(start), "name": "churn", "reason": "again"}
+        begun = await visit.post(f"{CHURN}/acts/start", fields)
+        page, models = await visit.get(begun.headers["location"]), await visit.get("/")
+
+    assert begun.status_code == 303
+    for shown in (page.text, models.text):
+        assert re.search(r'class="remark">Earlier, calls of version 7 were taken back by \w+ via console at ', shown)
+        assert "! Earlier" not in shown
 
 
 async def test_an_older_policy_is_restored_from_the_audit(console, database):

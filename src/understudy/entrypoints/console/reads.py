@@ -10,7 +10,7 @@ from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
 from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS, hidden_rollback
+from understudy.entrypoints.console.views.changes import NEWS_SECONDS, champion_change, hidden_rollback
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
@@ -169,7 +169,7 @@ class Reads:
     async def _changes(
         self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float
     ) -> Mapping[str, AuditEntry]:
-        """Return the newest change of each model that answers with another version than its newest rollout left."""
+        """Return who gave each model its champion that answers with another than its newest rollout left."""
         overtaken = [
             one.model_name
             for one in models
@@ -177,21 +177,25 @@ class Reads:
         ]
         found = {}
         for name in overtaken[:MAX_OPEN]:
-            for entry in await self.session.registry.list_audit(name, 1, AuditSubject.POLICY):
-                found[name] = entry
+            change = champion_change(await self.session.registry.list_audit(name, AUDIT_ENTRIES, AuditSubject.POLICY))
+            if change is not None:
+                found[name] = change
         return found
 
     async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:
         """Return the models that were taken back before a rollout or guard that began of late, in words."""
-        began = {name: one.state.started_at for name, one in newest.items()}
-        if not any(now - at < NEWS_SECONDS for at in began.values()):
+        if not any(now - one.state.started_at < NEWS_SECONDS for one in newest.values()):
             return {}
         of_late = AuditFilter(since=datetime.fromtimestamp(now - NEWS_SECONDS, UTC))
         changes: dict[str, list[AuditEntry]] = {}
         for entry in await self.session.registry.list_audit(None, NEWS, AuditSubject.POLICY, only=of_late):
             changes.setdefault(entry.model_name or "", []).append(entry)
-        told = {name: hidden_rollback(audit, began[name], now) for name, audit in changes.items() if name in began}
-        return {name: words for name, words in told.items() if words}
+        told = {}
+        for name, audit in changes.items():
+            if name in newest and hidden_rollback(audit, newest[name].state, now, {}):
+                labels = {version.id: version.version for version in await self.session.registry.list_versions(name)}
+                told[name] = hidden_rollback(audit, newest[name].state, now, labels)
+        return told
 
     async def _alerts(self) -> Mapping[str, set[AlertKind]]:
         found: dict[str, set[AlertKind]] = {}

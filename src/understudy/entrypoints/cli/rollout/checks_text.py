@@ -14,6 +14,8 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.texts.event_text import EVIDENCE_TITLE, check_evidence_words, check_state_words
 from understudy.rollout.status import RolloutStatus, is_beside_the_past
 
+NONE_BEFORE = "champion had none"
+"""What stands for a change that has no multiple."""
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _DASH = "-"
 _NDASH = "\N{EN DASH}"
@@ -68,7 +70,10 @@ def check_cells(row: Evidence) -> tuple[str, str, str, str, str, str]:
 
 
 def check_change_words(row: Evidence) -> str:
-    """Return a check's change with its interval: ``1.61x (1.38-1.88)``; what has no bound is ``∞``."""
+    """Return a check's change with its interval: ``1.61x (1.38-1.88)``; an end that has no bound is ``∞``.
+
+    Of a champion that had none of it there is no multiple, which is said in words.
+    """
     if row.change is None:
         return _DASH
     if row.check.is_distance:
@@ -79,6 +84,9 @@ def check_change_words(row: Evidence) -> str:
             for value in (row.change, row.change_low, row.change_high)
         )
         return f"{change} ({low}…{high})"
+    if isinf(row.change) and not row.champion and row.check is not SAMPLE_RATIO:
+        least = f" (at least {_number(row.change_low)}x)" if row.change_low and not isinf(row.change_low) else ""
+        return f"{NONE_BEFORE}{least}{since_words(row)}"
     interval = f" ({_number(row.change_low)}{_NDASH}{_number(row.change_high)})" if row.change_low is not None else ""
     return f"{_number(row.change)}x{interval}{since_words(row)}"
 

@@ -18,6 +18,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
+from understudy.entrypoints.cli.rollout.warm_up_text import warm_up_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import event_text
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
@@ -109,8 +110,9 @@ def sentence_of(status: RolloutStatus) -> str:
         return _warm_sentence(status)
     if state.kind is Kind.GUARD:
         return _guard_sentence(status)
-    if state.reason:
-        return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
+    now = status.view.read_at
+    if told := warm_up_words(state, now) or waiting_words(state, now) or state.reason:
+        return told
     if decision is not None:
         then = (
             f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""
@@ -245,9 +247,10 @@ def next_commands(state: RolloutState, *, is_alone: bool, held_by: HeldBy = Held
         return _waiting_commands(state, held_by)
     if state.promoted_at is not None:
         return [f"→ to put {state.champion} back at once: understudy rollback {quote(model)}"]
-    # Before the first step there is no share that a rollback could take back.
-    back = f"understudy rollback {quote(model)}" if state.step_starts else f"understudy rollout abort {quote(model)}"
-    return [f"→ to stop here: understudy rollout pause {quote(model)}", f"→ to take it back: {back}"]
+    pause = f"→ to stop here: understudy rollout pause {quote(model)}"
+    if not state.step_starts:  # there is no share that a rollback could take back
+        return [pause, f"→ to end it before its first share: understudy rollout abort {quote(model)}"]
+    return [pause, f"→ to take it back: understudy rollback {quote(model)}"]
 
 
 def monitor_words(seconds: float | None) -> str:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.entrypoints.cli.shared.texts.change_text import change_text
-from understudy.lifecycle.rollback_moves import took_back
+from understudy.lifecycle.rollback_moves import newest_change, took_back
 from understudy.ports.registry.registry import AuditEntry
 
 NEWS_SECONDS = 86_400.0
@@ -34,18 +35,39 @@ def newest_words(entry: AuditEntry) -> str:
     return f"by {entry.actor} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
 
 
-def hidden_rollback(audit: Sequence[AuditEntry], began_at: float, now: float) -> str:
-    """Return that calls were taken back before a rollout began which hides that; empty where it is not, or long ago.
+def champion_change(audit: Sequence[AuditEntry]) -> AuditEntry | None:
+    """Return the change that made the champion what it is; ``None`` where it is older than what was read.
+
+    ``audit`` are the newest changes of the model's policy, newest first.
+    """
+    return newest_change(("champion_version",), audit)
+
+
+def hidden_rollback(audit: Sequence[AuditEntry], newest: RolloutState, now: float, labels: Mapping[int, str]) -> str:
+    """Return that calls were taken back before a rollout began which hides that.
+
+    Empty where none were, or long ago, or where the later rollout has succeeded.
 
     Args:
         audit: The newest changes of the model's policy, newest first.
-        began_at: When its newest rollout or guard began.
-        now: When this was read; both in seconds since the epoch.
+        newest: Its newest rollout or guard.
+        now: When this was read, in seconds since the epoch.
+        labels: Of its versions, by their ids.
     """
-    found = next((one for one in audit if one.changed_at.timestamp() < began_at and took_back(one)), None)
+    is_settled = newest.kind is Kind.ROLLOUT and newest.phase is Phase.SUCCEEDED
+    earlier = (one for one in audit if one.changed_at.timestamp() < newest.started_at and took_back(one))
+    found = None if is_settled else next(earlier, None)
     if found is None or now - found.changed_at.timestamp() >= NEWS_SECONDS:
         return ""
-    return f"Earlier, calls were taken back {newest_words(found)}"
+    return f"Earlier, calls{_from_words(found, labels)} were taken back {newest_words(found)}"
+
+
+def _from_words(entry: AuditEntry, labels: Mapping[int, str]) -> str:
+    """Return from which version a change took calls back; empty where that is not known."""
+    before, after = entry.before or {}, entry.after or {}
+    was_champion = before.get("champion_version") != after.get("champion_version")
+    label = labels.get(before.get("champion_version" if was_champion else "challenger_version") or 0)
+    return f" of version {label}" if label else ""
 
 
 def moment(seconds: float) -> str:

@@ -33,7 +33,7 @@ class ModelsSeen(NamedTuple):
     read_at: float
     """Seconds since the epoch."""
     changes: Mapping[str, AuditEntry] = {}
-    """The newest change of each model whose champion is not what its newest rollout left."""
+    """What gave each model its champion whose champion is not what its newest rollout left."""
     hidden: Mapping[str, str] = {}
     """That a model was taken back before its newest rollout began, in words."""
     unreadable: Mapping[str, UnreadableRollout] = {}
@@ -55,7 +55,9 @@ class ModelRow(NamedTuple):
     challenger_percent: int
     reason: str
     hidden: str
-    """That it was taken back of late, where a newer rollout hides it, or that no monitor looks at it; else empty."""
+    """That it was taken back of late, where a newer rollout hides it; else empty."""
+    unwatched: str
+    """That no monitor looks at it; else empty."""
     guard: str
     decision: str
     alerts: tuple[str, ...]
@@ -111,7 +113,7 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         state = "not served"
         reason = "It has no policy: no version is its champion."
         return ModelRow(
-            name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, "", NOTHING, "", alerts, "never"
+            name, model_path(name), Tone.CALM, state, NOTHING, "", 0, reason, "", "", NOTHING, "", alerts, "never"
         )
     record, unreadable = seen.rollouts.get(name), seen.unreadable.get(name)
     state, tone = _state(record, policy, seen.read_at) if unreadable is None else _UNREADABLE
@@ -126,7 +128,8 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         _challenger(policy),
         policy.challenger_weight,
         _reason(record, event, seen.changes.get(name)) if unreadable is None else unreadable.problem,
-        " ".join(filter(None, (_UNWATCHED_ROW if is_unwatched else "", seen.hidden.get(name, "")))),
+        seen.hidden.get(name, ""),
+        _UNWATCHED_ROW if is_unwatched else "",
         _guard(policy, record),
         _decision(event),
         alerts,

@@ -4,14 +4,18 @@ from collections.abc import Sequence
 
 from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.canary.messages import evidence_words
+from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
-from understudy.entrypoints.cli.rollout.checks_text import check_cells
+from understudy.entrypoints.cli.rollout.checks_text import NONE_BEFORE, check_cells, limit_words
 from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back
 from understudy.rollout.status import RolloutStatus
 
+_SOONEST = (
+    "soonest: within 90 s of its first calls where each of them fails, as measured in docs/explanation/statistics.md"
+)
 _NAMED = 3
 _ALL = 100
 
@@ -100,7 +104,7 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tu
     judged = [row for row in rows if row.limit is not None and row.evidence_needed and row.check is not SAMPLE_RATIO]
     judged.sort(key=_nearness, reverse=True)
     if not judged:
-        return "A check that fails; none has figures yet.", ()
+        return _to_come_words(status)
     others = len(judged) - _NAMED
     more = (f"one of {others} other checks",) if others > 1 else ("the other check",) * others
     is_taken_back = state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK
@@ -108,12 +112,27 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tu
     return f"{whom}, once it is proven:", (*(_back_line(row) for row in judged[:_NAMED]), *more)
 
 
+def _to_come_words(status: RolloutStatus) -> tuple[str, tuple[str, ...]]:
+    """Return what will be checked, with its limits, before anything has figures."""
+    state = status.view.record.state
+    lines = [
+        f"{row.title} beyond {limit_words(row)}"
+        for row in status.to_come
+        if row.limit is not None and row.check is not SAMPLE_RATIO
+    ]
+    if not lines:
+        return "A check that fails; none has figures yet.", ()
+    by = f"once it is proven by calls that {state.challenger} has answered"
+    return f"Any one of these, {by}:", (*lines, *([] if state.plan.canary_policy == SEED else [_SOONEST]))
+
+
 def _back_line(row: Evidence) -> str:
     name, _, _, change, limit, _ = check_cells(row)
     if row.change is None:
         return f"{name} beyond {limit}: no figures yet"
     evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
-    return f"{name} beyond {limit}: now {change}, evidence {evidence}"
+    now = "" if change.startswith(NONE_BEFORE) else "now "
+    return f"{name} beyond {limit}: {now}{change}, evidence {evidence}"
 
 
 def _nearness(row: Evidence) -> tuple[bool, float]:

@@ -18,8 +18,17 @@ from understudy.entrypoints.cli.rollout.status import (
     shares_of,
 )
 from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
+from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
-from understudy.entrypoints.console.views.changes import ChangeRow, change_row, hidden_rollback, moment, newest_words
+from understudy.entrypoints.console.views.changes import (
+    ChangeRow,
+    champion_change,
+    change_row,
+    hidden_rollback,
+    moment,
+    newest_words,
+)
+from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words, rollback_line
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
@@ -112,6 +121,10 @@ class ActLink(NamedTuple):
     href: str
     is_urgent: bool
     """Whether it is drawn as the way out."""
+    what: str
+    """What it does, in a sentence."""
+    command: str
+    """The one that does the same in a terminal."""
 
 
 class RolloutPage(NamedTuple):
@@ -126,6 +139,10 @@ class RolloutPage(NamedTuple):
     sentence: str
     facts: tuple[str, ...]
     warnings: tuple[str, ...]
+    earlier: str
+    """That calls were taken back before it began, which is no trouble of this rollout; else empty."""
+    is_overdue: bool
+    """Whether its warm-up takes unusually long: the page leads to Health."""
     next_words: str
     next_lines: tuple[str, ...]
     """What it waits for."""
@@ -164,7 +181,9 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         _with_commas(place_words(view)),
         overtaken + sentence_of(status),
         tuple(line.plain for line in about),
-        (*_warnings(status), *_taken_back(seen)),
+        (*_warnings(status), *(line.plain.strip() for line in by_hand_lines(seen.by_hand))),
+        hidden_rollback(seen.audit, state, view.read_at, seen.labels),
+        is_warm_up_overdue(state, view.read_at),
         next_words(status),
         missing_lines(status),
         *back_words(status, rows),
@@ -183,20 +202,15 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     )
 
 
-def _taken_back(seen: RolloutSeen) -> list[str]:
-    """Return who took the rollout back by hand, and that calls were taken back before it began."""
-    view = seen.status.view
-    hidden = hidden_rollback(seen.audit, view.record.state.started_at, view.read_at)
-    return [*(line.plain.strip() for line in by_hand_lines(seen.by_hand)), *([hidden] if hidden else [])]
-
-
 def _overtaken(seen: RolloutSeen) -> str:
     """Return who answers now where that is not what a rollout that is over left; empty where it is."""
     view = seen.status.view
     policy, state = view.policy, view.record.state
     if not state.phase.is_final or policy is None or policy.champion == state.policy.champion:
         return ""
-    by = f" ({newest_words(seen.audit[0])})" if seen.audit else ""
+    # A later change may have given it only a challenger.
+    change = champion_change(seen.audit)
+    by = "" if change is None else f" ({newest_words(change)})"
     return f"{policy.champion} answers now{by}. This rollout ended with: "
 
 
@@ -208,7 +222,8 @@ def _tone(status: RolloutStatus, rows: Sequence[Evidence]) -> Tone:
     if not state.phase.is_final and any(tone_of_check(row) is Tone.BAD for row in rows):
         return Tone.BAD
     tone = OF_PHASE[state.phase]
-    return Tone.WAIT if tone is Tone.CALM and _warnings(status) else tone
+    is_unusual = is_warm_up_overdue(state, status.view.read_at) or _warnings(status)
+    return Tone.WAIT if tone is Tone.CALM and is_unusual else tone
 
 
 def _warnings(status: RolloutStatus) -> list[str]:
@@ -298,7 +313,7 @@ def _event(event: RolloutEventRecord) -> EventRow:
 
 def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
-    names: list[tuple[str, str]] = []
+    names: list[tuple[CommandKind, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
         if state.is_at_gate:
             names.append((CommandKind.APPROVE, "Approve"))
@@ -313,7 +328,28 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
             names.append((CommandKind.PROMOTE, "Promote a step"))
         if not state.step_starts:
             names.append((CommandKind.ABORT, "Stop it"))
-    links = [ActLink(label, act_path(state.model_name, act, rollout_id), is_urgent=False) for act, label in names]
+    model = state.model_name
+    links = [
+        ActLink(
+            label, act_path(model, act, rollout_id), act is CommandKind.ABORT, _act_words(act), command_line(act, model)
+        )
+        for act, label in names
+    ]
     # Also of one that is over: what took its place may have to be taken back.
-    back = act_path(state.model_name, ROLL_BACK, rollout_id)
-    return [*links, ActLink("Roll back", back, is_urgent=not state.phase.is_final)]
+    back, is_urgent = act_path(model, ROLL_BACK, rollout_id), bool(state.step_starts) and not state.phase.is_final
+    return [*links, ActLink("Roll back", back, is_urgent, _rollback_words(state), rollback_line(model))]
+
+
+def _act_words(act: CommandKind) -> str:
+    is_before_a_share = act is CommandKind.ABORT
+    return "It ends before its first share; calls stay as they are." if is_before_a_share else command_words(act)
+
+
+def _rollback_words(state: RolloutState) -> str:
+    """Return what a rollback does: the database takes back a share, or what moved the champion last."""
+    if state.phase.is_final:
+        return "Takes back at once what moved calls last: a share, or a change of champion."
+    if not state.step_starts:
+        return f"Takes back a share of the calls, of which {state.challenger} has none yet: it changes nothing now."
+    ends = " and the rollout ends" if state.kind is Kind.ROLLOUT else ""
+    return f"{state.champion} answers every call again at once{ends}."

@@ -393,7 +393,7 @@ def test_a_rollout_that_warms_up_can_be_aborted_and_a_monitor_that_is_silent_is_
 
     assert "warming up" in text
     assert "no monitor for 5 m 40 s: understudy doctor" in text
-    assert text.endswith("→ to take it back: understudy rollout abort churn")
+    assert text.endswith("→ to end it before its first share: understudy rollout abort churn")
 
 
 def test_what_ended_is_told_with_the_checks_that_its_verdict_stored():
@@ -447,11 +447,16 @@ def test_the_sparkline_is_as_high_as_the_evidence_is_near_and_two_looks_share_a_
     assert sparkline([]) == ""
 
 
+NONE_BEFORE = {"champion": 0.0, "change": float("inf"), "change_high": float("inf")}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({}, "1.61x (0.98–2.4)"),  # noqa: RUF001  # as the table has it
-        ({"change": float("inf"), "change_low": 3.0, "change_high": float("inf")}, "∞x (3–∞)"),  # noqa: RUF001  # the same
+        ({**NONE_BEFORE, "change_low": 3.0}, "champion had none (at least 3x)"),
+        ({**NONE_BEFORE, "change_low": 0.0}, "champion had none"),
+        ({**NONE_BEFORE, "check": SAMPLE_RATIO, "change_low": None}, "∞x"),
         ({"change": 31_939.4, "change_low": None, "change_high": None}, "31,939x"),
         ({"change": None}, "-"),
         ({"change": 97.0, "change_low": None, "change_high": None, "since": 86_400.0 + 4_980.0}, "97x since 01:23 UTC"),

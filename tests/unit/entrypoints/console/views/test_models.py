@@ -143,7 +143,7 @@ def test_while_no_monitor_looks_what_is_open_is_not_calm(kind):
     assert page.sentence.startswith(
         "No monitor looks at open rollouts and guards: nothing is taken back by itself. 1 of"
     )
-    assert [(row.tone, row.hidden) for row in page.rows] == [
+    assert [(row.tone, row.unwatched) for row in page.rows] == [
         (Tone.WAIT, "No monitor looks at it."),
         (Tone.CALM, ""),
     ]

@@ -12,6 +12,7 @@ from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.actions import PolicySeen
+from understudy.core.rollout.freeze import read_freeze
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import (
     GateRecord,
@@ -24,11 +25,13 @@ from understudy.core.rollout.state import (
 )
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
+from understudy.entrypoints.cli.shared.times import moment_words
 from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
+from understudy.rollout.analysis import checks_to_come
 from understudy.rollout.status import RolloutStatus
 
 BEGAN = 1_795_000_800.0
@@ -187,16 +190,54 @@ def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state,
     assert [act.name for act in a_page(state).acts] == names
 
 
+@pytest.mark.parametrize(
+    ("state", "urgent", "rollback"),
+    [
+        (
+            WARMING,
+            ["Stop it"],
+            "Takes back a share of the calls, of which 7 has none yet: it changes nothing now.",
+        ),
+        (STATE, ["Roll back"], "6 answers every call again at once and the rollout ends."),
+        (replace(STATE, kind=Kind.GUARD), ["Roll back"], "6 answers every call again at once."),
+        (FAILED, [], "Takes back at once what moved calls last: a share, or a change of champion."),
+    ],
+)
+def test_each_act_says_what_it_does_and_the_way_out_is_the_one_that_does_something(state, urgent, rollback):
+    acts = a_page(state).acts
+
+    assert [act.name for act in acts if act.is_urgent] == urgent
+    assert acts[-1].what == rollback
+    assert all(act.what for act in acts)
+
+
+def test_each_act_has_the_command_that_does_the_same():
+    page = a_page(WARMING)
+
+    assert [(act.name, act.command) for act in page.acts] == [
+        ("Pause", "understudy rollout pause churn --reason '…'"),
+        ("Stop it", "understudy rollout abort churn --reason '…'"),
+        ("Roll back", "understudy rollback churn --reason '…'"),
+    ]
+    assert "to end it before its first share: understudy rollout abort churn" in page.commands
+
+
 def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_green():
     left = POLICY._replace(champion="7", challenger=None)
     over = replace(PROMOTED, phase=Phase.SUCCEEDED, policy=left, reason="version 7 is champion")
     moment = datetime.fromtimestamp(NOW, UTC)
+    rows = ({"champion_version": 7}, {"champion_version": 6})
     entry = AuditEntry(
-        1, "churn", 5, moment, "k1", "console", "slow", "update", None, None, AuditSubject.POLICY, "churn", None
+        1, "churn", 5, moment, "k1", "console", "slow", "update", *rows, AuditSubject.POLICY, "churn", None
+    )
+    later = ({**rows[1], "challenger_version": None}, {**rows[1], "challenger_version": 8})
+    only_a_challenger = entry._replace(
+        id=2, actor="dana", via="cli", reason="features", before=later[0], after=later[1]
     )
     status = a_status(over)
+    audit = (only_a_challenger, entry)
     seen = [
-        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, (entry,), {}, (1,))
+        RolloutSeen(status._replace(view=status.view._replace(policy=now)), None, audit, {}, (1,))
         for now in (left, POLICY)
     ]
     kept, back = [rollout_page(one) for one in seen]
@@ -205,6 +246,8 @@ def test_a_promotion_that_was_taken_back_opens_with_who_answers_now_and_is_not_g
     assert back.sentence.startswith("6 answers now (by k1 via console at ")
     assert back.sentence.endswith(": slow). This rollout ended with: version 7 is champion")
     assert back.tone is Tone.WAIT
+    unread = rollout_page(seen[1]._replace(audit=(only_a_challenger,)))
+    assert unread.sentence == "6 answers now. This rollout ended with: version 7 is champion"
 
 
 def a_rollback(at: float) -> AuditEntry:
@@ -214,16 +257,35 @@ def a_rollback(at: float) -> AuditEntry:
     return AuditEntry(1, "churn", 5, moment, "dana", "cli", "slow", "update", *rows, subject, "churn", None)
 
 
-def test_a_rollback_that_a_newer_rollout_hides_is_told():
+def test_a_rollback_that_a_newer_rollout_hides_is_told_quietly_and_names_the_version():
     earlier, within = a_rollback(BEGAN - 60), a_rollback(BEGAN + 60)
     long_ago = a_rollback(NOW - NEWS_SECONDS - 1)
-    pages = [rollout_page(RolloutSeen(a_status(), None, (one,), {}, (1,))) for one in (earlier, within, long_ago)]
+    changes, labels = (earlier, within, long_ago), {6: "v6", 7: "v7"}
+    pages = [rollout_page(RolloutSeen(a_status(), None, (one,), labels, (1,))) for one in changes]
 
-    assert [page.warnings for page in pages] == [
-        (f"Earlier, calls were taken back {newest_words(earlier)}",),
-        (),
-        (),
+    assert [page.earlier for page in pages] == [
+        f"Earlier, calls of version v7 were taken back {newest_words(earlier)}",
+        "",
+        "",
     ]
+    assert [(page.warnings, page.tone) for page in pages] == [((), Tone.CALM)] * 3
+
+
+def test_a_rollout_that_succeeded_says_nothing_of_a_rollback_before_it_and_one_that_failed_does():
+    audit = (a_rollback(BEGAN - 60),)
+    succeeded = replace(PROMOTED, phase=Phase.SUCCEEDED, reason="version 7 is champion")
+    pages = [rollout_page(RolloutSeen(a_status(one), None, audit, {}, (1,))) for one in (succeeded, FAILED)]
+
+    assert [bool(page.earlier) for page in pages] == [False, True]
+
+
+def test_a_champion_that_was_taken_back_is_the_version_that_is_named():
+    entry = a_rollback(BEGAN - 60)
+    before = {"champion_version": 8, "challenger_version": None, "challenger_weight": 0, "previous_champion": 6}
+    back = entry._replace(before=before, after={**before, "champion_version": 6})
+    page = rollout_page(RolloutSeen(a_status(), None, (back,), {6: "v6", 8: "v8"}, (1,)))
+
+    assert page.earlier.startswith("Earlier, calls of version v8 were taken back by dana")
 
 
 def test_a_step_that_was_taken_by_hand_has_no_mark_of_a_pass():
@@ -289,6 +351,45 @@ def test_what_happens_next_is_said(state, changes, then):
     assert a_page(state, **changes).next_words == then
 
 
+def warming(seconds: float, **changes: Any) -> RolloutPage:
+    return a_page(replace(WARMING, limit_from=NOW - seconds, **changes), decision=None)
+
+
+def test_a_warm_up_says_what_it_waits_for_and_since_when_in_the_command_lines_words():
+    page = warming(4)
+
+    assert page.sentence == (
+        f"Warms up since {moment_words(NOW - 4)} UTC (4 s); no caller meets 7 before: "
+        "7's model servers have to say that they are ready, and to answer example calls."
+    )
+    assert page.sentence == sentence_of(a_status(replace(WARMING, limit_from=NOW - 4), decision=None))
+    assert (page.is_overdue, page.tone) == (False, Tone.CALM)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "then"),
+    [
+        (61, "After 5 m of failures the monitor asks a person."),
+        (480, "By now a monitor that works would have asked a person."),
+    ],
+)
+def test_a_warm_up_of_more_than_a_minute_is_overdue_and_names_where_to_look(seconds, then):
+    page = warming(seconds)
+
+    assert "Overdue" in page.sentence
+    assert "Health (understudy doctor)" in page.sentence
+    assert page.sentence.endswith(then)
+    assert (page.is_overdue, page.tone) == (True, Tone.WAIT)
+
+
+def test_a_warm_up_in_a_freeze_says_so_and_is_not_overdue():
+    day = f"{datetime.fromtimestamp(NOW, UTC):%a}"
+    page = warming(480, plan=replace(PLAN, freezes=(read_freeze(f"{day} 00:00 - {day} 23:59 UTC"),)))
+
+    assert page.sentence.startswith("Waits with its first step: frozen until ")
+    assert (page.is_overdue, page.tone) == (False, Tone.CALM)
+
+
 def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
     page = a_page(WAITING)
 
@@ -329,10 +430,32 @@ def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figur
     assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
 
 
+def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_limits():
+    plan = replace(PLAN, canary_limits={"tolerated_error_ratio": 1.5, "outcomes": [{"name": "bought"}]})
+    status = a_status(replace(WARMING, plan=plan), decision=None)
+    page = rollout_page(RolloutSeen(status._replace(to_come=checks_to_come(status.view)), None, (), {}, (1,)))
+
+    assert page.back_words == "Any one of these, once it is proven by calls that 7 has answered:"
+    assert page.back_lines[0] == "error rate beyond 1.5x"
+    assert "typical latency beyond 1.1x" in page.back_lines
+    assert "outcome bought beyond 0.95x" in page.back_lines
+    assert page.back_lines[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
+    assert not any("sample ratio" in line for line in page.back_lines)
+    assert page.checks == ()
+
+
 def test_a_guard_that_only_alerts_takes_nothing_back():
     page = a_page(replace(STATE, kind=Kind.GUARD), guard=GuardMode.ALERT)
 
     assert page.back_words.startswith("Nothing by itself; an operator is alerted by any one of these")
+
+
+def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
+    none = ERRORS._replace(champion=0.0, change=float("inf"), change_low=0.0, change_high=float("inf"))
+    page = a_page(decision=decided(Verdict.HOLD, none))
+
+    assert page.checks[0].change == "champion had none"
+    assert page.back_lines == ("error rate beyond 1.5x: champion had none, evidence 20 (200 is enough)",)
 
 
 def test_checks_that_fail_stand_first_and_the_others_as_they_were_judged():

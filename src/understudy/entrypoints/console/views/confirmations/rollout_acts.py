@@ -57,10 +57,24 @@ OF_WHAT_WAS_SEEN = (CommandKind.PROMOTE, CommandKind.APPROVE)
 """Commands about the next step, which is another one once the rollout has moved on."""
 
 
+def command_words(kind: CommandKind) -> str:
+    """Return what a command does, in a sentence."""
+    return _WORDS[kind].sentence
+
+
+def command_line(kind: CommandKind, model: str) -> str:
+    """Return the command that does the same in a terminal."""
+    return f"understudy rollout {quote(kind.value)} {quote(model)} --reason '…'"
+
+
+def rollback_line(model: str) -> str:
+    """Return the command that rolls a model back in a terminal."""
+    return f"understudy rollback {quote(model)} --reason '…'"
+
+
 def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
     """Return what is asked before a command to a rollout."""
     state, words = view.record.state, _WORDS[kind]
-    command = f"understudy rollout {quote(kind.value)} {quote(state.model_name)} --reason '…'"
     return ActPage(
         kind.value,
         state.model_name,
@@ -69,7 +83,7 @@ def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
         tuple(_changes(kind, state)),
         needs_reason=kind is not CommandKind.RESUME,
         needs_name=kind is CommandKind.PROMOTE,
-        command=command,
+        command=command_line(kind, state.model_name),
         button=words.button,
         rollout_id=view.record.id,
         revision=view.record.revision if kind in OF_WHAT_WAS_SEEN else None,
@@ -88,20 +102,19 @@ def rollback_page(model: str, policy: PolicyRecord, tried: RollbackRecord, rollo
     )
     nothing = f"There is nothing to roll back{tried.did.removeprefix('nothing')}."
     sentence = "Every call goes back at once." if tried.changed else nothing
-    command = f"understudy rollback {quote(model)} --reason '…'"
     return ActPage(
-        ROLL_BACK, model, "Roll back", sentence, rows, needs_reason=False, needs_name=False, command=command,
-        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True, is_needless=not tried.changed,
+        ROLL_BACK, model, "Roll back", sentence, rows, needs_reason=False, needs_name=False,
+        command=rollback_line(model), button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+        is_needless=not tried.changed,
     )  # fmt: skip
 
 
 def blind_rollback_page(model: str, rollout_id: int | None, why: str) -> ActPage:
     """Return what is asked where what is there now cannot be read: the way back does not wait for a page."""
     sentence = f"What is there now cannot be read ({why}). The rollback can be tried all the same."
-    command = f"understudy rollback {quote(model)} --reason '…'"
     return ActPage(
-        ROLL_BACK, model, "Roll back", sentence, (), needs_reason=False, needs_name=False, command=command,
-        button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+        ROLL_BACK, model, "Roll back", sentence, (), needs_reason=False, needs_name=False,
+        command=rollback_line(model), button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
     )  # fmt: skip
 
 
