@@ -83,7 +83,7 @@ async def test_ten_reloads_of_four_workers_cost_no_call(
                 old = set(proxy.children())
                 proxy.signal(signal.SIGHUP)
                 async with asyncio.timeout(ENOUGH_SECONDS):
-                    while old & set(proxy.children()):  # noqa: ASYNC110 - processes, which tell nobody
+                    while old & set(proxy.children()):  # noqa: ASYNC110 - no event tells of processes
                         await asyncio.sleep(0.1)
 
     say("reloads of 4 workers", found)

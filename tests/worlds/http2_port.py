@@ -196,7 +196,7 @@ async def not_reading(port: EchoPort) -> tuple[socket.socket, Arrival]:
     windows = frame(SETTINGS, payload=setting(4, 2**31 - 1)) + frame(WINDOW_UPDATE, 0, 0, number(2**30))
     await loop.sock_sendall(silent, PREFACE + windows)
     async with asyncio.timeout(20):
-        while not any(one.is_greeted for one in port.listener.arrivals):  # noqa: ASYNC110 - they tell nobody
+        while not any(one.is_greeted for one in port.listener.arrivals):  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.01)
         (arrival,) = port.listener.arrivals
         last = -1

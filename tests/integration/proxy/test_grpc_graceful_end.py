@@ -82,7 +82,7 @@ async def test_the_end_waits_for_calls_under_way_and_for_no_longer_than_it_may()
         ask: Any = channel.unary_unary(WAIT)
         calls = [asyncio.ensure_future(ask(b"x")) for _ in range(3)]
         async with asyncio.timeout(30):
-            while port.begun < len(calls):  # noqa: ASYNC110 - it tells nobody
+            while port.begun < len(calls):  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(0.01)
         ending = asyncio.create_task(port.listener.end(20))
         await asyncio.sleep(0)
@@ -98,7 +98,7 @@ async def test_the_last_answers_are_taken_by_a_caller_who_reads_late():
         late, arrival = await not_reading(port)
         ending = asyncio.create_task(port.listener.end(30))
         await asyncio.get_running_loop().sock_sendall(late, frame(PING, ACK, 0, b"leaving."))
-        while not arrival.is_over:  # noqa: ASYNC110 - it tells nobody
+        while not arrival.is_over:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.01)
         await asyncio.sleep(LINGER_SECONDS + 0.5)
 
@@ -122,7 +122,7 @@ async def test_calls_that_take_longer_than_the_end_are_broken_off():
         ask: Any = channel.unary_unary(WAIT)
         call = asyncio.ensure_future(ask(b"x"))
         async with asyncio.timeout(30):
-            while not port.begun:  # noqa: ASYNC110 - it tells nobody
+            while not port.begun:  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(0.01)
 
         await port.listener.end(0.1)

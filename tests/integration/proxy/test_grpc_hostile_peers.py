@@ -181,7 +181,7 @@ async def send_all(writer: asyncio.StreamWriter, data: bytes) -> None:
 
 async def nothing_is_left(port: EchoPort, tasks_before: int) -> None:
     async with asyncio.timeout(10):
-        while port.listener.arrivals or len(asyncio.all_tasks()) > tasks_before:  # noqa: ASYNC110 - they tell nobody
+        while port.listener.arrivals or len(asyncio.all_tasks()) > tasks_before:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.01)
     assert port.budget.held_bytes == 0
     assert len(port.unread) == 0
@@ -316,7 +316,7 @@ async def test_a_connection_that_reads_nothing_is_ended_and_its_answers_with_it(
 
 async def nothing_is_left_of(port: EchoPort, tasks: int) -> None:
     async with asyncio.timeout(15):
-        while not port.begun:  # noqa: ASYNC110 - it tells nobody
+        while not port.begun:  # noqa: ASYNC110 - no event tells of it
             await asyncio.sleep(0.01)
         while port.listener.arrivals or len(asyncio.all_tasks()) > tasks:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.05)
@@ -409,7 +409,7 @@ async def test_a_caller_that_closes_its_half_and_reads_nothing_is_let_go_soon():
         began = time.monotonic()
         silent.shutdown(socket.SHUT_WR)
         async with asyncio.timeout(30):
-            while port.listener.arrivals:  # noqa: ASYNC110 - they tell nobody
+            while port.listener.arrivals:  # noqa: ASYNC110 - no event tells of it
                 await asyncio.sleep(0.01)
         silent.close()
 

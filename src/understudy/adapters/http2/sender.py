@@ -1,5 +1,6 @@
 """What is sent on a connection's streams: as much as the windows of both allow, and as the socket takes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
@@ -42,7 +43,7 @@ class Sending(Protocol):
 S = TypeVar("S", bound=Sending)
 
 
-class Sender(Generic[S]):
+class Sender(ABC, Generic[S]):
     """The sending side of a connection; ``on_part`` is called for each part of a message that did not go at once."""
 
     def __init__(self, on_part: Callable[[], None]) -> None:
@@ -56,9 +57,9 @@ class Sender(Generic[S]):
         """Streams whose message has not been sent to its end."""
         self.streams: dict[int, S] = {}
 
+    @abstractmethod
     def write(self, data: bytes) -> None:
         """Send frames as they are; the socket may be full behind them (:meth:`pause`)."""
-        raise NotImplementedError
 
     def pause(self, *, is_paused: bool) -> None:
         """Send nothing, or go on: the socket is full, or takes more."""

@@ -5,6 +5,14 @@ import socket
 from collections.abc import Callable
 from typing import Protocol, cast
 
+from understudy.adapters.http2.connection_frames import (
+    PING_BYTES,
+    goaway_told,
+    require_order,
+    require_ping,
+    settings_told,
+    window_told,
+)
 from understudy.adapters.http2.frame_budget import FrameBudget
 from understudy.adapters.http2.frames import (
     ACK,
@@ -28,9 +36,7 @@ from understudy.adapters.http2.frames import (
     FrameReader,
     frame,
     goaway_frame,
-    number_in,
     settings_frame,
-    settings_in,
     window_frame,
 )
 from understudy.adapters.http2.header_blocks import MAX_HEAD_BYTES
@@ -46,9 +52,7 @@ SILENT_SECONDS = 5
 """How long what we sent may stay unacknowledged by the peer's kernel: what finds a peer that vanished."""
 _SETTINGS = {HEADER_TABLE_SIZE: 0, ENABLE_PUSH: 0, MAX_HEADER_LIST_SIZE: MAX_HEAD_BYTES}
 _HELLO = PREFACE + settings_frame(_SETTINGS) + window_frame(0, RECEIVE_WINDOW - DEFAULT_WINDOW)
-_GOAWAY_BYTES = 8
 _TOO_MANY_PINGS = (ErrorCode.ENHANCE_YOUR_CALM, b"too_many_pings")
-_PING_BYTES = 8
 
 
 class Owner(Protocol):
@@ -119,7 +123,7 @@ class Http2Connection(asyncio.Protocol):
 
     def ping(self) -> None:
         """Ask the peer for a sign of life."""
-        self._outbox.write(frame(PING, 0, 0, bytes(_PING_BYTES)))
+        self._outbox.write(frame(PING, 0, 0, bytes(PING_BYTES)))
 
     def leave(self) -> None:
         """Take no more calls, and end once those in hand have ended."""
@@ -172,11 +176,7 @@ class Http2Connection(asyncio.Protocol):
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def _take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if not self.hello.done() and (kind != SETTINGS or flags & ACK):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "it does not begin with settings")
-        continued = self._inbox.blocks.continues
-        if continued is not None and (kind != CONTINUATION or number != continued):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block that is not continued")
+        require_order(kind, flags, number, has_settings=self.hello.done(), continued=self._inbox.blocks.continues)
         take = self._take.get(kind)
         if take is None:
             self._budget.spend()  # an extension, which is to be let pass
@@ -190,30 +190,25 @@ class Http2Connection(asyncio.Protocol):
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a push, which was refused")
 
     def _take_settings(self, flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if flags & ACK:
-            if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement with settings")
+        values = settings_told(flags, number, payload)
+        if values is None or self.hello.done():
             self._budget.spend()
+        if values is None:
             return
-        if self.hello.done():
-            self._budget.spend()
-        self._outbox.settle(dict(settings_in(payload)))
+        self._outbox.settle(values)
         self._reply(frame(SETTINGS, ACK, 0, b""))
         self._outbox.resume()  # a server counts by its settings once it has read that we know them
         if not self.hello.done():
             self.hello.set_result(None)
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if len(payload) != _PING_BYTES:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a ping of a wrong size")
+        require_ping(number, payload)
         self._budget.spend()
         if not flags & ACK:
             self._reply(frame(PING, ACK, 0, payload))
 
     def _take_window(self, _flags: int, number: int, payload: bytes) -> None:
-        size = number_in(payload) & 0x7FFF_FFFF
+        size = window_told(payload)
         self._budget.spend()
         if not number:
             self._outbox.grow(None, size)
@@ -224,24 +219,16 @@ class Http2Connection(asyncio.Protocol):
             self._outbox.grow(stream, size)
 
     def _take_goaway(self, _flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if len(payload) < _GOAWAY_BYTES:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a goaway of a wrong size")
+        told = goaway_told(number, payload)
         self._budget.spend()
-        last = int.from_bytes(payload[:4]) & 0x7FFF_FFFF
-        code = int.from_bytes(payload[4:_GOAWAY_BYTES])
-        self.has_pinged_too_often = (code, payload[_GOAWAY_BYTES:]) == _TOO_MANY_PINGS
+        self.has_pinged_too_often = (told.code, told.why) == _TOO_MANY_PINGS
         self._retire("the server takes no more calls on the connection")
         self._move_pending()
-        for stream in [stream for number, stream in self._outbox.streams.items() if number > last]:
-            self._inbox.give_back(stream, failures.lost(f"the model server ends the connection (code {code})"))
+        for stream in [stream for number, stream in self._outbox.streams.items() if number > told.last]:
+            self._inbox.give_back(stream, failures.lost(f"the model server ends the connection (code {told.code})"))
         self._on_end()
 
     # -- what they lead to ---------------------------------------------------------------------------------------------
-
-    def _require_connection(self, number: int) -> None:
-        if number:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame of the connection on a stream")
 
     def _move(self, call: UnaryCall) -> None:
         call.number = 0

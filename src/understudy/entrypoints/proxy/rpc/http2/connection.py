@@ -5,6 +5,13 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
+from understudy.adapters.http2.connection_frames import (
+    goaway_told,
+    require_order,
+    require_ping,
+    settings_told,
+    window_told,
+)
 from understudy.adapters.http2.frame_budget import FrameBudget
 from understudy.adapters.http2.frames import (
     ACK,
@@ -31,9 +38,7 @@ from understudy.adapters.http2.frames import (
     FrameReader,
     frame,
     goaway_frame,
-    number_in,
     settings_frame,
-    settings_in,
     window_frame,
 )
 from understudy.entrypoints.proxy.rpc.http2.calls import MAX_STREAMS, RECEIVE_WINDOW, Calls, Serving
@@ -56,7 +61,7 @@ _SETTINGS = {
     MAX_HEADER_LIST_SIZE: MAX_METADATA_BYTES,
 }
 _HELLO = settings_frame(_SETTINGS) + window_frame(0, RECEIVE_WINDOW - DEFAULT_WINDOW)
-_PRIORITY_BYTES, _PING_BYTES, _GOAWAY_BYTES = 5, 8, 8
+_PRIORITY_BYTES = 5
 _LEAVING, _ALIVE = b"leaving.", b"alive..."
 """What our pings carry."""
 
@@ -277,11 +282,7 @@ class Http2Connection(asyncio.Protocol):
         return data[len(PREFACE) :]
 
     def _take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        if not self._has_settings and (kind != SETTINGS or flags & ACK):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "it does not begin with settings")
-        continued = self._calls.blocks.continues
-        if continued is not None and (kind != CONTINUATION or number != continued):
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a header block that is not continued")
+        require_order(kind, flags, number, has_settings=self._has_settings, continued=self._calls.blocks.continues)
         take = self._take.get(kind)
         if take is None:
             self._budget.spend()  # an extension, which is to be let pass
@@ -299,15 +300,11 @@ class Http2Connection(asyncio.Protocol):
         raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a push by a caller")
 
     def _take_settings(self, flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if flags & ACK:
-            if payload:
-                raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "an acknowledgement with settings")
+        values = settings_told(flags, number, payload)
+        if values is None or self._has_settings:
             self._budget.spend()
+        if values is None:
             return
-        if self._has_settings:
-            self._budget.spend()
-        values = dict(settings_in(payload))
         if values.get(ENABLE_PUSH, 0) > 1:
             raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a setting that may not be")
         self._answers.settle(values)
@@ -319,9 +316,7 @@ class Http2Connection(asyncio.Protocol):
                 self._say_leaving()
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if len(payload) != _PING_BYTES:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a ping of a wrong size")
+        require_ping(number, payload)
         self._budget.spend()
         if not flags & ACK:
             self._answers.reply(frame(PING, ACK, 0, payload))
@@ -329,7 +324,7 @@ class Http2Connection(asyncio.Protocol):
             self._say_last()
 
     def _take_window(self, _flags: int, number: int, payload: bytes) -> None:
-        size = number_in(payload) & 0x7FFF_FFFF
+        size = window_told(payload)
         self._budget.spend()
         if not number:
             self._answers.grow(None, size)
@@ -339,17 +334,11 @@ class Http2Connection(asyncio.Protocol):
             self._answers.grow(stream, size)
 
     def _take_goaway(self, _flags: int, number: int, payload: bytes) -> None:
-        self._require_connection(number)
-        if len(payload) < _GOAWAY_BYTES:
-            raise ConnectionFault(ErrorCode.FRAME_SIZE_ERROR, "a goaway of a wrong size")
+        goaway_told(number, payload)
         self._budget.spend()
         self.leave()
 
     # -- what they lead to ---------------------------------------------------------------------------------------------
-
-    def _require_connection(self, number: int) -> None:
-        if number:
-            raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "a frame of the connection on a stream")
 
     def _on_no_calls(self) -> None:
         self.idle_since = self._loop.time()

@@ -1,4 +1,4 @@
-"""The message of a call as it comes: its length first, its bytes counted, and whoever waits for it told."""
+"""The message of a call as it comes: its length first, its bytes counted, and the call that waits for it told."""
 
 import asyncio
 from typing import NamedTuple
