@@ -33,6 +33,7 @@ from understudy.lifecycle.loading_findings import judge_agents, judge_missing, j
 from understudy.lifecycle.policy_files import contradictions_of
 from understudy.lifecycle.policy_findings import judge_files
 from understudy.lifecycle.server_findings import (
+    CATCH_UP_SECONDS,
     ERASURE_LATE_SECONDS,
     HIDDEN_PROXIES,
     LEAST_CALLS,
@@ -76,7 +77,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [_examine_config(settings), await _examine_cache(settings)]
     findings += [*judge_wire("redis", redis_url), *judge_wire("postgres", database_url), *_examine_tokens()]
     try:
-        checkup = await examine_postgres(database_url, timeout_seconds=settings.database_timeout_seconds)
+        checkup = await examine_postgres(database_url, CATCH_UP_SECONDS, settings.database_timeout_seconds)
     except RegistryUnavailable as problem:
         return [*findings, Finding("postgres", State.PROBLEM, problem.detail, problem.next_step)]
     findings += [
@@ -245,13 +246,13 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     turns = asyncio.Semaphore(VERSIONS_AT_ONCE)
     servers = await asyncio.gather(
         *(
-            _examine_servers(settings, policy.model_name, role, version, turns)
+            _examine_servers(settings, policy, role, version, turns)
             for policy in snapshot.policies.values()
             for role, version in _roles(policy)
         )
     )
-    generations = {name: policy.generation for name, policy in snapshot.policies.items()}
-    proxies = [judge_proxy(p.instance, p.generations, generations, p.age_seconds) for p in checkup.proxies]
+    settled = {name: number for name, number in checkup.settled.items() if name in snapshot.policies}
+    proxies = [judge_proxy(p.instance, p.generations, settled, p.age_seconds) for p in checkup.proxies]
     return [
         *rejected,
         *servers,
@@ -277,12 +278,14 @@ def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
 
 
 async def _examine_servers(
-    settings: Settings, model_name: str, role: Role, version: ModelVersion, turns: asyncio.Semaphore
+    settings: Settings, policy: ServingPolicy, role: Role, version: ModelVersion, turns: asyncio.Semaphore
 ) -> Finding:
+    model_name, has_share = policy.model_name, role is not Role.SHADOW and version.id in policy.called_ids
     try:
         backend = connector_of(settings)(version)
     except BackendUnavailable as problem:
-        return Finding(f"{model_name} {version.version} {role}", State.PROBLEM, problem.detail, problem.next_step)
+        name = f"{model_name} {version.version} {role}"
+        return Finding(name, State.PROBLEM, problem.detail, problem.next_step, model_name)
     through = None
     async with turns:
         try:
@@ -293,4 +296,5 @@ async def _examine_servers(
         if seen and not is_reached:
             async with session_of(settings) as session:
                 through = await ask_proxies(proxy_warm_up(settings, session.warm_ups), version, 0)
-    return judge_servers(model_name, role, version.version, seen, version.timeout_seconds, through=through)
+    seconds = version.timeout_seconds
+    return judge_servers(model_name, role, version.version, seen, seconds, through=through, has_share=has_share)

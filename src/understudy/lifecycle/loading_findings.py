@@ -35,14 +35,16 @@ def judge_missing(missing: MissingVersion) -> Finding:
     advice = f"understudy version load {model} {version} tries again, once what is wrong is mended."
     if not missing.servers:
         advice = f"Start understudy serve agent there, or move it: understudy version load {model} {version} --group …"
-    return Finding(f"{missing.model_name} {missing.version} loading", state, missing_words(missing), advice)
+    name = f"{missing.model_name} {missing.version} loading"
+    return Finding(name, state, missing_words(missing), advice, missing.model_name)
 
 
 def judge_unvalidated(found: UnvalidatedVersion) -> Finding:
     """Judge a version whose validation failed, is missing, or was of another build or artifact."""
     what = f"{found.problem}; it gets no larger share until it is" if found.is_required else found.problem
     advice = f"{_validate_again(found.model_name, found.version, found.status)} asks it anew."
-    return Finding(f"{found.model_name} {found.version} validation", State.WARNING, what, advice)
+    name = f"{found.model_name} {found.version} validation"
+    return Finding(name, State.WARNING, what, advice, found.model_name)
 
 
 def judge_validation(loading: VersionLoadingRecord | None, status: str) -> list[Finding]:
@@ -75,10 +77,9 @@ def _judge_agent(server: ServerRecord) -> Finding:
     if server.seen_seconds > SILENT_SECONDS:
         what = f"its agent has been silent for {duration_words(server.seen_seconds)}"
         advice = "Start understudy serve agent beside it; a server that is gone for good is forgotten after a day."
-        return Finding(name, State.WARNING, what, advice)
+        return Finding(name, State.WARNING, what, advice, is_pressing=True)
     if server.problem:
-        return Finding(
-            name, State.WARNING, server.problem, "docs/how-to/load-models.md says how its control is started."
-        )
+        advice = "docs/how-to/load-models.md says how its control is started."
+        return Finding(name, State.WARNING, server.problem, advice, is_pressing=True)
     what = f"{server.available} of {server.wanted} wanted versions loaded, at {server.target}"
     return Finding(name, State.GOOD, what)

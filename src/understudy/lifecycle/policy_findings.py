@@ -24,4 +24,5 @@ def _warning(applied: AppliedFile, contradictions: Sequence[Contradiction]) -> F
         f"not as {applied.path} says: {'; '.join(fields)}",
         f"understudy model show {quote(applied.model_name)} says by whom. Write it into the file, or undo it with "
         "understudy apply --overwrite.",
+        applied.model_name,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from shlex import quote
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -42,6 +43,11 @@ class Finding(NamedTuple):
     state: State
     what: str
     next_step: str = ""
+    model_name: str | None = None
+    """The model that it is about; ``None``: it is about the installation."""
+    is_pressing: bool = False
+    """Whether a warning is of what goes wrong at this moment, and pages of models tell of it, as of each problem. Other
+    warnings are of how things were set up, and wait for daylight."""
 
 
 NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
@@ -57,14 +63,19 @@ ERASURE_LATE_SECONDS = 1_800.0
 """An erasure that began so long ago and is not finished was stopped, or could not reach a month's files."""
 MOST_ERASURES = 3
 """Unfinished erasures that are told one by one."""
-NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE)
+CATCH_UP_SECONDS = 10.0
+"""A proxy reads a new policy within five seconds and reports that; after this one with an older policy is behind."""
+NO_MONITOR = Finding("monitor", State.WARNING, "none leads", MONITOR_ADVICE, is_pressing=True)
 HIDDEN_PROXIES = Finding(
     "proxies",
     State.WARNING,
     HIDDEN_WORDS,
     "docs/explanation/security.md (Locks of a proxy's login) has the SQL that finds that session and ends it.",
+    is_pressing=True,
 )
-NO_PROXY = Finding("proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.")
+NO_PROXY = Finding(
+    "proxies", State.WARNING, "none was seen in the last day", "understudy serve proxy runs one.", is_pressing=True
+)
 
 
 def judge_config(settings_count: int, host: str, *, needs_key: bool, is_local: bool) -> Finding:
@@ -79,7 +90,8 @@ def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
     """Judge how far away Postgres is."""
     what = f"{server_version}, {round_trip_seconds * 1_000:.1f} ms"
     if round_trip_seconds > SLOW_SECONDS:
-        return Finding("postgres", State.WARNING, what, "Policies arrive late and logging is slow: is it far away?")
+        advice = "Policies arrive late and logging is slow: is it far away?"
+        return Finding("postgres", State.WARNING, what, advice, is_pressing=True)
     return Finding("postgres", State.GOOD, what)
 
 
@@ -89,10 +101,10 @@ def judge_redis(
     """Judge the shared cache; ``problem`` is empty when it answers, and ``is_refusal`` says that it refused us."""
     if is_refusal:
         advice = "Predictions go on without it, and cost more: correct the user and password in REDIS_URL."
-        return Finding("redis", State.WARNING, problem, advice)
+        return Finding("redis", State.WARNING, problem, advice, is_pressing=True)
     if problem:
         advice = "Predictions go on without it, and cost more: check REDIS_URL and the server."
-        return Finding("redis", State.WARNING, problem, advice)
+        return Finding("redis", State.WARNING, problem, advice, is_pressing=True)
     what = f"{version}, {round_trip_seconds * 1_000:.1f} ms, {eviction_policy}"
     if eviction_policy == "noeviction":
         advice = "A full cache takes nothing new: set maxmemory-policy allkeys-lru."
@@ -193,26 +205,33 @@ def judge_lake(files: int, oldest_seconds: float) -> Finding:
             "The log of the monitor that leads has the reason, as monitor.job_failed of the job lake; without one, its "
             "UNDERSTUDY_LOG is neither postgres+lake nor lake."
         )
-        return Finding("lake", State.WARNING, what, step)
+        return Finding("lake", State.WARNING, what, step, is_pressing=True)
     return Finding("lake", State.GOOD, f"{files:,} stored files wait for their commit")
 
 
 def judge_proxy(instance: str, acts_on: Mapping[str, int], policies: Mapping[str, int], age_seconds: float) -> Finding:
-    """Judge one proxy: whether it lives, and acts on the newest generation of every model's policy."""
+    """Judge one proxy: whether it lives, and acts on the newest generation of every model's policy.
+
+    Args:
+        instance: Its name.
+        acts_on: The generation of each model's policy that it reported.
+        policies: The generation of each policy that has stood for :data:`CATCH_UP_SECONDS`.
+        age_seconds: Time since its report.
+    """
     name = f"proxy {instance}"
     seen = f"seen {age_seconds:.0f} s ago"
     if not is_live(age_seconds):
         what = f"stale, {seen}: killed, frozen or cut off from Postgres; if it runs, by an old policy"
         advice = "End it if it runs. Once it is gone, delete its row of ProxyInstance; after a day it is forgotten."
-        return Finding(name, State.WARNING, what, advice)
+        return Finding(name, State.WARNING, what, advice, is_pressing=True)
     behind = [
         f"{model} {acts_on.get(model, 'none')} instead of {newest}"
         for model, newest in policies.items()
-        if acts_on.get(model) != newest
+        if acts_on.get(model, 0) < newest
     ]
     if behind:
-        advice = "It catches up within 5 s; if not, look at its log and at /readyz."
-        return Finding(name, State.WARNING, f"{seen}, behind: {', '.join(behind)}", advice)
+        advice = "It had time to catch up: look at its log and at /readyz."
+        return Finding(name, State.WARNING, f"{seen}, behind: {', '.join(behind)}", advice, is_pressing=True)
     return Finding(name, State.GOOD, f"{seen}, on the newest generation of {len(policies)} models")
 
 
@@ -221,7 +240,7 @@ def judge_monitor(holder: str, age_seconds: float) -> Finding:
     if age_seconds <= LEASE_SECONDS:
         return Finding("monitor", State.GOOD, f"{holder} leads, seen {age_seconds:.0f} s ago")
     what = f"none leads: {holder} was seen {age_seconds:.0f} s ago"
-    return Finding("monitor", State.WARNING, what, MONITOR_ADVICE)
+    return Finding("monitor", State.WARNING, what, MONITOR_ADVICE, is_pressing=True)
 
 
 def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool) -> Finding:
@@ -236,12 +255,12 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
     name = f"guard {model}"
     if failure is not None:
         advice = f"understudy rollout list {quote(model)} has the guard; understudy rollout show its evidence."
-        return Finding(name, State.PROBLEM, failure, advice)
+        return Finding(name, State.PROBLEM, failure, advice, model)
     if is_watched:
-        return Finding(name, State.GOOD, f"the split is watched, guard = {guard}")
+        return Finding(name, State.GOOD, f"the split is watched, guard = {guard}", model_name=model)
     why = "guard is off" if guard == "off" else "no guard is open; the monitor opens one"
     advice = f"understudy model set {quote(model)} --guard rollback, or understudy rollout start, watches a challenger."
-    return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice)
+    return Finding(name, State.WARNING, f"the split is watched by nothing: {why}", advice, model)
 
 
 def judge_gate(model: str, waiting_for: str, reason: str, waited_seconds: float) -> Finding:
@@ -256,7 +275,7 @@ def judge_gate(model: str, waiting_for: str, reason: str, waited_seconds: float)
     what = f"{reason}; for {duration_words(waited_seconds)} now"
     advice = f'understudy rollout show {quote(model)}, then: understudy rollout approve {quote(model)} --reason "…"'
     state = State.WARNING if waiting_for == "approval" else State.GOOD
-    return Finding(f"gate {model}", state, what, advice if state is State.WARNING else "")
+    return Finding(f"gate {model}", state, what, advice if state is State.WARNING else "", model)
 
 
 def judge_failing_share(
@@ -281,6 +300,8 @@ def judge_failing_share(
         what,
         f"understudy rollout show {quote(model)} has what was found; understudy rollback {quote(model)} --reason '…' "
         "takes its calls away.",
+        model,
+        is_pressing=True,
     )
 
 
@@ -297,14 +318,16 @@ def judge_erasure(model: str | None, age_seconds: float) -> Finding:
         f"began {duration_words(age_seconds)} ago and is not finished: old rows or files may still name the entity",
         f"Run it again, it goes on: understudy entity forget {quote(model or 'all')} ID --reason '…'. Its row in "
         "EntityErasure, which has no finished_at, says who asked for it and why.",
+        model,
     )
 
 
 def judge_rejected(model: str, why: str, *, is_served: bool) -> Finding:
     """Judge a policy of which proxies cannot use something; without a champion the model is not served at all."""
     if is_served:
-        return Finding(f"policy {model}", State.WARNING, why, "Proxies do without it: correct the version's schema.")
-    return Finding(f"policy {model}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.")
+        advice = "Proxies do without it: correct the version's schema."
+        return Finding(f"policy {model}", State.WARNING, why, advice, model, is_pressing=True)
+    return Finding(f"policy {model}", State.PROBLEM, why, "No proxy can use it: correct the version's schema.", model)
 
 
 def judge_servers(
@@ -315,6 +338,7 @@ def judge_servers(
     timeout_seconds: float,
     *,
     through: WarmUpResult | None = None,
+    has_share: bool = False,
 ) -> Finding:
     """Judge the model servers of one role of one model.
 
@@ -325,15 +349,17 @@ def judge_servers(
         servers: All of them, as they were found.
         timeout_seconds: What a call of the version may take; a server that needs longer to say that it serves is slow.
         through: What live proxies found of them, where this process reaches none; ``None``: none was asked.
+        has_share: Whether callers get its answers: a version that warms up may have no server yet.
     """
     name = f"{model} {version} {role}"
+    found = partial(Finding, name, model_name=model, is_pressing=has_share)
     state = State.PROBLEM if role == "champion" else State.WARNING
     if not servers:
         advice = (
             f"Have agents load it: understudy version load {quote(model)} {quote(version)}; or name one: "
             f"understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         )
-        return Finding(name, state, "has no model server", advice)
+        return found(state, "has no model server", advice)
     ready = sorted((server for server in servers if not server.problem), key=lambda server: -server.seconds)
     away = [
         f"{server.endpoint}: {server.problem} ({short_duration(server.seconds)})"
@@ -344,7 +370,7 @@ def judge_servers(
     all_servers = _count(len(servers), "model server")
     if away and not ready and through is not None and through.passed:
         what = f"reached through proxies: {through.detail}; not from here: {_listed(away, '; ')}"
-        return Finding(name, State.GOOD, what)
+        return found(State.GOOD, what)
     if away:
         what = f"served by {'none' if not ready else len(ready)} of its {all_servers}; {_listed(away, '; ')}"
         what += f"; answered: {_listed(answered)}" if answered else ""
@@ -353,12 +379,12 @@ def judge_servers(
             "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
             f"understudy version show {quote(model)} {quote(version)} has them all."
         )
-        return Finding(name, State.WARNING if ready else state, what, advice)
+        return found(State.WARNING if ready else state, what, advice)
     what = f"served by {all_servers}: {_listed(answered)}"
     if ready[0].seconds > timeout_seconds:
         advice = f"Calls may take {short_duration(timeout_seconds)}: what does the slow server wait for?"
-        return Finding(name, State.WARNING, what, advice)
-    return Finding(name, State.GOOD, what)
+        return found(State.WARNING, what, advice)
+    return found(State.GOOD, what)
 
 
 def _listed(words: Sequence[str], between: str = ", ") -> str:

@@ -25,7 +25,7 @@ def judge_token_wire(model: str, version: str, variable: str, endpoints: Sequenc
     named = ", ".join(remote[:MAX_SERVERS]) + (f" and {len(remote) - MAX_SERVERS} more" * (len(remote) > MAX_SERVERS))
     what = f"{variable} goes in plain text to {named}: the network between can read it"
     advice = 'Give its model servers a certificate, and the version "tls": true in its backend.'
-    return [Finding(f"{model} {version} token", State.WARNING, what, advice)]
+    return [Finding(f"{model} {version} token", State.WARNING, what, advice, model)]
 
 
 def _of_hosts(variable: str, hosts: str, *, is_listed: bool) -> Finding:

@@ -444,7 +444,7 @@ async def test_a_report_that_no_proxy_wrote_is_left_out_and_stops_neither_the_mo
     store = PostgresRolloutStore(database_url, timeout_seconds=5, on_unusable=lambda *told: left_out.append(told))
     view = await store.view(view.record.id)
     reach = await store.reach("churn")
-    proxies = (await examine_postgres(database_url)).proxies
+    proxies = (await examine_postgres(database_url, 0.0)).proxies
 
     assert (view.proxies, view.proxies_on_generation, view.in_flight) == (1, 1, {7: 2})
     assert (reach.proxies, reach.proxies_on_generation, reach.in_flight) == (1, 1, {7: 2})

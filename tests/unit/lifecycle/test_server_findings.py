@@ -138,6 +138,10 @@ def test_a_proxy_is_good_when_it_lives_and_acts_on_every_newest_generation(acts_
     assert judge_proxy("vm:1", acts_on, {"visits": 3, "digits": 1}, age_seconds).state is state
 
 
+def test_a_proxy_that_has_a_newer_policy_than_was_read_is_not_behind():
+    assert judge_proxy("vm:1", {"visits": 4}, {"visits": 3}, 1.0).state is State.GOOD
+
+
 def test_a_proxy_that_is_behind_says_on_which_model():
     assert "visits 2 instead of 3" in judge_proxy("vm:1", {"visits": 2}, {"visits": 3}, 1.0).what
 
@@ -206,6 +210,13 @@ def test_a_champion_without_a_server_is_a_problem_and_another_role_or_one_of_sev
     role, servers, state
 ):
     assert judge_servers("visits", role, "1", servers, 0.5).state is state
+
+
+@pytest.mark.parametrize("has_share", [True, False])
+def test_a_server_that_is_away_presses_only_where_callers_get_its_answers(has_share):
+    finding = judge_servers("visits", "challenger", "2", [READY, AWAY], 0.5, has_share=has_share)
+
+    assert (finding.state, finding.model_name, finding.is_pressing) == (State.WARNING, "visits", has_share)
 
 
 def test_of_several_servers_the_one_that_is_not_ready_is_named_with_the_reason_and_how_long_each_took():

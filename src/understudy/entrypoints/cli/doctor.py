@@ -11,6 +11,7 @@ from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
+from understudy.entrypoints.documents.findings import finding_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.lifecycle.server_findings import State
 
@@ -25,6 +26,6 @@ def doctor(*, as_json: AsJson = False) -> None:
     findings = asyncio.run(examine(settings))
     found = Counter(finding.state for finding in findings)
     problems, warnings = found[State.PROBLEM], found[State.WARNING]
-    document = {"findings": [finding._asdict() for finding in findings], "problems": problems, "warnings": warnings}
+    document = {"findings": [*map(finding_document, findings)], "problems": problems, "warnings": warnings}
     show(document, findings_table(findings), findings_verdict(findings), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if problems else ExitCode.DONE)

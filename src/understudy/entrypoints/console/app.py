@@ -30,7 +30,12 @@ from understudy.entrypoints.console.pages.experiments import (
     show_experiment,
     show_experiments,
 )
-from understudy.entrypoints.console.pages.health import live_health, show_health
+from understudy.entrypoints.console.pages.health import (
+    live_health,
+    live_trouble,
+    live_trouble_of_model,
+    show_health,
+)
 from understudy.entrypoints.console.pages.login import show_login, sign_in, sign_out
 from understudy.entrypoints.console.pages.models import live_models, show_model, show_models, stream_models
 from understudy.entrypoints.console.pages.policies import (
@@ -76,6 +81,8 @@ ROUTES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/models/{model}/acts/set", carry_out_change),
     ("GET", "/health", show_health),
     ("GET", "/live/health", live_health),
+    ("GET", "/live/trouble", live_trouble),
+    ("GET", "/live/models/{model}/trouble", live_trouble_of_model),
     ("GET", "/models/{model}/audit", show_audit),
     ("GET", "/models/{model}/start", show_start),
     ("GET", "/models/{model}/acts/start", ask_start),

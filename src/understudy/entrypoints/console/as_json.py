@@ -46,7 +46,8 @@ def shown_of(name: str, values: Mapping[str, Any]) -> Mapping[str, Any]:
         # What is not shared was read for this request.
         view, is_stale = values.get("view"), values.get("is_stale", False)
         read_at = time.time() if answer is None else answer.read_at
-    return {"page": page, "read_at": moment_of(read_at), "is_stale": is_stale, "view": document_of(view)}
+    shown = {"page": page, "read_at": moment_of(read_at), "is_stale": is_stale, "view": document_of(view)}
+    return {**shown, "trouble": document_of(values["trouble"].view)} if "trouble" in values else shown
 
 
 def as_json(response: PageResponse) -> Response:

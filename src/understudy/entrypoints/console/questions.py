@@ -58,9 +58,11 @@ class Kind(Enum):
     PAGE = auto()
     REPORT = auto()
     CHARTS = auto()
+    HEALTH = auto()
+    """Of an examination, which waits for every model server."""
 
 
-PLACES_OF = {Kind.PAGE: PLACES, Kind.REPORT: REPORT_PLACES, Kind.CHARTS: REPORT_PLACES}
+PLACES_OF = {Kind.PAGE: PLACES, Kind.REPORT: REPORT_PLACES, Kind.CHARTS: REPORT_PLACES, Kind.HEALTH: 1}
 
 
 class Answer(NamedTuple):
@@ -145,8 +147,12 @@ class Questions:
             return Answer(None, 0.0, 0.0, is_late=True)
         if topic.problem is not None and not topic.is_known:
             raise topic.problem
-        age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
-        return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
+        return self._answer(topic)
+
+    def known(self, name: object) -> Answer | None:
+        """Return a topic's last answer, however old it is; nothing is asked. ``None``: there is none."""
+        topic = self._topics.get(name)
+        return None if topic is None or not topic.is_known else self._answer(topic)
 
     async def anew(self, name: object, work: Callable[[], Awaitable[Any]], period_seconds: float) -> Answer:
         """Return an answer of a question that was begun after this call: something has told that it is another one.
@@ -241,6 +247,10 @@ class Questions:
             Overloaded: Too many are under way.
         """
         return await within(self._acting, work, ACT_SECONDS)
+
+    def _answer(self, topic: _Topic) -> Answer:
+        age, is_late = self._monotonic() - topic.read_monotonic, topic.task is not None
+        return Answer(topic.value, topic.read_at, age, topic.problem, is_late)
 
     def _forget(self, kept: _Topic) -> None:
         """Forget the topics asked for longest ago, but none that is asked for now."""

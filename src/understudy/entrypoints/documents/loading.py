@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from understudy.entrypoints.documents.findings import finding_document
 from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 
@@ -22,5 +23,5 @@ def validation_document(model_name: str, version: str, findings: Sequence[Findin
         "model": model_name,
         "version": version,
         "passed": all(finding.state is State.GOOD for finding in findings),
-        "findings": [finding._asdict() for finding in findings],
+        "findings": [*map(finding_document, findings)],
     }

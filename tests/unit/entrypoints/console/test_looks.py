@@ -41,7 +41,13 @@ def test_a_template_has_no_inline_script_or_style_and_no_address_of_another_host
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:|hx-on|https?://", text)
     assert all("src=" in tag for tag in re.findall(r"<script[^>]*>", text))
     assert set(re.findall(r"\s(hx-[a-z-]+)=", text)) <= PLAIN_ATTRIBUTES
-    assert set(re.findall(r"\{\{ ([^}]*)\|safe \}\}", text)) <= {"live.html", "drawn.html", "story.html", "chart"}
+    assert set(re.findall(r"\{\{ ([^}]*)\|safe \}\}", text)) <= {
+        "live.html",
+        "drawn.html",
+        "story.html",
+        "trouble.html",
+        "chart",
+    }
 
 
 def test_values_are_escaped_and_a_name_that_is_not_there_is_an_error():

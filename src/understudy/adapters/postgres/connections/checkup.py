@@ -1,6 +1,7 @@
 """What ``understudy doctor`` asks a Postgres: its version, its clock, its partitions, the proxies it has seen."""
 
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ _PROXIES = (
     "SELECT instance, generations::text, seen_at, extract(epoch FROM now() - seen_at)::float8 AS age "
     "FROM proxyinstance WHERE isfinite(seen_at)"
 )
+_SETTLED = "SELECT model_name, generation FROM servingpolicy WHERE updated_at < now() - $1 * INTERVAL '1 second'"
 
 
 # One row of a month shows that the month is still in Postgres.
@@ -170,12 +172,14 @@ class PostgresCheckup(NamedTuple):
     last_partition: str | None
     """The month up to which PredictionLog has partitions, as ``2027-02``."""
     proxies: tuple[ProxySeen, ...]
+    settled: Mapping[str, int]
+    """The generation of each model's policy that has stood for long enough that proxies act on it."""
     proxies_hidden: bool = False
     """Whether their reports could not be read, since a session keeps the table locked."""
 
 
-async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -> PostgresCheckup:
-    """Run the checkup of a database.
+async def examine_postgres(database_url: str, settled_seconds: float, timeout_seconds: float = 5.0) -> PostgresCheckup:
+    """Run the checkup of a database; a policy that changed within ``settled_seconds`` is left out of ``settled``.
 
     Raises:
         RegistryUnavailable: Postgres does not answer in time.
@@ -187,9 +191,11 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
             began, clock_began = time.monotonic(), time.time()
             (asked,) = await connection.fetch(_ASK)
             round_trip_seconds = time.monotonic() - began
-            month, proxies, is_seen = None, [], True
+            month, proxies, is_seen, settled = None, [], True, dict[str, int]()
             if await connection.fetchval(_TABLES):
                 month = await connection.fetchval(_PARTITIONS)
+                rows = await connection.fetch(_SETTLED, settled_seconds)
+                settled = {row["model_name"]: row["generation"] for row in rows}
                 async with connection.transaction():
                     is_seen = await ProxyReports().can_be_read(connection)
                     proxies = await connection.fetch(_PROXIES) if is_seen else []
@@ -201,6 +207,7 @@ async def examine_postgres(database_url: str, *, timeout_seconds: float = 5.0) -
         clock_ahead_seconds=clock_began + round_trip_seconds / 2 - asked["clock"],
         last_partition=month.replace("_", "-") if month else None,
         proxies=tuple(map(_proxy_of, proxies)),
+        settled=settled,
         proxies_hidden=not is_seen,
     )
 

@@ -29,6 +29,7 @@ from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.startup.extras import install_advice
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
+from understudy.entrypoints.documents.findings import finding_document
 from understudy.lifecycle.server_findings import State, judge_roles
 
 _MEGABYTE = 1_000_000
@@ -109,7 +110,7 @@ def check(*, as_json: AsJson = False) -> None:
     problems = sum(finding.state is State.PROBLEM for finding in findings)
     document = {
         **examined._asdict(),
-        "findings": [finding._asdict() for finding in findings],
+        "findings": [*map(finding_document, findings)],
         "problems": problems,
         "warnings": sum(finding.state is State.WARNING for finding in findings),
     }

@@ -22,6 +22,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.screens import AtProxy, Drawn, show_screen
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_table, findings_verdict
+from understudy.entrypoints.documents.findings import finding_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import BackendUnavailable, SchemaInvalid
 from understudy.lifecycle.loading_findings import judge_validation
@@ -168,7 +169,7 @@ def check_document(found: Checked) -> dict[str, Any]:
         "servers": [server._asdict() for server in found.servers],
         "input_differences": None if found.inputs is None else found.inputs._asdict(),
         "warm_up": None if found.warm_up is None else _warm_up_document(found.warm_up),
-        "findings": [finding._asdict() for finding in found.findings],
+        "findings": [*map(finding_document, found.findings)],
         "problems": states[State.PROBLEM],
         "warnings": states[State.WARNING],
     }

@@ -9,8 +9,8 @@ from starlette.responses import Response
 from understudy.core.rollout.state import Command, CommandKind
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import give_command, roll_back
+from understudy.entrypoints.console.pages.answers import model_of
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, confirmed_of, done_once
-from understudy.entrypoints.console.pages.models import model_of
 from understudy.entrypoints.console.views.confirmations.rollout_acts import (
     OF_WHAT_WAS_SEEN,
     ActPage,

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.entrypoints.console.console import Console
-from understudy.entrypoints.console.pages.models import done_of, reader_of
+from understudy.entrypoints.console.pages.answers import done_of, reader_of
 from understudy.entrypoints.console.views.audit import audit_asked, audit_filter, audit_page
 
 

@@ -8,7 +8,8 @@ from starlette.responses import Response
 from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console
-from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS, if_new, reader_of, rollout_id_of
+from understudy.entrypoints.console.pages.answers import if_new, reader_of, rollout_id_of
+from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS
 from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind
 from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.views.charts import ChartsPart, charts_part

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
 from understudy.entrypoints.console.doing import Done
-from understudy.entrypoints.console.pages.models import model_of
+from understudy.entrypoints.console.pages.answers import model_of
 from understudy.errors import ActNotConfirmed
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE

@@ -13,8 +13,8 @@ from understudy.entrypoints.cli.shared.policy_changes.newcomers import newcomers
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done, reach_words
+from understudy.entrypoints.console.pages.answers import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
-from understudy.entrypoints.console.pages.models import done_of, model_of, reader_of
 from understudy.entrypoints.console.views.confirmations.policy_change import (
     ChangePage,
     ChangeWords,

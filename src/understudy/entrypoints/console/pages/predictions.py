@@ -11,7 +11,8 @@ from understudy.core.prediction_log.prediction_id import id_seconds
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
-from understudy.entrypoints.console.pages.models import MODELS_SECONDS, reader_of
+from understudy.entrypoints.console.pages.answers import reader_of
+from understudy.entrypoints.console.pages.models import MODELS_SECONDS
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import entity_path, prediction_path
 from understudy.entrypoints.console.views.prediction import (

@@ -13,7 +13,7 @@ from understudy.core.drift.hours import JUDGED_SECONDS
 from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.charts.report import part_of_page
 from understudy.entrypoints.console.console import Console
-from understudy.entrypoints.console.pages.models import age_of, done_of, reader_of
+from understudy.entrypoints.console.pages.answers import age_of, done_of, reader_of
 from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.drift import drift_charts, drift_page

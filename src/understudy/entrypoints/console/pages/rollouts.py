@@ -11,15 +11,10 @@ from starlette.responses import Response
 from understudy.entrypoints.console.access.sessions import ConsoleSession
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console
+from understudy.entrypoints.console.pages.answers import age_of, done_of, if_new, reader_of, rollout_id_of
 from understudy.entrypoints.console.pages.charts import FIRST_SECONDS, charts
-from understudy.entrypoints.console.pages.models import (
-    ROLLOUT_SECONDS,
-    age_of,
-    done_of,
-    if_new,
-    reader_of,
-    rollout_id_of,
-)
+from understudy.entrypoints.console.pages.health import trouble_known
+from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS
 from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import Answer
 from understudy.entrypoints.console.rendered import Live
@@ -48,6 +43,7 @@ async def show_rollout(console: Console, request: Request) -> Response:
         "address": f"/live{rollout_path(name, number)}",
         "period": ROLLOUT_SECONDS,
         "story_period": STORY_SECONDS,
+        **trouble_known(console, visitor, name),
     }
     return console.page(
         "rollout.html", visitor, live=live, drawn=drawn, story=story, done=done_of(console, request, visitor), **values

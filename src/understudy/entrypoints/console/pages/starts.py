@@ -11,8 +11,8 @@ from starlette.responses import Response
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
+from understudy.entrypoints.console.pages.answers import model_of, reader_of
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
-from understudy.entrypoints.console.pages.models import model_of, reader_of
 from understudy.entrypoints.console.views.confirmations.rollout_start import (
     FIELDS,
     AskedStart,

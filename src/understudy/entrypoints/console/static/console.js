@@ -18,12 +18,19 @@
   let triedAt = -Infinity;
   let last = Date.now();
   let stands = state();
+  let troubled = trouble();
   let said = "";
 
   // What a page stands at; its sentence has figures that change at each look, which are not worth a word.
   function state() {
     const found = live.querySelector("[data-state]");
     return found ? found.dataset.state : "";
+  }
+
+  // What Health knows to be wrong, by its names; empty where nothing is.
+  function trouble() {
+    const found = document.querySelector("[data-trouble]");
+    return found ? found.dataset.trouble : "";
   }
 
   function clock(at) {
@@ -101,6 +108,9 @@
       part.textContent = verdict.textContent.trim();
     }
     stands = now;
+    const wrong = trouble();
+    if (wrong !== troubled && wrong) document.getElementById("told").textContent = "Health: " + wrong;
+    troubled = wrong;
   });
 
   tell();

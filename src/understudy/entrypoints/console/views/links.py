@@ -23,6 +23,11 @@ def model_path(model_name: str) -> str:
     return f"/models/{quote(model_name, safe='')}"
 
 
+def trouble_path(model_name: str | None) -> str:
+    """Return the address of the part of a model's pages, or of that of all models, that tells of Health."""
+    return "/live/trouble" if model_name is None else f"/live{model_path(model_name)}/trouble"
+
+
 def rollout_path(model_name: str, rollout_id: int) -> str:
     """Return the address of a rollout's page."""
     return f"{model_path(model_name)}/rollouts/{rollout_id}"

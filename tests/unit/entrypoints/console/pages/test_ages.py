@@ -2,7 +2,7 @@
 
 import pytest
 
-from understudy.entrypoints.console.pages.models import age_of
+from understudy.entrypoints.console.pages.answers import age_of
 from understudy.entrypoints.console.questions import Answer
 from understudy.errors import RegistryUnavailable
 
