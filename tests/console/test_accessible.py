@@ -30,6 +30,8 @@ OF_A_ROLLOUT = (
     f"{CHURN}/versions",
     f"{CHURN}/rollouts/1/verdicts",
     "/health",
+    "/?",  # with what Health has found by then
+    f"{CHURN}?",
     "/nothing",
 )
 OF_REPORTS = (

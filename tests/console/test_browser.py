@@ -30,6 +30,8 @@ PAGES = (
     f"{ACTS}/restore?from=1",
     "/find?q=customer-42",
     "/health",
+    "/?",  # with what Health has found by then
+    f"{CHURN}?",
     "/nothing",
 )
 MOST_KEYS = 8

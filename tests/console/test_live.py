@@ -4,10 +4,13 @@ from console.browser_world import Heard, signed_in
 from playwright.async_api import Page, expect
 from worlds.console import running_console
 
-from understudy.entrypoints.console.pages import models, rollouts
+from understudy.entrypoints.console.pages import health, models, rollouts
 from understudy.entrypoints.console.streams.watches import WATCHES
 
 CHURN = "/models/churn"
+A_MONITOR_LEADS = """
+    INSERT INTO MonitorLease (name, holder, epoch, renewed_at) VALUES ('monitor', 'm-1', 1, now() + INTERVAL '1 hour')
+"""
 SEEN_MS = 60_000
 """Longest wait of anything; what is measured is not how long it takes but by what it comes."""
 
@@ -40,6 +43,26 @@ async def test_a_page_with_a_stream_shows_a_rollback_by_sql_though_nothing_is_re
         await database.execute("UPDATE ServingPolicy SET shadow_percent = 50")  # it is told of policies, not of events
         await expect(page.get_by_role("alert")).to_contain_text("rolled back by hand", timeout=SEEN_MS)
         await expect(page.locator("#heard")).to_have_text("live")
+
+        assert await page.evaluate("window.wasHereBefore")
+        assert (heard.complaints, heard.elsewhere) == ([], [])
+
+
+async def test_an_open_page_tells_what_health_finds_and_that_it_is_over(
+    browser, rollout, database, database_url, monkeypatch
+):
+    monkeypatch.setattr(health, "TROUBLE_SECONDS", 1.0)
+    async with running_console(database_url) as console, signed_in(browser, console) as page:
+        heard = Heard(page, console.origin)
+        await page.goto(f"{console.origin}{CHURN}/rollouts/{rollout.id}")
+        trouble, link = page.locator("[data-trouble]"), page.locator("#trouble").get_by_role("link", name="Health")
+        await expect(trouble).to_contain_text("none leads", timeout=SEEN_MS)
+        await expect(link).to_have_attribute("href", "/health")
+        await page.evaluate("window.wasHereBefore = true")
+        await database.execute(A_MONITOR_LEADS)
+        await expect(trouble).not_to_contain_text("none leads", timeout=SEEN_MS)
+        await database.execute("UPDATE MonitorLease SET renewed_at = now() - INTERVAL '1 hour'")
+        await expect(page.locator("#told")).to_contain_text("monitor", timeout=SEEN_MS)  # to who listens, once
 
         assert await page.evaluate("window.wasHereBefore")
         assert (heard.complaints, heard.elsewhere) == ([], [])
