@@ -1,6 +1,8 @@
 """An index of the log by entity, which an installation may have: an entity's calls are found without reading others.
 
 No migration makes it, since every row that is written pays for it. Months that are made later have it by themselves.
+It is of a hash of the entity's id: a number instead of a text, of which Postgres keeps those that are equal once, so
+that the index is a fifth as large and a row costs half as much. Questions ask for the hash beside the id.
 """
 
 from collections.abc import AsyncIterator
@@ -12,11 +14,13 @@ import asyncpg
 from understudy.adapters.postgres.connections.connection import connect, translated
 
 NAME = "predictionlog_of_entity"
+_KEY = "(hashtextextended(entity_id::text, 0))"
 BUILD_SECONDS = 86_400.0
 """Longest time of one month's index: 10 million rows take a minute, and callers wait for none of it."""
 _WHAT, _APPLICATION = "the index by entity could not be made", "understudy-entity-index"
 _LOCK_MS = 2_000
 """Longest wait of the short statements for a lock, behind which writers would queue."""
+_IS_OTHER = f"SELECT pg_get_indexdef(to_regclass('{NAME}')) NOT LIKE '%hashtextextended%'"
 _IS_THERE = f"SELECT to_regclass('{NAME}') IS NOT NULL"
 # Of a month that is attached, Postgres has chosen the index's name.
 _PARTS = f"""
@@ -65,16 +69,16 @@ async def make_entity_index(database_url: str, *, timeout_seconds: float) -> Ent
         MigrationNeeded, RegistryUnavailable: As :func:`read_entity_index`; months that were done stay.
     """
     async with _opened(database_url, timeout_seconds) as connection:
-        await _shortly(
-            connection, f"CREATE INDEX IF NOT EXISTS {NAME} ON ONLY predictionlog (entity_id, predicted_at DESC)"
-        )
+        if await connection.fetchval(_IS_OTHER):  # of the id itself, as it was made until November 2026
+            await _shortly(connection, f"DROP INDEX {NAME}")
+        await _shortly(connection, f"CREATE INDEX IF NOT EXISTS {NAME} ON ONLY predictionlog {_KEY}")
         await _drop_unfinished(connection)
         for row in await _missing(connection):
-            await connection.execute(
-                f"CREATE INDEX CONCURRENTLY {row['built']} ON {row['part']} (entity_id, predicted_at DESC)",
-                timeout=BUILD_SECONDS,
-            )
+            create = f"CREATE INDEX CONCURRENTLY {row['built']} ON {row['part']} {_KEY}"
+            await connection.execute(create, timeout=BUILD_SECONDS)
             await _shortly(connection, f"ALTER INDEX {NAME} ATTACH PARTITION {row['built']}")
+            # Of a hash nothing is known before: Postgres would guess, and read by time.
+            await connection.execute(f"ANALYZE {row['part']}", timeout=BUILD_SECONDS)
         return await _read(connection)
 
 

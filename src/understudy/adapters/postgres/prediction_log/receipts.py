@@ -36,12 +36,14 @@ _OF_PREDICTION = f"""
     ) AS p
     ORDER BY p.role = 'shadow', p.predicted_at, p.id LIMIT {MAX_OF_PREDICTION}
 """  # noqa: S608 - constants
-_OF_ENTITY = f"""
+# The hash is what the index by entity is of (entity_index.py); without one it is computed of the rows found.
+OF_ENTITY = f"""
     SELECT {_COLUMNS}
     FROM modelversion AS v CROSS JOIN LATERAL (
         SELECT * FROM predictionlog
         WHERE model_version_id = v.id AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
-          AND entity_id = $2 AND role IS DISTINCT FROM 'shadow'
+          AND entity_id = $2 AND hashtextextended(entity_id::text, 0) = hashtextextended($2::text, 0)
+          AND role IS DISTINCT FROM 'shadow'
         ORDER BY predicted_at DESC, id DESC LIMIT $5
     ) AS p
     WHERE v.model_name = $1
@@ -62,7 +64,7 @@ class PostgresReceiptLog(LongReads):
 
     async def of_entity(self, asked: EntityAsked, timeout_seconds: float) -> Sequence[Receipt]:
         async with self._read(_WHAT, _NAME, timeout_seconds) as connection:
-            rows = await connection.fetch(_OF_ENTITY, *asked)
+            rows = await connection.fetch(OF_ENTITY, *asked)
         return [_receipt(row) for row in rows]
 
 
