@@ -167,7 +167,7 @@ async def test_a_rollout_page_says_what_the_command_line_says(console, rollout):
     shown = texts_of(page.text)
     assert led.headers["location"] == path
     assert carried.headers["location"] == f"{path}?did=n%201"
-    assert any(text.startswith("HOLD, then 7 gets 50 %: ") for text in shown)
+    assert any(text.startswith("Stays at 10 %, then version 7 gets 50 %: ") for text in shown)
     assert {"error rate", "Checks", "What happens next", "What would take it back"} <= set(shown)
     assert "dana@laptop" in shown
     assert "You may look; a key with scope operate is needed to act." in shown
@@ -350,7 +350,7 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     told = texts_of(page.text)
     assert f"Done: rollout {number} has begun: the warm-up comes first." in told
     assert any(text.startswith("Warms up since ") for text in told)
-    assert {"error rate beyond 1x", "typical latency beyond 1.1x"} <= set(told)
+    assert {"error rate above the champion's", "typical latency above 1.1x the champion's"} <= set(told)
     assert {"understudy rollout abort churn --reason '…'", "understudy rollback churn --reason '…'"} <= set(told)
     assert f"Rollout {number} is open, and one at a time is enough: end it before another begins." in texts_of(
         second.text

@@ -14,6 +14,8 @@ from understudy.core.statistics.trend import Trend
 _UNCOUNTED = 1e6
 """Evidence beyond it is said to be beyond it."""
 UNDECIDED = "no check takes the version back: an operator decides"
+_WHOLE = 100.0
+"""A multiple from which on its two digits are followed by zeros."""
 _FALLING_Z = 2.0
 """Standard errors from which on a sentence says that the latency falls."""
 
@@ -58,7 +60,7 @@ def advance_reason(checks: Sequence[Evidence], detectable_ratio: float, least_ra
 def _seen_words(errors: Evidence, detectable_ratio: float, least_rate: float) -> str:
     """Say which error rate would have been seen; a multiple of no errors at all would say nothing."""
     rate = errors.champion or 0.0
-    times = f"an error rate of {detectable_ratio:.2g} times "
+    times = f"an error rate of {_ratio_words(detectable_ratio)} times "
     if rate > least_rate:
         return f"{times}the champion's {value_words(errors.check, rate)}"
     had = "the champion had none" if not rate else f"the champion had {value_words(errors.check, rate)}"
@@ -96,11 +98,16 @@ def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
 def detectable_words(detectable_ratio: float, asked_ratio: float, missing_requests: int) -> str:
     """Say which regression could have been seen, which one the policy asks for, and how many requests that takes."""
     more = f"about {_rounded(missing_requests):,} more requests are missing"
-    asked = f"the policy asks for {asked_ratio:.2g} times"
+    asked = f"the policy asks for {_ratio_words(asked_ratio)} times"
     if not isfinite(detectable_ratio):
         return f"{more}: so far no rise of the error rate would have been seen; {asked}"
-    least = f"only a rise of the error rate to {detectable_ratio:.2g} times or more"
+    least = f"only a rise of the error rate to {_ratio_words(detectable_ratio)} times or more"
     return f"{more}: so far {least} would have been seen; {asked}"
+
+
+def _ratio_words(ratio: float) -> str:
+    """Return a multiple with two digits that count, and no power of ten: ``1.3``, ``36``, ``120``."""
+    return f"{float(f'{ratio:.2g}'):,.0f}" if ratio >= _WHOLE else f"{ratio:.2g}"
 
 
 def few_entities_words(row: Evidence) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.console import RenderableType
 from rich.text import Text
 
-from understudy.core.canary.decision import Verdict
+from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.judgements.judge_check import judge_words
 from understudy.core.canary.post_promotion import LIMITS
 from understudy.core.durations import duration_words
@@ -114,11 +114,18 @@ def sentence_of(status: RolloutStatus) -> str:
     if told := warm_up_words(state, now) or waiting_words(state, now) or state.reason:
         return told
     if decision is not None:
-        then = (
-            f", then {after_step_words(state)}" if decision.verdict is Verdict.HOLD and not decision.needs_human else ""
-        )
-        return f"{decision.verdict.replace('_', ' ')}{then}: {decision.reason}"
+        return f"{_verdict_words(state, decision)}: {decision.reason}"
     return status.events[-1].reason if status.events else "has not begun"
+
+
+def _verdict_words(state: RolloutState, decision: Decision) -> str:
+    """Return what a verdict means for the step that a rollout is at."""
+    if decision.verdict is Verdict.ADVANCE:
+        return f"At the monitor's next tick {after_step_words(state)}"
+    if decision.verdict is not Verdict.HOLD:
+        return decision.verdict.replace("_", " ")
+    then = "" if decision.needs_human else f", then {after_step_words(state)}"
+    return f"Stays at {state.weight_percent} %{then}"
 
 
 def goes_back(status: RolloutStatus) -> bool:
@@ -135,8 +142,8 @@ def after_step_words(state: RolloutState) -> str:
     """Return what a rollout does when its step is over."""
     step = state.next_step
     if step is None or step is state.plan.steps[-1]:
-        return f"{state.challenger} becomes champion"
-    return f"{state.challenger} gets {step.weight_percent} %"
+        return f"version {state.challenger} becomes champion"
+    return f"version {state.challenger} gets {step.weight_percent} %"
 
 
 def _guard_sentence(status: RolloutStatus) -> str:

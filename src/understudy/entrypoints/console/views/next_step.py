@@ -1,8 +1,9 @@
 """What happens next to a rollout, and what would take it back, in a sentence each."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.canary.decision import Evidence, Verdict, Worse
 from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
@@ -17,6 +18,7 @@ _SOONEST = (
     "soonest: within 90 s of its first calls where each of them fails, as measured in docs/explanation/statistics.md"
 )
 _NAMED = 3
+_SOON_SECONDS = 600.0
 _ALL = 100
 
 
@@ -75,9 +77,16 @@ def _next_step(status: RolloutStatus) -> str:
     if decision is not None and decision.needs_human:
         return f"It stays at {state.weight_percent} % until a person decides."
     over_at = state.step_starts[-1] + state.plan.steps[state.step].dwell_seconds
-    until = f"{clock_words(over_at)} at the earliest" if over_at > status.view.read_at else "its evidence is there"
+    until = _until_words(over_at, status.view.read_at) if over_at > status.view.read_at else "its evidence is there"
     missing = " Not there yet:" if missing_lines(status) else ""
     return f"It stays at {state.weight_percent} % until {until}; {then}.{missing}"
+
+
+def _until_words(moment: float, now: float) -> str:
+    """Return the earliest end of a step, to the second where that is soon."""
+    if moment - now >= _SOON_SECONDS:
+        return f"{clock_words(moment)} at the earliest"
+    return f"{datetime.fromtimestamp(moment, UTC):%H:%M:%S} UTC at the earliest"
 
 
 def missing_lines(status: RolloutStatus) -> tuple[str, ...]:
@@ -116,7 +125,7 @@ def _to_come_words(status: RolloutStatus) -> tuple[str, tuple[str, ...]]:
     """Return what will be checked, with its limits, before anything has figures."""
     state = status.view.record.state
     lines = [
-        f"{row.title} beyond {limit_words(row)}"
+        f"{row.title} {_beyond_words(row)}"
         for row in status.to_come
         if row.limit is not None and row.check is not SAMPLE_RATIO
     ]
@@ -127,12 +136,20 @@ def _to_come_words(status: RolloutStatus) -> tuple[str, tuple[str, ...]]:
 
 
 def _back_line(row: Evidence) -> str:
-    name, _, _, change, limit, _ = check_cells(row)
+    name, _, _, change, _, _ = check_cells(row)
     if row.change is None:
-        return f"{name} beyond {limit}: no figures yet"
+        return f"{name} {_beyond_words(row)}: no figures yet"
     evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
     now = "" if change.startswith(NONE_BEFORE) else "now "
-    return f"{name} beyond {limit}: {now}{change}, evidence {evidence}"
+    return f"{name} {_beyond_words(row)}: {now}{change}, evidence {evidence}"
+
+
+def _beyond_words(row: Evidence) -> str:
+    """Return what a check does not tolerate: of a ratio, beside the champion's own figure."""
+    limit = limit_words(row)
+    if row.check.worse is not Worse.ABOVE or row.check.is_in_deviations or row.check.is_distance:
+        return f"beyond {limit}"
+    return "above the champion's" if row.limit == 1 else f"above {limit} the champion's"
 
 
 def _nearness(row: Evidence) -> tuple[bool, float]:

@@ -120,7 +120,8 @@ churn  6 → 7   PROGRESSING   step 2 of 3   50 %
 rollout 1, running 8 m since 20 Nov 11:59 UTC, by dana@laptop "weekly retrain"
 generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
-HOLD, then 7 becomes champion: 917 of 2,000 challenger requests at 50 %
+Stays at 50 %, then version 7 becomes champion: 917 of 2,000 challenger requests
+at 50 %
 
   champion 6       ████████████████████████░░  91.8 %  1,061/s  set 50 %
   challenger 7     ██░░░░░░░░░░░░░░░░░░░░░░░░   8.2 %  95.3/s  set 50 %
@@ -152,7 +153,7 @@ churn  6 → 7   PROGRESSING   step 2 of 3   50 %
 rollout 1, running 8 m since 20 Nov 11:59 UTC, by dana@laptop "weekly retrain"
 generation 4 on 6 of 6 live proxies · monitor 4 s ago
 
-HOLD, then 7 becomes champion: 917 of 2,000 challenger requests at 50 %
+Stays at 50 %, then version 7 becomes champion: 917 of 2,000 challenger requests at 50 %
 
   champion 6       █████████████████████████████████████░░░  91.8 %  1,061/s  set 50 %
   challenger 7     ███░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░   8.2 %  95.3/s  set 50 %

@@ -39,6 +39,7 @@ NOW = BEGAN + 480
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(50, 600, 2_000), Step(100, 0, 0)), keep_warm_seconds=1_800)
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 WARMING = new_rollout_state(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN)
+SOON = datetime.fromtimestamp(NOW + 200, UTC)
 STATE = replace(WARMING, step_starts=(BEGAN + 60,), policy=POLICY)
 ERRORS = Evidence(
     ERROR_RATE, CheckState.TOO_EARLY, 0.0021, 0.0034, 1.61, 0.98, 2.4, 1.5, 20.0, 200.0, 2.0, 20.0, 8_000, 917
@@ -72,7 +73,7 @@ def decided(verdict: Verdict, *rows: Evidence) -> Decision:
 def test_its_sentence_and_its_commands_are_the_command_lines():
     page, status = a_page(), a_status()
 
-    assert page.sentence == sentence_of(status) == f"HOLD, then 7 gets 50 %: {HOLD.reason}"
+    assert page.sentence == sentence_of(status) == f"Stays at 10 %, then version 7 gets 50 %: {HOLD.reason}"
     assert [f"→ {command}" for command in page.commands] == commands_of(status)
 
 
@@ -321,23 +322,30 @@ def test_a_model_with_any_name_has_an_address():
     ("state", "changes", "then"),
     [
         (WARMING, {}, "The monitor warms 7 up; then its first share is 10 %."),
-        (STATE, {}, "It stays at 10 % until its evidence is there; then 7 gets 50 %."),
+        (STATE, {}, "It stays at 10 % until its evidence is there; then version 7 gets 50 %."),
         (
             replace(STATE, step_starts=(NOW - 100,)),
             {},
-            f"It stays at 10 % until {clock_words(NOW + 200)} at the earliest; then 7 gets 50 %.",
+            f"It stays at 10 % until {SOON:%H:%M:%S} UTC at the earliest; then version 7 gets 50 %.",
+        ),
+        (
+            replace(
+                STATE, step_starts=(NOW - 100,), plan=replace(STATE.plan, steps=(Step(10, 3_600, 0), *PLAN.steps[1:]))
+            ),
+            {},
+            f"It stays at 10 % until {clock_words(NOW + 3_500)} at the earliest; then version 7 gets 50 %.",
         ),
         (
             STATE,
             {"decision": replace(HOLD, needs_human=True)},
             "It stays at 10 % until a person decides.",
         ),
-        (STATE, {"decision": decided(Verdict.ADVANCE)}, "At the monitor's next tick 7 gets 50 %."),
+        (STATE, {"decision": decided(Verdict.ADVANCE)}, "At the monitor's next tick version 7 gets 50 %."),
         (STATE, {"decision": decided(Verdict.ROLL_BACK)}, "At the monitor's next tick every call goes back to 6."),
         (
             replace(STATE, step_starts=(1.0, 2.0)),
             {"decision": decided(Verdict.ADVANCE)},
-            "At the monitor's next tick 7 becomes champion.",
+            "At the monitor's next tick version 7 becomes champion.",
         ),
         (FAILED, {}, "Nothing more: it is over."),
         (
@@ -420,8 +428,8 @@ def test_one_that_waits_after_its_promotion_names_no_act_that_is_not_there():
 def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
     assert a_page().back_words == "Any one of these, once it is proven:"
     assert a_page().back_lines == (
-        "error rate beyond 1.5x: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
-        "slow answers beyond 1.5x: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
+        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
+        "slow answers above 1.5x the champion's: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
     )
     ratio = ERRORS._replace(check=SAMPLE_RATIO)
     with_ratio = a_page(decision=decided(Verdict.HOLD, ERRORS, ratio))
@@ -436,8 +444,8 @@ def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_
     page = rollout_page(RolloutSeen(status._replace(to_come=checks_to_come(status.view)), None, (), {}, (1,)))
 
     assert page.back_words == "Any one of these, once it is proven by calls that 7 has answered:"
-    assert page.back_lines[0] == "error rate beyond 1.5x"
-    assert "typical latency beyond 1.1x" in page.back_lines
+    assert page.back_lines[0] == "error rate above 1.5x the champion's"
+    assert "typical latency above 1.1x the champion's" in page.back_lines
     assert "outcome bought beyond 0.95x" in page.back_lines
     assert page.back_lines[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
     assert not any("sample ratio" in line for line in page.back_lines)
@@ -455,7 +463,7 @@ def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
     page = a_page(decision=decided(Verdict.HOLD, none))
 
     assert page.checks[0].change == "champion had none"
-    assert page.back_lines == ("error rate beyond 1.5x: champion had none, evidence 20 (200 is enough)",)
+    assert page.back_lines == ("error rate above 1.5x the champion's: champion had none, evidence 20 (200 is enough)",)
 
 
 def test_checks_that_fail_stand_first_and_the_others_as_they_were_judged():
