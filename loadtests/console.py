@@ -42,6 +42,8 @@ from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.entrypoints.console.access.sessions import Sessions
 from understudy.entrypoints.console.access.visitors import Visitors
 from understudy.entrypoints.console.console import COOKIE
+from understudy.entrypoints.console.pages.health import TROUBLE_SECONDS
+from understudy.entrypoints.console.views.links import trouble_path
 from understudy.errors import Unauthenticated
 from understudy.lifecycle.console_link import signing_secret
 from understudy.lifecycle.registry import create_key
@@ -78,6 +80,8 @@ class Scene(NamedTuple):
     port: int
     pid: int
     """Of the console."""
+    postgres: int
+    """Its process id."""
     url: str
     rollout: PastRollout
     database: asyncpg.Connection
@@ -110,7 +114,10 @@ async def scene(folder: Path, rows: int) -> AsyncIterator[Scene]:
         try:
             origin = f"http://127.0.0.1:{port}"
             await answering(origin)
-            yield Scene(origin, port, process.pid, server.url, past, database, made.credential)
+            postgres = server.pid
+            if postgres is None:
+                raise RuntimeError("Postgres has ended")
+            yield Scene(origin, port, process.pid, postgres, server.url, past, database, made.credential)
         finally:
             process.terminate()
             process.wait(20)
@@ -195,20 +202,29 @@ class Watched(NamedTuple):
 
 
 class Viewer:
-    """A page of one rollout that is open in a browser: it fetches what its stream says is new, or asks by itself."""
+    """A page of one rollout that is open in a browser: it fetches what its stream says is new, or asks by itself.
+
+    What Health knows to be wrong it asks for at a period of its own.
+    """
 
     def __init__(self, client: AsyncClient, path: str, counts: dict[str, int]) -> None:
         self._client, self._path, self._counts = client, path, counts
-        self._digest = ""
+        self._digests: dict[str, str] = {}
 
     async def watch(self, delay: float, seconds: float) -> None:
         await asyncio.sleep(delay)
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                if not await self._is_told():
-                    while True:
-                        await self._fetch()
-                        await asyncio.sleep(POLL_SECONDS)
+                await asyncio.gather(self._watch_rollout(), self._poll(trouble_path("churn"), TROUBLE_SECONDS))
+
+    async def _watch_rollout(self) -> None:
+        if not await self._is_told():
+            await self._poll(self._path, POLL_SECONDS)
+
+    async def _poll(self, path: str, seconds: float) -> None:
+        while True:
+            await self._fetch(path)
+            await asyncio.sleep(seconds)
 
     async def _is_told(self) -> bool:
         """Follow the stream to its end; ``False``: there is no place for it."""
@@ -219,19 +235,19 @@ class Viewer:
                 return False
             async for line in answer.aiter_lines():
                 if line == "event: news":
-                    await self._fetch()
+                    await self._fetch(self._path)
         return True
 
-    async def _fetch(self) -> None:
+    async def _fetch(self, path: str) -> None:
         try:
-            answer = await self._client.get(self._path, params={"seen": self._digest})
+            answer = await self._client.get(path, params={"seen": self._digests.get(path, "")})
         except TransportError:  # its connection, which was idle, gave way at this moment; a browser asks again
             self._counts["refused"] += 1
             return
         self._counts["answers"] += 1
         self._counts["refused"] += answer.status_code >= FAILED
         if answer.status_code == OK:
-            self._digest = answer.text.rpartition('value="')[2].partition('"')[0]
+            self._digests[path] = answer.text.rpartition('value="')[2].partition('"')[0]
 
 
 async def watched(at: Scene, viewers: int, seconds: float) -> Watched:
@@ -372,7 +388,7 @@ async def measure(folder: Path, given: argparse.Namespace) -> None:
         if given.only in ("", "searches"):
             say(await searched(at))
         if given.only in ("", "index"):
-            say(await indexed(at.url, folder, at.rollout.versions["6"], partial(searched, at)))
+            say(await indexed(at.url, at.postgres, folder, at.rollout.versions["6"], partial(searched, at)))
         if given.only in ("", "viewers"):
             say(await viewed(at, given.viewers, given.seconds))
         if given.only in ("", "news"):
