@@ -96,13 +96,13 @@ def dwell_words(policy: CanaryPolicy, stage: Stage, now: float) -> str | None:
 
 
 def detectable_words(detectable_ratio: float, asked_ratio: float, missing_requests: int) -> str:
-    """Say which regression could have been seen, which one the policy asks for, and how many requests that takes."""
+    """Say which regression could have been seen, which one has to be, and how many requests that takes."""
     more = f"about {_rounded(missing_requests):,} more requests are missing"
-    asked = f"the policy asks for {_ratio_words(asked_ratio)} times"
+    asked = f"one to {_ratio_words(asked_ratio)} times has to be before the step ends"
     if not isfinite(detectable_ratio):
-        return f"{more}: so far no rise of the error rate would have been seen; {asked}"
+        return f"{more}: so far no rise of the error rate would have been seen, and {asked}"
     least = f"only a rise of the error rate to {_ratio_words(detectable_ratio)} times or more"
-    return f"{more}: so far {least} would have been seen; {asked}"
+    return f"{more}: so far {least} would have been seen, and {asked}"
 
 
 def _ratio_words(ratio: float) -> str:

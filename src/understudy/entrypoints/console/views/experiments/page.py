@@ -93,7 +93,7 @@ def experiments_page(model: str, found: Sequence[ListedTest], labels: Mapping[in
     """Return the page."""
     rows = tuple(_row(one, labels) for one in found)
     is_open = [row for row in rows if row.word == "open"]
-    sentence = f"No test of {model} was declared yet: its intervals hold at any time, and decide nothing."
+    sentence = f"No test of {model} was declared yet. Without one, A/B figures may be looked at, and decide nothing."
     if rows:
         sentence = f"{len(is_open)} of {len(rows)} tests of {model} {'is' if len(is_open) == 1 else 'are'} open."
     name = quote(model)
