@@ -129,7 +129,7 @@ async def test_an_open_page_shows_a_rollback_by_sql_without_being_loaded_again(
     async with running_console(database_url) as console, signed_in(browser, console) as page:
         heard = Heard(page, console.origin)
         await page.get_by_role("link", name="churn").click()
-        await expect(page.locator(".verdict")).to_contain_text("HOLD")
+        await expect(page.locator(".verdict")).to_contain_text("Stays at 10 %")
         await expect(page.locator("#heard")).to_have_text("live", timeout=LIVE_MS)
         await page.get_by_text("The same in a terminal").click()
         await page.evaluate("window.wasHereBefore = true")
