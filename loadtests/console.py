@@ -218,8 +218,12 @@ class Viewer:
                 await asyncio.gather(self._watch_rollout(), self._poll(trouble_path("churn"), TROUBLE_SECONDS))
 
     async def _watch_rollout(self) -> None:
-        if not await self._is_told():
-            await self._poll(self._path, POLL_SECONDS)
+        while True:
+            try:
+                if not await self._is_told():
+                    await self._poll(self._path, POLL_SECONDS)
+            except TransportError:  # as in _fetch: a browser opens its stream again
+                self._counts["refused"] += 1
 
     async def _poll(self, path: str, seconds: float) -> None:
         while True:

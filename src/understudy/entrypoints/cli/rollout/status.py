@@ -105,7 +105,9 @@ def sentence_of(status: RolloutStatus) -> str:
     """Return how the rollout stands, in a sentence."""
     state, decision = status.view.record.state, status.decision
     if decision is not None and goes_back(status):
-        return f"Goes back to {state.champion} at the monitor's next tick: {decision.reason}"
+        by = f"Goes back to {state.champion} at the monitor's next tick"
+        alone = f"Has to go back to {state.champion}, and no monitor does that"
+        return f"{alone if is_unwatched(status) else by}: {decision.reason}"
     if state.promoted_at is not None and not state.phase.is_final and state.phase is not Phase.WAITING:
         return _warm_sentence(status)
     if state.kind is Kind.GUARD:
@@ -126,6 +128,13 @@ def _verdict_words(state: RolloutState, decision: Decision) -> str:
         return decision.verdict.replace("_", " ")
     then = "" if decision.needs_human else f", then {after_step_words(state)}"
     return f"Stays at {state.weight_percent} %{then}"
+
+
+def is_unwatched(status: RolloutStatus) -> bool:
+    """Whether no monitor looks at a rollout that it should look at."""
+    view, seconds = status.view, status.monitor_seconds
+    is_silent = seconds is None or seconds > SILENT_SECONDS
+    return is_silent and view.policy is not None and not view.record.state.phase.is_final
 
 
 def goes_back(status: RolloutStatus) -> bool:

@@ -18,8 +18,8 @@ HEALTH_SECONDS = 10.0
 """How old its answer may be, and how often its live part asks."""
 TROUBLE_SECONDS = 15.0
 """The same of what pages of models tell: one examination in that time, however many of them are open."""
-FIRST_SECONDS = 8.0
-"""How long an open page waits for the first examination, which it hears of at its next question otherwise."""
+SOON_SECONDS = 2.0
+"""How often an open page asks while nothing is known yet: no connection waits for the first examination."""
 LONGEST_SECONDS = 30.0
 """Of one examination: it asks every model server."""
 _HEALTH = "health"
@@ -62,26 +62,27 @@ def trouble_known(console: Console, visitor: Visitor, model_name: str | None = N
     known = console.opened.questions.known(_HEALTH)
     if known is None or known.age_seconds > STALE_FACTOR * TROUBLE_SECONDS:
         known = Answer(None, 0.0, 0.0)
-    is_new = known.value is not None and known.age_seconds < TROUBLE_SECONDS
-    values = {"address": trouble_path(model_name), "period": TROUBLE_SECONDS, "is_new": is_new}
+    values = {"address": trouble_path(model_name), "period": TROUBLE_SECONDS}
     return {"trouble": _trouble(console, visitor, model_name, known), "trouble_asks": values}
 
 
 async def _examined(console: Console, visitor: Visitor, model_name: str | None) -> Live:
     try:
-        answer = await _answer(console, TROUBLE_SECONDS, FIRST_SECONDS)
+        answer = await _answer(console, TROUBLE_SECONDS, 0.0)
     except UnderstudyError as problem:
         answer = Answer(None, 0.0, 0.0, problem.as_value())
     return _trouble(console, visitor, model_name, answer)
 
 
 def _trouble(console: Console, visitor: Visitor, model_name: str | None, answer: Answer) -> Live:
+    view: Trouble | None = None  # no examination has ended yet
     if answer.value is not None:
         view = trouble_of(answer.value, visitor.models, model_name)
-    else:
-        view = Trouble(remark="" if answer.problem is None else answer.problem.title)
+    elif answer.problem is not None:
+        view = Trouble(remark=answer.problem.title)
     age = age_of(answer, TROUBLE_SECONDS) if answer.value is not None else {"is_stale": False, "read_at": ""}
-    return console.live("_trouble.html", visitor, answer, view=view, **age)
+    soon = {"address": trouble_path(model_name), "soon_period": SOON_SECONDS}
+    return console.live("_trouble.html", visitor, answer, view=view, **age, **soon)
 
 
 async def _health(console: Console, visitor: Visitor) -> Live:

@@ -61,7 +61,7 @@ class Trouble(NamedTuple):
     """What is in trouble: changes with that, and not with the seconds in its words."""
     may_see_health: bool = False
     remark: str = ""
-    """Why nothing is known; empty where something is, or where nobody has looked yet."""
+    """Why nothing is known; empty where something is."""
 
 
 def trouble_of(findings: Sequence[Finding], may_read: Collection[str] | None, model_name: str | None) -> Trouble:

@@ -11,7 +11,7 @@ from understudy.core.durations import clock_words
 from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import NONE_BEFORE, check_cells, limit_words
-from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back
+from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back, is_unwatched
 from understudy.rollout.status import RolloutStatus
 
 _SOONEST = (
@@ -30,14 +30,22 @@ def next_words(status: RolloutStatus) -> str:
     if state.kind is Kind.GUARD:
         return _guard_next(status)
     if goes_back(status):
-        return f"At the monitor's next tick every call goes back to {state.champion}."
+        by_hand = f"Roll back gives {state.champion} every call at once; a monitor does it at its first tick."
+        alone = f"Nothing by itself, since no monitor leads. {by_hand}"
+        return (
+            alone if is_unwatched(status) else f"At the monitor's next tick every call goes back to {state.champion}."
+        )
     if waits := _waiting_words(state):
         is_watched = "" if not state.step_starts else f" If {state.challenger} does worse it is still taken back."
         return f"{waits}{is_watched}"
     if state.promoted_at is not None:
         until = state.warm_until or status.view.read_at
         return f"{state.champion} is kept warm until {clock_words(until)}; then the rollout is over."
-    return _next_step(status)
+    return (
+        f"Nothing while no monitor leads. With one: {_next_step(status)}"
+        if is_unwatched(status)
+        else _next_step(status)
+    )
 
 
 def _waiting_words(state: RolloutState) -> str:

@@ -7,10 +7,10 @@ from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
 from understudy.entrypoints.cli.rollout.status import (
-    SILENT_SECONDS,
     Share,
     commands_of,
     heading,
+    is_unwatched,
     judge_lines,
     left_out_lines,
     place_words,
@@ -231,23 +231,16 @@ def _warnings(status: RolloutStatus) -> list[str]:
     if view.record.state.phase.is_final:
         return []
     found = []
-    if _is_unwatched(status):
+    if is_unwatched(status):
         found.append("No monitor looks at this rollout: no step is taken, and nothing is taken back by itself.")
     if not view.proxies:
         found.append("No live proxy reports to this database.")
     return found
 
 
-def _is_unwatched(status: RolloutStatus) -> bool:
-    """Whether no monitor looks at a rollout that it should look at."""
-    view, seconds = status.view, status.monitor_seconds
-    is_silent = seconds is None or seconds > SILENT_SECONDS
-    return is_silent and view.policy is not None and not view.record.state.phase.is_final
-
-
 def _is_known(status: RolloutStatus) -> bool:
     """Whether what checks say holds now: they were judged at this look, and a monitor acts on it; or it is over."""
-    is_of_now = status.decision is not None and not _is_unwatched(status)
+    is_of_now = status.decision is not None and not is_unwatched(status)
     return is_of_now or status.view.record.state.phase.is_final
 
 

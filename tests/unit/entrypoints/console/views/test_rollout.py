@@ -39,6 +39,7 @@ NOW = BEGAN + 480
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(50, 600, 2_000), Step(100, 0, 0)), keep_warm_seconds=1_800)
 POLICY = PolicySeen("6", "7", 10, 4, 1)
 WARMING = new_rollout_state(1, "churn", PLAN, POLICY._replace(weight_percent=0), BEGAN)
+ALONE, NOTHING_YET = "Nothing by itself, since no monitor leads.", "Nothing while no monitor leads. With one:"
 SOON = datetime.fromtimestamp(NOW + 200, UTC)
 STATE = replace(WARMING, step_starts=(BEGAN + 60,), policy=POLICY)
 ERRORS = Evidence(
@@ -343,6 +344,16 @@ def test_a_model_with_any_name_has_an_address():
         (STATE, {"decision": decided(Verdict.ADVANCE)}, "At the monitor's next tick version 7 gets 50 %."),
         (STATE, {"decision": decided(Verdict.ROLL_BACK)}, "At the monitor's next tick every call goes back to 6."),
         (
+            STATE,
+            {"decision": decided(Verdict.ROLL_BACK), "monitor_seconds": 60.0},
+            f"{ALONE} Roll back gives 6 every call at once; a monitor does it at its first tick.",
+        ),
+        (
+            STATE,
+            {"monitor_seconds": None},
+            f"{NOTHING_YET} It stays at 10 % until its evidence is there; then version 7 gets 50 %.",
+        ),
+        (
             replace(STATE, step_starts=(1.0, 2.0)),
             {"decision": decided(Verdict.ADVANCE)},
             "At the monitor's next tick version 7 becomes champion.",
@@ -506,3 +517,9 @@ def test_after_its_end_it_says_who_answers_where_that_is_one_version(weight, the
     page = rollout_page(RolloutSeen(status._replace(view=seen), None, (), {}, (1,)))
 
     assert page.next_words == f"Nothing more: it is over.{then}"
+
+
+def test_a_version_that_no_monitor_takes_back_is_not_said_to_go_back():
+    page = a_page(STATE, decision=decided(Verdict.ROLL_BACK), monitor_seconds=60.0)
+
+    assert page.sentence == "Has to go back to 6, and no monitor does that: found"
