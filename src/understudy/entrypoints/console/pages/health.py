@@ -18,6 +18,8 @@ HEALTH_SECONDS = 10.0
 """How old its answer may be, and how often its live part asks."""
 TROUBLE_SECONDS = 15.0
 """The same of what pages of models tell: one examination in that time, however many of them are open."""
+SLACK_SECONDS = 1.0
+"""So much sooner it is old: else one page that asks at its period would find it too young every other time."""
 SOON_SECONDS = 2.0
 """How often an open page asks while nothing is known yet: no connection waits for the first examination."""
 LONGEST_SECONDS = 30.0
@@ -68,7 +70,7 @@ def trouble_known(console: Console, visitor: Visitor, model_name: str | None = N
 
 async def _examined(console: Console, visitor: Visitor, model_name: str | None) -> Live:
     try:
-        answer = await _answer(console, TROUBLE_SECONDS, 0.0)
+        answer = await _answer(console, TROUBLE_SECONDS - SLACK_SECONDS, 0.0)
     except UnderstudyError as problem:
         answer = Answer(None, 0.0, 0.0, problem.as_value())
     return _trouble(console, visitor, model_name, answer)
