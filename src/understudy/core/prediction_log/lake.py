@@ -8,8 +8,9 @@ from understudy.core.prediction_log.archive_plan import ROWS_ROOT, model_folder
 Place = tuple[int, int]
 """Segment and offset of a spool."""
 
-LAYOUT = 2
-"""Of files; a committer leaves those of a higher layout to a later release. From 2 on columns have their field ids."""
+LAYOUT = 3
+"""Of files; a committer leaves those of a higher layout to a later release. From 2 on columns have their field ids.
+Since 3 pages are compressed by another level, so the same rows are other bytes."""
 
 LAKE_COLUMNS = (
     ("prediction_id", "text"),
