@@ -2,7 +2,9 @@
 
 Arguments: ``--rows`` (300,000), ``--rounds`` (3). The same spooled rows go both ways, in turns, with the real shippers,
 their windows, a durable Postgres and a folder that is synced; commits to the table are counted with the lake. Then the
-question that an A/B report reads most rows for is asked of both, over all rows that were shipped.
+question that an A/B report reads most rows for is asked of both, over all rows that were shipped. At the end rows come
+little by little, as they do in a proxy (P7): what shipping them to Postgres costs without a lake and beside one, and
+what the lake costs without its commits.
 """
 
 import argparse
@@ -42,6 +44,9 @@ from understudy.serving.prediction_log.shared_spool import SharedSpool
 ENTITIES = 200_000
 FILE_BYTES = 16 * 1_048_576
 DAY = 86_400.0
+ROWS_AT_ONCE = 2_000
+"""That come to Postgres in one transaction."""
+ROWS_APPENDED = 20
 
 
 class Way(NamedTuple):
@@ -134,6 +139,49 @@ async def a_round(lake: Lake, postgres: int, version_id: int, rows: int, seed: i
     return ways["postgres"], ways["lake"], alone
 
 
+async def little_by_little(lake: Lake, made: list[PredictionRow], name: str, *, has_lake: bool) -> tuple[float, float]:
+    """Return the processor time here of shipping a row to Postgres, and to the lake, in microseconds."""
+    spool = filled_spool(lake.folder / f"spool-{name}", [])
+    shared = SharedSpool(spool, 2 if has_lake else 1)
+    store = PostgresPredictionStore(lake.url, timeout_seconds=60)
+    to_postgres = log_shipper_of(shared.shelf_of(0), store)
+    to_lake = lake.lake_shipper(shared.shelf_of(1), file_bytes=FILE_BYTES) if has_lake else None
+    spent = [0.0, 0.0]
+    for place in range(0, len(made), ROWS_AT_ONCE):
+        for first in range(place, min(place + ROWS_AT_ONCE, len(made)), ROWS_APPENDED):
+            spool.append_all(made[first : first + ROWS_APPENDED])
+        began = time.process_time()
+        await to_postgres.drain(60)
+        spent[0] += time.process_time() - began
+        is_last = place + ROWS_AT_ONCE >= len(made)
+        if to_lake is not None and (is_last or spool.own.unshipped_bytes >= FILE_BYTES):
+            began = time.process_time()
+            await to_lake.drain(60)
+            spent[1] += time.process_time() - began
+    if spool.own.unshipped_bytes:
+        raise RuntimeError("rows were left in the spool; the figures would mean nothing")
+    await store.close()
+    spool.close()
+    return spent[0] * 1e6 / len(made), spent[1] * 1e6 / len(made)
+
+
+async def beside_each_other(lake: Lake, version_id: int, rows: int, rounds: int) -> str:
+    """Return what a row costs little by little, with the lake and without it, in turns."""
+    found: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for seed in range(rounds):
+        made = rows_of(rows, version_id, seed)
+        for has_lake in (seed % 2 == 0, seed % 2 == 1):
+            found[has_lake].append(await little_by_little(lake, made, f"{has_lake}-{seed}", has_lake=has_lake))
+    alone, beside, in_lake = (
+        statistics.median(one[place] for one in found[has_lake])
+        for has_lake, place in ((False, 0), (True, 0), (True, 1))
+    )
+    return (
+        f"little by little: {alone:.1f} µs a row here to Postgres without a lake, {beside:.1f} beside one "
+        f"({beside / alone:.2f}), and {in_lake:.1f} to the lake"
+    )
+
+
 async def merged(lake: Lake, postgres: int, rows: int) -> str:
     """Merge the table's files, and return what it cost."""
     files = len(list(lake.table().load().scan().plan_files()))
@@ -192,6 +240,7 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
         merging = await merged(lake, server.pid, rows * rounds)
         counted = counted_rows(lake)
         reports = [await a_report(readers, version_id, rows) for readers in readers_of(lake)]
+        little = await beside_each_other(lake, version_id, rows, rounds)
         database.terminate()
         lake.close()
     if counted != rows * rounds or stored is None:
@@ -211,7 +260,7 @@ async def measure(folder: Path, rows: int, rounds: int) -> str:
     for name, (seconds, peak, entities) in zip(("postgres", "lake"), reports, strict=True):
         over = f"{total:,} rows ({'not in time' if entities is None else f'{entities:,} entities'})"
         lines.append(f"a report over {over} from {name}: {seconds:.1f} s, {peak:,.0f} MB at most")
-    return "\n".join([*lines, merging, f"{stored['files']} files"])
+    return "\n".join([*lines, merging, little, f"{stored['files']} files"])
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Arguments: ``--rows`` (10,000,000), ``--entities`` (2,000,000), ``--outcomes`` (100,000), ``--keep FOLDER`` to make the
 table once and ask again. Rows are made by Arrow, file by file, and committed as files of proxies are. Half of the
-outcomes name an entity and half a call. A report asks for its entities and for mean scores, and on demand for
+outcomes name an entity and half a call. A report asks for its entities with their mean scores, and on demand for
 quantiles; each question's seconds, processor seconds and memory are told. Its deadline is ten minutes here.
 """
 
@@ -149,12 +149,14 @@ async def measure(folder: Path, rows: int, entities: int, outcomes: int) -> str:
         now = time.time()
         since = now - max(1_000, len(files) + 10) * 3_600
         query = EntityQuery("visits", "converted", 1, 2, {3: 0}, since, now, DAY, is_share=True)
-        found = await asked("entities", log.entities(query))
-        await asked("mean scores", log.mean_scores(query))
+        found, scores = await asked("entities and mean scores", log.entities_and_scores(query, lambda _entered: 0))
         await asked("latencies", log.entity_values(query, Observed.LATENCY))
         stored = sum(path.stat().st_size for path in (folder / "lake").rglob("*.parquet"))
         lake.close()
-    return f"{rows:,} rows, {stored / rows:.0f} bytes a row, {len(files)} files, {found.total:,} entities ({NAME[1]})"
+    return (
+        f"{rows:,} rows, {stored / rows:.0f} bytes a row, {len(files)} files, {found.total:,} entities in "
+        f"{len(found.groups)} groups, {len(scores.a):,} and {len(scores.b):,} scores ({NAME[1]})"
+    )
 
 
 def main() -> None:

@@ -95,8 +95,23 @@ def readers_of(lake: Lake) -> tuple[Readers, Readers]:
 
 
 def _tied(world: World, at: float, generations: Mapping[int, int]) -> list[Call]:
-    """Return entities whose first two calls, to two arms in two epochs, are of the same microsecond."""
+    """Return entities whose first two calls are of the same microsecond: to two arms in two epochs, or in one."""
     calls = []
+    for number in range(8):
+        # Only in the second epoch, which is not the one that the entity came in.
+        entity, arms = f"tied-later-{number}", ("6", "7") if number % 2 else ("7", "6")
+        came = at if number < 4 else at - 60
+        calls += [
+            Call(entity, came, world.versions["6"], generations[20], score=0.125, prediction_id=world.new_id(came))
+        ]
+        ids = [world.new_id(at), world.new_id(at)]
+        calls += [
+            Call(
+                entity, at, world.versions[label], generations[50],
+                role="champion" if label == "6" else "challenger", score=0.25 + number, prediction_id=prediction_id,
+            )
+            for label, prediction_id in zip(arms, ids, strict=True)
+        ]  # fmt: skip
     for number in range(8):
         ids = [world.new_id(at), world.new_id(at)]
         for label, weight in (("6", 20), ("7", 50)):

@@ -40,7 +40,16 @@ from understudy.experiments.declared_tests import (
     with_interim_analysis,
 )
 from understudy.experiments.declaring import AbQuestion, Found, find_test
-from understudy.ports.experiments.experiment_log import EntityGroup, EntityQuery, ExperimentLog, Observed
+from understudy.ports.experiments.experiment_log import (
+    NO_SCORES,
+    ArmScores,
+    Entered,
+    EntityGroup,
+    EntityGroups,
+    EntityQuery,
+    ExperimentLog,
+    Observed,
+)
 from understudy.ports.experiments.experiment_store import ExperimentStore
 
 _ATTEMPTS = 3
@@ -180,7 +189,7 @@ async def _report(
         per_call=choice.per_call,
         slices=SLICES,
     )
-    entities = await log.entities(query)
+    entities, scores = await _entities(log, query, split, with_scores=bool(facts.events))
     if not entities.groups:
         return report._replace(sentence=_NO_TRAFFIC), None
     report = report._replace(
@@ -207,10 +216,21 @@ async def _report(
     report = report._replace(
         arms=await _compared_arms(log, report, data),
         ranks=_ranks(data),
-        scores=await compare_scores(log, query, fullest_epoch(entry_epochs(data.groups, split))),
+        scores=compare_scores(scores),
         timeline=timeline(data.groups, split, query, data.plan_for(report.difference, wanted)) if with_timeline else (),
     )
     return report, verdict
+
+
+async def _entities(
+    log: ExperimentLog, query: EntityQuery, split: Sequence[Period], *, with_scores: bool
+) -> tuple[EntityGroups, ArmScores]:
+    """Return the entities, and the scores of those that came in the fullest period."""
+
+    def fullest(entered: Sequence[Entered]) -> int:
+        return fullest_epoch(entry_epochs(entered, split))
+
+    return await log.entities_and_scores(query, fullest) if with_scores else (await log.entities(query), NO_SCORES)
 
 
 def _is_mismatch(report: AbReport) -> bool:

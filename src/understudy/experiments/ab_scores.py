@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.core.statistics.rank_tests import RankComparison, compare_ranks
-from understudy.ports.experiments.experiment_log import EntityQuery, ExperimentLog
+from understudy.ports.experiments.experiment_log import ArmScores
 
 SCORE_CELLS = 20
 
@@ -19,10 +19,9 @@ class ScoreComparison(NamedTuple):
     b_cells: tuple[int, ...]
 
 
-async def compare_scores(log: ExperimentLog, query: EntityQuery, epoch: int) -> ScoreComparison | None:
-    """Return the scores of entities that came in one epoch of the query; ``None`` where a version has none."""
-    generations = {generation: number for generation, number in query.epochs.items() if number == epoch}
-    a, b = (np.array(side, dtype=np.float64) for side in await log.mean_scores(query._replace(epochs=generations)))
+def compare_scores(scores: ArmScores) -> ScoreComparison | None:
+    """Return how the scores of both arms compare; ``None`` where an arm has none."""
+    a, b = (np.array(side, dtype=np.float64) for side in scores)
     if not len(a) or not len(b):
         return None
     low, high = min(a.min(), b.min()), max(a.max(), b.max())

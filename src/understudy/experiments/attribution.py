@@ -19,7 +19,7 @@ import numpy as np
 from understudy.core.statistics.difference import ArmEntities
 from understudy.core.statistics.sample_ratio import Epoch
 from understudy.core.statistics.sample_size import FloatArray
-from understudy.ports.experiments.experiment_log import Allocation, EntityGroup
+from understudy.ports.experiments.experiment_log import Allocation, Entered, EntityGroup
 
 _ALL_PERCENT = 100
 _ROUNDING = 1e-12
@@ -129,7 +129,7 @@ def values_of(groups: Iterable[EntityGroup], epoch: int, *, is_b: bool) -> Float
     return _spread(own, [group.numerator / group.denominator for group in own])
 
 
-def entry_epochs(groups: Iterable[EntityGroup], split: Sequence[Period]) -> list[Epoch]:
+def entry_epochs(groups: Iterable[Entered], split: Sequence[Period]) -> list[Epoch]:
     """Return how many new entities of each arm came in each period; closed or not, since the split is of all."""
     counts = np.zeros((len(split), 2), dtype=np.int64)
     for group in groups:

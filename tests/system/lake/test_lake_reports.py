@@ -27,7 +27,16 @@ from understudy.experiments.declared_tests import MetricChoice, Wanted
 from understudy.experiments.declaring import AbQuestion
 from understudy.experiments.shadow_report import ShadowQuestion, report_shadow
 from understudy.lifecycle.baselines import profile_log
-from understudy.ports.experiments.experiment_log import EntityQuery, EntityValues, Observed, ShadowQuery, ToldOutcome
+from understudy.ports.experiments.experiment_log import (
+    ArmScores,
+    Entered,
+    EntityGroups,
+    EntityQuery,
+    EntityValues,
+    Observed,
+    ShadowQuery,
+    ToldOutcome,
+)
 from understudy.ports.prediction_log.log_archive import QueryRefused, WantedRows
 from understudy.ports.prediction_log.receipts import EntityAsked
 from understudy.settings import Settings
@@ -54,8 +63,17 @@ async def test_what_reports_are_made_of_is_the_same_from_the_lake_as_from_postgr
     epochs = {row.generation: row.challenger_weight for row in await readers_of(lake)[0].log.allocations(MODEL)}
     entered = EntityQuery(MODEL, "converted", six, seven, epochs, month.began, month.now, 2 * DAY, is_share=False)
     shares = entered._replace(metric="converted2", is_share=True, slices=40)
+    one_epoch = entered._replace(epochs=dict.fromkeys(epochs, 0))
     asked = ShadowQuery(six, eight, list(epochs), month.began, month.now)
     found = list[dict[str, Any]]()
+    counted = list[Counter[int]]()
+
+    def epoch_20(entered: Sequence[Entered]) -> int:
+        counted.append(Counter())
+        for part in entered:
+            counted[-1][part.epoch] += part.entities
+        return 20
+
     for log, history, receipts in readers_of(lake):
         one = month.calls[3]
         found.append({
@@ -64,7 +82,9 @@ async def test_what_reports_are_made_of_is_the_same_from_the_lake_as_from_postgr
             "arms": in_order(await log.arm_entries(entered, [six, seven, eight])),
             "latencies": in_order(of_entities(await log.entity_values(entered, Observed.LATENCY))),
             "outcomes": in_order(of_entities(await log.entity_values(entered, Observed.VALUE))),
-            "means": [[f"{mean:.12g}" for mean in sorted(scores)] for scores in await log.mean_scores(entered)],
+            "first means": in_digits(await log.entities_and_scores(shares, epoch_20)),
+            "later means": in_digits(await log.entities_and_scores(entered, lambda _entered: 50)),
+            "means of one epoch": in_digits(await log.entities_and_scores(one_epoch, lambda _entered: 0)),
             "calls": await log.count_calls(asked),
             "pairs": in_order(await log.pairs(asked, 1.0)),
             "some pairs": in_order(await log.pairs(asked, 0.3)),
@@ -75,6 +95,8 @@ async def test_what_reports_are_made_of_is_the_same_from_the_lake_as_from_postgr
         })  # fmt: skip
     from_postgres, from_lake = found
 
+    assert counted[0] == counted[1]
+    assert min(counted[0][20], counted[0][50]) > 0
     for name, expected in from_postgres.items():
         assert from_lake[name] == expected, name
         assert expected, name
@@ -208,6 +230,12 @@ async def documents_of(lake: Lake, month: Month) -> list[list[Any]]:
 
 def in_order(rows: Iterable[Any]) -> list[Any]:
     return sorted(rows, key=repr)
+
+
+def in_digits(found: tuple[EntityGroups, ArmScores]) -> list[Any]:
+    """Return entities and scores in an order; a mean has its twelve digits."""
+    groups, scores = found
+    return [in_order(groups.groups), *([f"{mean:.12g}" for mean in sorted(side)] for side in scores)]
 
 
 def of_entities(values: Iterable[EntityValues]) -> list[EntityValues]:

@@ -10,6 +10,9 @@ Place = tuple[int, int]
 
 LAYOUT = 2
 """Of files; a committer leaves those of a higher layout to a later release. From 2 on columns have their field ids."""
+ENCODING = 3
+"""Of a file's bytes, and a part of its name: raised whenever the same rows are other bytes, by a new layout or, as for
+3, by another level of compression that every committer can read."""
 
 LAKE_COLUMNS = (
     ("prediction_id", "text"),
@@ -74,7 +77,7 @@ def lake_spool(spool_id: str) -> str:
 def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
     """Return where a file lies: the same for the same rows, so that writing it again replaces it.
 
-    Another layout has another name: a file may be named by one release, and written by the next.
+    Another encoding has another name: a file may be named by one release, and written by the next.
 
     Args:
         model: The model's name.
@@ -83,7 +86,7 @@ def lake_file_key(model: str, hour: str, stretch: Stretch) -> str:
     """
     spool = stretch.spool_id.rpartition(":")[2]
     places = "-".join(map(str, (*stretch.start, *stretch.end)))
-    return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}-{LAYOUT}.parquet"
+    return f"{ROWS_ROOT}/data/predicted_at_hour={hour}/{model_folder(model)}/{spool}-{places}-{ENCODING}.parquet"
 
 
 def expired_before(times: Sequence[float], old: float) -> float | None:

@@ -1,8 +1,8 @@
 """What the arms of a split were given, and what came of it."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 MAX_ENTITIES = 1_000_000
 """With a share, whose entities form few groups."""
@@ -86,6 +86,26 @@ class ArmEntries(NamedTuple):
     entities: int
 
 
+class Entered(Protocol):
+    """How many entities of one arm came in one epoch, or a part of them."""
+
+    @property
+    def is_b(self) -> bool:
+        """Whether the arm is B."""
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+
+    @property
+    def entities(self) -> int:
+        """How many."""
+
+
+EpochOf: TypeAlias = Callable[[Sequence[Entered]], int]
+"""Chooses an epoch by the entities that came in each."""
+
+
 class EntityGroup(NamedTuple):
     """Entities of one arm that are alike in all that is compared; the counts are of all of them together.
 
@@ -137,6 +157,16 @@ class EntityGroups(NamedTuple):
     groups: Sequence[EntityGroup]
     entities: int
     total: int
+
+
+class ArmScores(NamedTuple):
+    """One mean score for each of a sample of an arm's entities, over the calls that its own version answered."""
+
+    a: Sequence[float]
+    b: Sequence[float]
+
+
+NO_SCORES = ArmScores((), ())
 
 
 class ShadowQuery(NamedTuple):
@@ -195,8 +225,16 @@ class ExperimentLog(Protocol):
         Latencies are of all calls so far within an entity's time for outcomes; outcomes of entities whose time is over.
         """
 
-    async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
-        """Return the mean score of A's and of B's entities over the calls that their own version answered; a sample."""
+    async def entities_and_scores(self, query: EntityQuery, epoch_of: EpochOf) -> tuple[EntityGroups, ArmScores]:
+        """Return what :meth:`entities` does, and the mean scores of those that came in one epoch.
+
+        They are one question, since a log without an index has to be read from end to end for either. Scores are as if
+        the query had that epoch alone, so an entity is in the arm that it met first in it.
+
+        Args:
+            query: As of :meth:`entities`.
+            epoch_of: Chooses the epoch, by the entities that are counted.
+        """
 
     async def count_calls(self, query: ShadowQuery) -> int:
         """Return how many calls a shadow query is about."""

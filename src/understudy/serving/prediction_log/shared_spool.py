@@ -6,10 +6,11 @@ from contextlib import closing
 
 from understudy.core.prediction_log.lake import Place
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, SpoolShelf
+from understudy.serving.prediction_log.kept_batches import KeptBatches
 
 
 class SharedSpool:
-    """Remembers how far each shipper has come, spool by spool.
+    """Remembers how far each shipper has come, spool by spool; rows of the own one are read once for all of them.
 
     Until a shipper has said where it is in a spool, nothing of that is given back.
 
@@ -24,6 +25,7 @@ class SharedSpool:
         self._places: dict[str, dict[int, Place]] = {}
         self._lock = threading.Lock()
         """Shippers read and forget in threads of their own."""
+        self._kept: tuple[SpoolReader, KeptBatches] | None = None
         self.turn = threading.Lock()
         """Held by the shipper that goes through spools of dead workers: one that is removed under another would be
         removed twice."""
@@ -31,6 +33,13 @@ class SharedSpool:
     def shelf_of(self, shipper: int) -> SpoolShelf:
         """Return the spools as one shipper sees them."""
         return _Shelf(self, self._shelf, shipper)
+
+    def kept_of(self, spool: SpoolReader) -> KeptBatches | None:
+        """Return what is kept of the own spool's rows; none with one shipper alone."""
+        with self._lock:
+            if self._kept is None or self._kept[0] is not spool:
+                self._kept = (spool, KeptBatches())
+            return self._kept[1] if self._shippers > 1 else None
 
     def forget(self, spool: SpoolReader, shipper: int, place: Place) -> None:
         """Remember where a shipper is, and give back what lies before all of them."""
@@ -66,12 +75,13 @@ class _Shelf:
         self._shared = shared
         self._shelf = shelf
         self._shipper = shipper
-        self._own = _Reader(shared, shelf.own, shipper)
+        self._own = _Reader(shared, shelf.own, shipper, shared.kept_of(shelf.own))
 
     @property
     def own(self) -> SpoolReader:
-        if self._own.spool is not self._shelf.own:  # its folder was lost, and another one made
-            self._own = _Reader(self._shared, self._shelf.own, self._shipper)
+        own = self._shelf.own
+        if self._own.spool is not own:  # its folder was lost, and another one made
+            self._own = _Reader(self._shared, own, self._shipper, self._shared.kept_of(own))
         return self._own
 
     def orphans(self) -> Generator[SpoolReader, None, None]:
@@ -91,8 +101,9 @@ class _Shelf:
 class _Reader:
     """Implements ``ports.SpoolReader`` for one shipper."""
 
-    def __init__(self, shared: SharedSpool, spool: SpoolReader, shipper: int) -> None:
+    def __init__(self, shared: SharedSpool, spool: SpoolReader, shipper: int, kept: KeptBatches | None = None) -> None:
         self.spool = spool
+        self._kept = kept
         self._shared = shared
         self._shipper = shipper
 
@@ -101,7 +112,16 @@ class _Reader:
         return self.spool.spool_id
 
     def read_from(self, segment: int, offset: int, max_rows: int, max_bytes: int) -> SpooledBatch | None:
-        return self.spool.read_from(segment, offset, max_rows, max_bytes)
+        if self._kept is None:
+            return self.spool.read_from(segment, offset, max_rows, max_bytes)
+        place = segment, offset
+        batch = self._kept.take(self._shipper, place, max_rows)
+        if batch is not None and batch.spool_id == self.spool.spool_id:
+            return batch
+        batch = self.spool.read_from(segment, offset, max_rows, max_bytes)
+        if batch is not None:
+            self._kept.keep(self._shipper, place, batch)
+        return batch
 
     def forget(self, segment: int, offset: int) -> None:
         self._shared.forget(self.spool, self._shipper, (segment, offset))

@@ -17,7 +17,7 @@ def test_the_same_rows_have_the_same_name_below_the_folder_of_their_hour_and_mod
 
     key = lake_file_key("churn/eu", "2026-11-26-17", stretch)
 
-    assert key == "predictionlog/data/predicted_at_hour=2026-11-26-17/model=churn%2Feu/5f0c-7-0-9-120-2.parquet"
+    assert key == "predictionlog/data/predicted_at_hour=2026-11-26-17/model=churn%2Feu/5f0c-7-0-9-120-3.parquet"
     assert archive_key(key) == key
 
 

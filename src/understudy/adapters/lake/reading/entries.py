@@ -6,7 +6,7 @@ from typing import NamedTuple
 from understudy.adapters.lake.reading import statements as sql
 from understudy.adapters.lake.reading.question import Question, ids_of, micros, span_us
 from understudy.adapters.lake.reading.snapshot import Wanted
-from understudy.ports.experiments.experiment_log import EntityQuery
+from understudy.ports.experiments.experiment_log import NO_SCORES, ArmScores, EntityQuery, EpochOf
 
 
 def exposures_of(query: EntityQuery, columns: Sequence[str], version_ids: Sequence[int] | None = None) -> Wanted:
@@ -33,7 +33,15 @@ class Met(NamedTuple):
 
 NOTHING_ELSE = Met(sql.MET, sql.ADD_MET, sql.FOLD_MET)
 CALLS = Met(sql.MET_CALLS, sql.ADD_MET_CALLS, sql.FOLD_MET_CALLS)
-SCORES = Met(sql.MET_SCORES, sql.ADD_MET_SCORES, sql.FOLD_MET_SCORES, sql.SCORED_COLUMNS)
+CALLS_AND_SCORES = Met(sql.MET_ALL, sql.ADD_MET_ALL, sql.FOLD_MET_ALL, sql.SCORED_COLUMNS)
+
+
+class _Chosen(NamedTuple):
+    """Implements ``ports.Entered``."""
+
+    is_b: bool
+    epoch: int
+    entities: int
 
 
 def load_entries(
@@ -44,25 +52,58 @@ def load_entries(
     question.run(sql.ADD_EPOCHS, {"generations": list(query.epochs.keys()), "numbers": list(query.epochs.values())})
     question.run(met.made)
     question.add_up(exposures_of(query, met.columns, version_ids), met.added, met.folded)
+    _find_first(question, exposures_of(query, sql.TIED_COLUMNS, version_ids))
+
+
+def _find_first(question: Question, exposures: Wanted, epoch: int | None = None) -> None:
+    """Make ``entry`` of ``met``; where that has one epoch alone, it is named."""
     question.run(sql.ENTRY)
     question.run(sql.TIED)
     ((first, last),) = question.run(sql.TIMES_OF_TIED)
     if first is not None:
-        wanted = exposures_of(query, sql.TIED_COLUMNS, version_ids)
-        question.gather(wanted._replace(since_us=first, until_us=last + 1), sql.FIRST_OF_TIED)
+        tied = exposures._replace(since_us=first, until_us=last + 1)
+        question.gather(tied, sql.FIRST_OF_TIED, {"epoch": epoch})
         question.run(sql.SETTLE_TIED)
 
 
-def load_sample(question: Question, query: EntityQuery, most: int, met: Met = NOTHING_ELSE) -> None:
+def load_sample(question: Question, query: EntityQuery, most: int) -> None:
     """Make ``chosen``, of so many entities of each arm at most, and what :func:`load_entries` makes."""
-    load_entries(question, query, met)
+    load_entries(question, query)
     question.run(sql.CHOOSE_OF_ARMS, {"within_us": span_us(query.within_seconds), "most": most})
 
 
-def load_calls(question: Question, query: EntityQuery) -> None:
-    """Make ``called`` and ``known_before``, of the calls of those that were chosen, and ``event``."""
+def load_chosen(question: Question, query: EntityQuery, most: int) -> int:
+    """Make ``chosen``, ``called`` and ``stayed`` of what was met; return of how many entities they are."""
+    ((total,),) = question.run(sql.COUNT_ENTRIES)
+    within: dict[str, object] = {"within_us": span_us(query.within_seconds)}
+    if total > most:
+        question.run(sql.CHOOSE_SOME, within | {"most": most})
+    else:
+        question.run(sql.CHOOSE_ALL, within)
     question.run(sql.CALLED)
     question.run(sql.STAYED)
+    return int(total)
+
+
+def mean_scores(question: Question, query: EntityQuery, epoch_of: EpochOf, most: int) -> ArmScores:
+    """Return the mean scores of so many entities of each arm at most; what was met in other epochs goes."""
+    counted = question.run(sql.COUNT_CHOSEN, {"challenger": query.challenger_id})
+    if not counted:
+        return NO_SCORES
+    if len(set(query.epochs.values())) > 1:
+        epoch = epoch_of([_Chosen(*row) for row in counted])
+        question.run(sql.KEEP_EPOCH, {"epoch": epoch})
+        _find_first(question, exposures_of(query, sql.TIED_COLUMNS), epoch)
+    rows = question.run(sql.MEAN_SCORES, {"most": most})
+    a, b = (
+        [score for assigned, score in rows if assigned == version_id]
+        for version_id in (query.champion_id, query.challenger_id)
+    )
+    return ArmScores(a, b)
+
+
+def load_calls(question: Question, query: EntityQuery) -> None:
+    """Complete ``called``, of those that stayed, and make ``known_before`` and ``event``."""
     question.run(sql.DROP_MET)
     ((last,),) = question.run(sql.LAST_END)
     if last is not None:

@@ -10,14 +10,16 @@ import pyarrow as pa
 from understudy.adapters.lake.reading import statements as sql
 from understudy.adapters.lake.reading.entries import (
     CALLS,
-    SCORES,
+    CALLS_AND_SCORES,
     exposures_of,
     load_calls,
+    load_chosen,
     load_entries,
     load_events,
     load_sample,
+    mean_scores,
 )
-from understudy.adapters.lake.reading.question import Lake, Question, Steps, micros, span_us
+from understudy.adapters.lake.reading.question import Lake, Question, Steps, micros
 from understudy.adapters.lake.reading.snapshot import Wanted
 from understudy.core.prediction_log.hash_sample import is_whole, largest_hash
 from understudy.ports.experiments.experiment_log import (
@@ -27,13 +29,16 @@ from understudy.ports.experiments.experiment_log import (
     MAX_OBSERVED_VALUES,
     MAX_PAIRS_READ,
     MAX_SCORES,
+    NO_SCORES,
     SHADOW_SECONDS,
     Allocation,
     ArmEntries,
+    ArmScores,
     EntityGroup,
     EntityGroups,
     EntityQuery,
     EntityValues,
+    EpochOf,
     ExperimentLog,
     LoggedPair,
     Observed,
@@ -70,24 +75,30 @@ class LakeExperimentLog:
         return await self._log.outcome_facts(model_name, metric, since, until)
 
     async def entities(self, query: EntityQuery) -> EntityGroups:
+        found, _ = await self._entities(query, None)
+        return found
+
+    async def entities_and_scores(self, query: EntityQuery, epoch_of: EpochOf) -> tuple[EntityGroups, ArmScores]:
+        return await self._entities(query, epoch_of)
+
+    async def _entities(self, query: EntityQuery, epoch_of: EpochOf | None) -> tuple[EntityGroups, ArmScores]:
+        """Return the entities, and with ``epoch_of`` their scores, from one reading of the rows."""
         most = MAX_ENTITIES if query.is_share else MAX_ENTITIES_WITH_SUMS
+        met = CALLS if epoch_of is None else CALLS_AND_SCORES
+
+        def asked(question: Question) -> tuple[int, ArmScores, list[tuple[Any, ...]]]:
+            total = load_chosen(question, query, most)
+            # Before the rows of some entities are read again: then what was met has to be out of memory.
+            scores = NO_SCORES if epoch_of is None else mean_scores(question, query, epoch_of, MAX_SCORES)
+            load_calls(question, query)
+            return total, scores, question.run(sql.ENTITIES, _entity_values(query))
+
         async with self._lake.open() as steps:
-            await steps.do(lambda question: load_entries(question, query, CALLS))
+            await steps.do(lambda question: load_entries(question, query, met))
             await self._load_told(steps, query)
-
-            def asked(question: Question) -> tuple[int, list[tuple[Any, ...]]]:
-                ((total,),) = question.run(sql.COUNT_ENTRIES)
-                within: dict[str, object] = {"within_us": span_us(query.within_seconds)}
-                if total > most:
-                    question.run(sql.CHOOSE_SOME, within | {"most": most})
-                else:
-                    question.run(sql.CHOOSE_ALL, within)
-                load_calls(question, query)
-                return total, question.run(sql.ENTITIES, _entity_values(query))
-
-            total, rows = await steps.do(asked)
+            total, scores, rows = await steps.do(asked)
         groups = [EntityGroup(*row) for row in rows]
-        return EntityGroups(groups, sum(group.entities for group in groups), total)
+        return EntityGroups(groups, sum(group.entities for group in groups), total), scores
 
     async def arm_entries(self, query: EntityQuery, version_ids: Sequence[int]) -> Sequence[ArmEntries]:
         def asked(question: Question) -> list[tuple[Any, ...]]:
@@ -114,19 +125,6 @@ class LakeExperimentLog:
                 return [EntityValues(*row) for row in await steps.do(latencies)]
             await self._load_told(steps, query)
             return [EntityValues(*row) for row in await steps.do(outcomes)]
-
-    async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
-        def asked(question: Question) -> list[tuple[Any, ...]]:
-            load_sample(question, query, MAX_SCORES, SCORES)
-            return question.run(sql.MEAN_SCORES)
-
-        async with self._lake.open() as steps:
-            rows = await steps.do(asked)
-        a, b = (
-            [score for assigned, score in rows if assigned == version_id]
-            for version_id in (query.champion_id, query.challenger_id)
-        )
-        return a, b
 
     async def count_calls(self, query: ShadowQuery) -> int:
         wanted, values = _calls_wanted(query, sql.COUNT_COLUMNS), _asked_values(query)

@@ -31,32 +31,36 @@ _FOLD_MET = """
     ALTER TABLE folded RENAME TO met
 """
 MET, ADD_MET, FOLD_MET = (text.format(more="") for text in (_MET, _ADD_MET, _FOLD_MET))
-MET_CALLS = _MET.format(more=", last_us BIGINT, calls BIGINT")
-ADD_MET_CALLS = _ADD_MET.format(more=", max(predicted_at), count(*)")
-FOLD_MET_CALLS = _FOLD_MET.format(more=", max(last_us) AS last_us, sum(calls)::BIGINT AS calls")
-MET_SCORES = _MET.format(more=", scores DOUBLE, scored BIGINT")
-ADD_MET_SCORES = _ADD_MET.format(more=", sum(score), count(score)")
-FOLD_MET_SCORES = _FOLD_MET.format(more=", sum(scores) AS scores, sum(scored)::BIGINT AS scored")
+_MET_CALLS = ", last_us BIGINT, calls BIGINT"
+_ADD_CALLS = ", max(predicted_at), count(*)"
+_FOLD_CALLS = ", max(last_us) AS last_us, sum(calls)::BIGINT AS calls"
+MET_CALLS, ADD_MET_CALLS, FOLD_MET_CALLS = (
+    _MET.format(more=_MET_CALLS), _ADD_MET.format(more=_ADD_CALLS), _FOLD_MET.format(more=_FOLD_CALLS),
+)  # fmt: skip
+MET_ALL = _MET.format(more=_MET_CALLS + ", scores DOUBLE, scored BIGINT")
+ADD_MET_ALL = _ADD_MET.format(more=_ADD_CALLS + ", sum(score), count(score)")
+FOLD_MET_ALL = _FOLD_MET.format(more=_FOLD_CALLS + ", sum(scores) AS scores, sum(scored)::BIGINT AS scored")
 ENTRY = """
-    CREATE TEMP TABLE entry AS
+    CREATE OR REPLACE TEMP TABLE entry AS
     SELECT entity_id, min(first_us) AS entered_at, arg_min(epoch, first_us) AS epoch,
-           arg_min(assigned, first_us) AS assigned
+           arg_min(assigned, first_us) AS assigned, count(*) AS ways
     FROM met GROUP BY entity_id
 """
-# Entities that met two arms in their first microsecond: the least prediction id decides.
+# Entities that met two arms in their first microsecond: the least prediction id decides. Most met one arm in one way.
 TIED = """
-    CREATE TEMP TABLE tied AS
+    CREATE OR REPLACE TEMP TABLE tied AS
     SELECT entity_id, entered_at FROM entry JOIN met USING (entity_id)
-    WHERE first_us = entered_at GROUP BY entity_id, entered_at
+    WHERE ways > 1 AND first_us = entered_at GROUP BY entity_id, entered_at
     HAVING max(met.epoch) > min(met.epoch) OR max(met.assigned) > min(met.assigned)
 """
 TIMES_OF_TIED = "SELECT min(entered_at), max(entered_at) FROM tied"
 TIED_COLUMNS = (*EXPOSURE_COLUMNS, "prediction_id")
 FIRST_OF_TIED = f"""
-    CREATE TEMP TABLE first_of_tied AS
+    CREATE OR REPLACE TEMP TABLE first_of_tied AS
     SELECT entity_id, first(epoch ORDER BY prediction_id::UUID NULLS LAST) AS epoch,
            first(assigned ORDER BY prediction_id::UUID NULLS LAST) AS assigned
-    FROM {_EXPOSURE} JOIN tied USING (entity_id) WHERE predicted_at = entered_at GROUP BY entity_id
+    FROM {_EXPOSURE} JOIN tied USING (entity_id)
+    WHERE predicted_at = entered_at AND ($epoch::INTEGER IS NULL OR exposure.epoch = $epoch) GROUP BY entity_id
 """  # noqa: S608 - constants
 SETTLE_TIED = """
     UPDATE entry SET epoch = first_of_tied.epoch, assigned = first_of_tied.assigned
@@ -68,7 +72,8 @@ ARM_ENTRIES = "SELECT epoch, assigned, count(*) FROM entry GROUP BY ALL"
 # An outcome's time may be cut to whole seconds, so it counts from the second on in which its entity came.
 _CHOSEN = """
     CREATE TEMP TABLE chosen AS
-    SELECT *, entered_at - entered_at % 1000000 AS begins, entered_at + $within_us AS ends FROM {entries}
+    SELECT * EXCLUDE (ways), entered_at - entered_at % 1000000 AS begins, entered_at + $within_us AS ends
+    FROM {entries}
 """
 _HASH = "hashtextextended(entity_id, 20::BIGINT)"
 CHOOSE_ALL = _CHOSEN.format(entries="entry")
@@ -174,10 +179,18 @@ OUTCOMES = f"""
     ), {_VALUES}
 """  # noqa: S608 - constants
 SCORED_COLUMNS = (*EXPOSURE_COLUMNS, "score")
-MEAN_SCORES = """
-    SELECT chosen.assigned, sum(scores) / sum(scored) FROM met JOIN chosen USING (entity_id)
-    WHERE served = chosen.assigned AND scored > 0 GROUP BY chosen.assigned, entity_id
+COUNT_CHOSEN = """
+    SELECT coalesce(assigned = $challenger::BIGINT, FALSE), epoch, count(*) FROM chosen GROUP BY 1, 2
 """
+KEEP_EPOCH = "DELETE FROM met WHERE epoch <> $epoch"
+MEAN_SCORES = f"""
+    WITH sampled AS (
+        SELECT entity_id, assigned FROM entry
+        QUALIFY row_number() OVER (PARTITION BY assigned ORDER BY {_HASH}) <= $most
+    )
+    SELECT sampled.assigned, sum(scores) / sum(scored) FROM met JOIN sampled USING (entity_id)
+    WHERE served = sampled.assigned AND scored > 0 GROUP BY sampled.assigned, entity_id
+"""  # noqa: S608 - constants
 
 CALL_COLUMNS = (
     "prediction_id", "predicted_at", "entity_id", "policy_generation", "status", "latency_us", "cache_hit", "score",

@@ -17,13 +17,16 @@ from understudy.ports.experiments.experiment_log import (
     MAX_OBSERVED_VALUES,
     MAX_PAIRS_READ,
     MAX_SCORES,
+    NO_SCORES,
     SHADOW_SECONDS,
     Allocation,
     ArmEntries,
+    ArmScores,
     EntityGroup,
     EntityGroups,
     EntityQuery,
     EntityValues,
+    EpochOf,
     LoggedPair,
     Observed,
     OutcomeFacts,
@@ -255,13 +258,18 @@ class PostgresExperimentLog(LongReads):
             rows = await self._fetch(_OUTCOMES, *arguments, query.model_name, query.metric)
         return [EntityValues(*row) for row in rows]
 
-    async def mean_scores(self, query: EntityQuery) -> tuple[Sequence[float], Sequence[float]]:
-        rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(query), MAX_SCORES)
+    async def entities_and_scores(self, query: EntityQuery, epoch_of: EpochOf) -> tuple[EntityGroups, ArmScores]:
+        found = await self.entities(query)
+        if not found.groups:
+            return found, NO_SCORES
+        epoch = epoch_of(found.groups)
+        of_epoch = query._replace(epochs={one: number for one, number in query.epochs.items() if number == epoch})
+        rows = await self._fetch(_MEAN_SCORES, *_entry_arguments(of_epoch), MAX_SCORES)
         a, b = (
             [row["score"] for row in rows if row["assigned"] == version_id]
             for version_id in (query.champion_id, query.challenger_id)
         )
-        return a, b
+        return found, ArmScores(a, b)
 
     async def count_calls(self, query: ShadowQuery) -> int:
         (row,) = await self._fetch(_COUNT_CALLS, *_call_arguments(query))
