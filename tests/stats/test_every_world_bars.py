@@ -45,16 +45,17 @@ WORLDS = (
     World("few errors", error_rate=0.0005),
     World("many errors, wandering pods", error_rate=0.05, pod_noise=0.03),
     World("waves and bursts", wave=0.5, bursts_per_hour=1.0),
+    # The logarithm of their latency scatters by 0.77 and 0.83, that of Pareto's by 0.67 and that of the plain one by
+    # 0.5: what is proven of a mean takes the square of it.
+    two_modes(),
+    World("heavy tail", tail_ratio=0.02, log_sigma=0.8),
 )
-SCATTERED = (two_modes(), World("heavy tail", tail_ratio=0.02, log_sigma=0.8))
-"""The logarithm of their latency scatters by 0.77 and 0.83, that of Pareto's by 0.67 and that of the plain one by 0.5:
-what is proven of a mean takes the square of it."""
 
 pytestmark = pytest.mark.timeout(7_200 if IS_FULL else 300)
 
 
 @pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[1:])
-@pytest.mark.parametrize("world", [*WORLDS, *SCATTERED], ids=lambda world: world.name)
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
 def test_a_challenger_of_1_5_times_the_latency_is_taken_back_within_350_requests_in_every_world(world, volume):
     slower = replace(world, requests_per_minute=volume, latency_factor=1.5)
 
@@ -89,18 +90,14 @@ def requests_until_held(world: World, seed: int) -> float:
 
 
 @pytest.mark.parametrize("volume", VOLUMES if IS_FULL else VOLUMES[1:])
-@pytest.mark.parametrize(
-    ("world", "bar"),
-    [*((world, 830) for world in WORLDS), *((world, 1_300) for world in SCATTERED)],
-    ids=lambda value: value.name if isinstance(value, World) else "",
-)
-def test_a_challenger_of_1_3_times_the_latency_is_held_or_back_within_so_many_requests(world, bar, volume):
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.name)
+def test_a_challenger_of_1_3_times_the_latency_is_held_or_back_within_830_requests_in_every_world(world, volume):
     slower = replace(world, requests_per_minute=volume, latency_factor=1.3)
 
     requests = [requests_until_held(slower, seed) for seed in runs(short=3, full=100)]
 
     say(
-        f"latency x1.3, {world.name}, {volume}/min (bar {bar} requests until it is held)",
+        f"latency x1.3, {world.name}, {volume}/min (bar 830 requests until it is held)",
         f"median {median(requests):,.0f}, most {max(requests):,.0f}",
     )
-    assert median(requests) <= bar
+    assert median(requests) <= 830

@@ -245,6 +245,9 @@ class Rules(IntEnum):
     CHANGES = 10
     """Within a step errors are seen sooner: the alpha of the hours lasts longer, and the second key of what began
     within a step is a likelihood ratio, which entities that are alike make smaller (ADR 151)."""
+    MODERATED = 11
+    """How far the mean latency scatters over a few blocks of windows is told by the champion's wandering as well
+    (ADR 159)."""
 
 
 NEWEST_RULES = max(Rules)

@@ -116,15 +116,21 @@ def _means(used: Moments) -> tuple[float, float]:
 
 def _standard_errors(used: Moments, difference: float, noise: PodNoise) -> Iterator[tuple[float, float]]:
     """Yield standard errors of the difference, each with its degrees of freedom."""
-    for error, degrees in _errors_without_noise(used, difference):
-        yield noise.added_to(error, degrees, len(used.champion))
-
-
-def _errors_without_noise(used: Moments, difference: float) -> Iterator[tuple[float, float]]:
     weights = used.champion * used.challenger / (used.champion + used.challenger)
     within = _within_windows(used, weights)
     if within is not None:
-        yield within
+        yield noise.added_to(*within, len(used.champion))
+    jackknives = (
+        noise.added_to(error, degrees, len(used.champion)) for error, degrees in _jackknives(used, difference, weights)
+    )
+    single = next(jackknives, None)
+    if single is not None:
+        yield single
+        yield from (noise.moderated(error, degrees, single[0]) for error, degrees in jackknives)
+
+
+def _jackknives(used: Moments, difference: float, weights: FloatArray) -> Iterator[tuple[float, float]]:
+    """Yield the standard error over blocks of each length that there are enough of, the shortest first."""
     influences = weights * (used.challenger_sum / used.challenger - used.champion_sum / used.champion - difference)
     for length in BLOCKS:
         blocks = np.add.reduceat(influences, np.arange(0, len(influences), length))

@@ -36,6 +36,8 @@ class PodNoise(NamedTuple):
     variance: float
     degrees: int
     """Of freedom."""
+    moderates: bool = False
+    """Whether a variance over a few blocks of windows is taken together with the one that this noise explains."""
 
     def added_to(self, error: float, degrees: float, windows: int) -> tuple[float, float]:
         """Return a difference's standard error and degrees of freedom with the noise of both sides in it.
@@ -54,6 +56,28 @@ class PodNoise(NamedTuple):
             return error, degrees
         return together**0.5, together**2 / (error**4 / degrees + noise**2 / self.degrees)
 
+    def moderated(self, error: float, degrees: float, explained: float) -> tuple[float, float]:
+        """Return a standard error over a few blocks of windows, and its degrees of freedom, with what else is known.
+
+        A dozen blocks know their own variance so badly that a shift of six standard errors counts as one of four. How
+        far means wander from block to block is known from the champion's five minutes as well: what single windows and
+        this noise explain counts as much as the blocks themselves, at most, and by no more degrees of freedom than the
+        noise has.
+
+        Args:
+            error: Standard error over the blocks, with this noise in it.
+            degrees: Of freedom of that.
+            explained: Standard error over single windows, with this noise in it.
+
+        Source:
+            Smyth 2004 (a variance with few degrees of freedom, moderated by one that is known from elsewhere).
+        """
+        if not self.moderates:
+            return error, degrees
+        known = min(float(self.degrees), degrees)
+        together = degrees + known
+        return ((degrees * error**2 + known * explained**2) / together) ** 0.5, together
+
 
 NO_NOISE = PodNoise(0.0, 1)
 
@@ -68,7 +92,7 @@ def blocks_of(starts: IntArray, number: FloatArray, total: FloatArray, squares: 
     return Blocks(*(np.add.reduceat(column, borders)[is_used] for column in (number, total, squares)))
 
 
-def pod_noise(blocks: Blocks) -> PodNoise:
+def pod_noise(blocks: Blocks, *, moderates: bool = False) -> PodNoise:
     """Return the noise that the newest blocks show, about a straight line through them; none while they are few."""
     used = blocks.number > 1
     number, total, squares = (column[used][-MAX_BLOCKS:] for column in blocks)
@@ -81,4 +105,4 @@ def pod_noise(blocks: Blocks) -> PodNoise:
     rest = means - means.mean() - slope * places
     sampling = np.maximum(squares - total * means, 0.0) / (number - 1) / number
     variance = float(rest @ rest) / (count - 2) - float(sampling.mean())
-    return PodNoise(max(variance, 0.0), count - 2)
+    return PodNoise(max(variance, 0.0), count - 2, moderates)

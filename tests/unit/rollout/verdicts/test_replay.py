@@ -101,6 +101,8 @@ def test_a_check_that_decides_nothing_may_have_had_another_name():
         ({"rules": 6}, Rules.OUTCOMES),
         ({"rules": 7}, Rules.SHARED_ERRORS),
         ({"rules": 8}, Rules.INTERVALS),
+        ({"rules": 10}, Rules.CHANGES),
+        ({"rules": 11}, Rules.MODERATED),
     ],
 )
 def test_a_verdict_is_judged_again_by_the_rules_that_made_it(stored_keys, rules):

@@ -55,4 +55,5 @@ def latency_noise(inputs: CheckInput) -> PodNoise:
     side = inputs.strata.champion
     since = blocks_of(inputs.strata.starts, side.answered, side["log_latency"], side["log_latency_squares"])
     before = np.array(inputs.stage.champion_before, np.float64).reshape(-1, 3).T
-    return pod_noise(Blocks(*(np.append(*columns) for columns in zip(before, since, strict=True))))
+    blocks = Blocks(*(np.append(*columns) for columns in zip(before, since, strict=True)))
+    return pod_noise(blocks, moderates=inputs.stage.rules >= Rules.MODERATED)
