@@ -170,7 +170,12 @@ def postgres() -> Iterator[PostgresServer]:
         try:
             # File by file: half the processor time of copying through the write-ahead log, and without fsync the
             # checkpoints that it needs cost next to nothing.
-            yield PostgresServer(server.start(), copied="STRATEGY FILE_COPY", template=TEMPLATE)
+            found = PostgresServer(server.start(), copied="STRATEGY FILE_COPY", template=TEMPLATE)
+            # The first connection to a database writes down what each later one has to know of the catalogue, in a
+            # file that is copied too. Starting a server deletes it.
+            with server_statements(found.url_of(TEMPLATE)):
+                pass
+            yield found
         finally:
             server.remove()
 
