@@ -42,10 +42,13 @@ demo: $(VENV)/.demo ## Start everything on this machine: a first prediction, a r
 quick: $(VENV)/.dev ## While you work: lint, types of src, and the unit tests of what changed (seconds; SINCE=commit)
 	@$(BIN)/python tools/quick.py $(SINCE)
 
-.PHONY: lint
-lint: $(VENV)/.dev
+.PHONY: style
+style: $(VENV)/.dev
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+.PHONY: lint
+lint: style
 	@$(BIN)/lint-imports --no-cache
 	@# Without what an earlier run kept two workers halve its time; with it they only cost.
 	@$(BIN)/mypy $(if $(wildcard .mypy_cache),,--num-workers 2)
@@ -54,8 +57,10 @@ lint: $(VENV)/.dev
 FEW_EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile ten_examples)
 EXAMPLES := $(if $(filter-out 0,$(UNDERSTUDY_TEST_RANDOM)),,--hypothesis-profile few_examples)
 
-# A plug-in that these do not need takes half a second of each process.
-PURE := -p no:schemathesis tests/unit tests/architecture tests/docs
+# Workers are forked once all tests are collected; what judges latency runs after them, alone (tools/forks.py). A plug-in
+# that no test needs takes half a second.
+FORKED := -m pytest -q -p tools.forks -p no:xdist -p no:schemathesis --forks
+PURE := tests/unit tests/architecture tests/docs
 
 .PHONY: check
 check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and architecture tests (half a minute)
@@ -64,25 +69,18 @@ check: $(VENV)/.dev ## The gate: lint, format, types, import rules, unit and arc
 
 .PHONY: gate
 gate: $(VENV)/.dev
-	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
+	@$(BIN)/python $(FORKED) cores -m "not slow and not timed and not alone and not followed and not deep" $(FEW_EXAMPLES) $(PURE)
 
-# Only these files, because collecting all tests to leave out nearly all takes some seconds.
-ALONE = $(shell grep -rl --include='test_*.py' 'mark\.alone' tests/unit tests/contract tests/integration)
-
-BEYOND := -p no:schemathesis tests/e2e tests/contract tests/integration tests/migrations
-
-# Each worker would compile the same tests at the same time; mypy leaves half a core free for doing it once.
-.PHONY: compiled
-compiled: $(VENV)/.dev
-	@$(BIN)/pytest -q --collect-only tests/unit tests/architecture tests/docs $(BEYOND) >/dev/null || true  # tests say what failed
+# Four workers more than cores: the longest tests wait, for rollouts and for time-outs.
+.PHONY: tests
+tests: style
+	@$(BIN)/python $(FORKED) 6 -m "not slow and not followed and not old_schema and not exhaustive" $(EXAMPLES) $(PURE) \
+	  tests/e2e tests/contract tests/integration tests/migrations
 
 .PHONY: test
 test: $(VENV)/.dev ## Everything: the gate, then real Postgres, Valkey, gRPC servers and processes
-	@$(MAKE) --no-print-directory -j 2 lint compiled
-	@$(BIN)/python tools/shards.py -m "not slow and not timed and not alone and not followed" $(EXAMPLES) $(PURE)
-	@# Four workers more than cores: the longest tests wait, for rollouts and for time-outs. What judges latency runs alone.
-	@$(BIN)/pytest -q -n 6 --dist worksteal -m "not slow and not alone and not old_schema and not exhaustive" $(EXAMPLES) $(BEYOND)
-	@$(BIN)/pytest -q -p no:schemathesis -m "alone and not slow" $(ALONE)
+	@# One process collects for half a minute before it forks: types take the other core meanwhile.
+	@$(MAKE) --no-print-directory -j 2 tests lint
 
 # pytest leaves with 5 where it finds no test: what PYTEST chooses may be in one of the two alone.
 .PHONY: test-system

@@ -63,6 +63,7 @@ FAST = {
     "max_connections": "200",
     "max_wal_size": "256MB",
 }
+POSTGRES_WITH_IO_METHODS = 18
 
 
 class PostgresServer(NamedTuple):
@@ -104,9 +105,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put what is marked as long where two workers begin, so that none is left alone with it at the end.
 
-    ``--dist worksteal`` gives each worker a slice of the order and lets idle ones take from the end of another's. So
-    the long tests, which load the whole machine, run one after the other on the first worker and on the one in the
-    middle, and the others take what is behind them. On one worker alone they took as long as all other tests together.
+    Each worker has a slice of the order, and idle ones take from the end of another's. So the long tests, which load
+    the whole machine, run one after the other on the first worker and on the one in the middle, and the others take
+    what is behind them. On one worker alone they took as long as all other tests together.
     """
     long = sorted((item for item in items if item.get_closest_marker("long") is not None), key=lambda item: item.nodeid)
     short = [item for item in items if item.get_closest_marker("long") is None]
@@ -125,14 +126,16 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     """Let the interpreter end as ever: a library that counts its objects then would call the kept ones leaked."""
-    gc.unfreeze()
+    if not hasattr(session.config, "forked"):  # which ends at once, and would copy all of them to look at each
+        gc.unfreeze()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
     """Say of a failure that the machine stood still meanwhile: pytest runs only those again (see pyproject.toml)."""
+    STANDSTILLS.watch()
     began = time.monotonic()
     is_alone = pyfuncitem.get_closest_marker("alone") is not None
     try:
@@ -162,13 +165,20 @@ def postgres() -> Iterator[PostgresServer]:
         return
     wanted = os.environ.get("UNDERSTUDY_TEST_POSTGRES")
     installations = [found for found in find_installations() if wanted in (None, str(found.major))]
+    # A worker process that reads for others costs more than it saves where nothing is on a disk.
+    parameters = FAST | ({"io_method": "sync"} if installations[0].major >= POSTGRES_WITH_IO_METHODS else {})
     with server_folder() as folder:
-        put_migrated_cluster(folder / "pg", installations, FAST)
-        server = EmbeddedPostgres(folder / "pg", parameters=FAST, installations=installations)
+        put_migrated_cluster(folder / "pg", installations, parameters)
+        server = EmbeddedPostgres(folder / "pg", parameters=parameters, installations=installations)
         try:
             # File by file: half the processor time of copying through the write-ahead log, and without fsync the
             # checkpoints that it needs cost next to nothing.
-            yield PostgresServer(server.start(), copied="STRATEGY FILE_COPY", template=TEMPLATE)
+            found = PostgresServer(server.start(), copied="STRATEGY FILE_COPY", template=TEMPLATE)
+            # The first connection to a database writes down what each later one has to know of the catalogue, in a
+            # file that is copied too. Starting a server deletes it.
+            with server_statements(found.url_of(TEMPLATE)):
+                pass
+            yield found
         finally:
             server.remove()
 

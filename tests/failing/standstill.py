@@ -1,5 +1,6 @@
 """Notices when the machine stands still: a virtual one may be taken off its cores for seconds, with all that runs."""
 
+import os
 import threading
 import time
 from collections import deque
@@ -24,7 +25,14 @@ class Standstills:
     def __init__(self) -> None:
         self._found: deque[tuple[float, float]] = deque(maxlen=100)
         self._slept_at = time.monotonic()
-        threading.Thread(target=self._watch, name="standstills", daemon=True).start()
+        self._watched_by: int | None = None
+
+    def watch(self) -> None:
+        """Begin, unless this process has begun already; a forked one has no thread but the one that forked it."""
+        if self._watched_by != os.getpid():
+            self._watched_by = os.getpid()
+            self._slept_at = time.monotonic()
+            threading.Thread(target=self._watch, name="standstills", daemon=True).start()
 
     def longest_since(self, began: float, beyond: float = MAX_SECONDS) -> float:
         """Return the longest standstill that ended after ``began`` (monotonic seconds), in seconds.

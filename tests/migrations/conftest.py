@@ -13,6 +13,7 @@ import pytest
 from catalogue import Catalogue, catalogue_of
 from conftest import PostgresServer
 from loopback.server_statements import ServerStatements
+from traffic.clusters import shared_folder
 from traffic.migration_rows import Columns, columns_of
 
 from understudy.adapters import migrations
@@ -45,14 +46,12 @@ async def session_of(url: str) -> AsyncIterator[asyncpg.Connection]:
 
 
 @pytest.fixture(scope="session")
-def climb(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Climb:
+def climb(postgres: PostgresServer) -> Climb:
     """A database that came up to each revision, one after the other, with nothing in it.
 
     One worker climbs for all of them, which takes some seconds of a processor.
     """
-    if worker_id == "master":
-        return asyncio.run(_climb(postgres))
-    of_all = tmp_path_factory.getbasetemp().parent / "steps.json"
+    of_all = shared_folder() / "steps.json"
     with of_all.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not of_all.exists():

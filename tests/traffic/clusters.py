@@ -41,6 +41,13 @@ def delete_folder() -> None:
     shutil.rmtree(os.environ.pop(_VARIABLE), ignore_errors=True)
 
 
+def shared_folder() -> Path:
+    """Return the folder of this run, which all of its workers know; it is made here."""
+    folder = Path(os.environ[_VARIABLE])
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def put_new_cluster(data_dir: Path, installations: Sequence[Installation] | None = None) -> None:
     """Have the server of ``data_dir`` begin with a cluster that was just made, with nothing in it.
 
@@ -90,8 +97,8 @@ async def _migrate(url: str) -> None:
 
 def _once(name: str, make: Callable[[Path], None]) -> Path:
     """Return the home of a cluster that one of the run's workers makes, for which the others wait."""
-    folder = Path(os.environ[_VARIABLE])
-    (folder / "pg").mkdir(parents=True, exist_ok=True)
+    folder = shared_folder()
+    (folder / "pg").mkdir(exist_ok=True)
     (folder / "pg" / "owner.lock").touch()  # by which a later run knows what a killed one left (server_folder.py)
     folder.chmod(0o755)
     home, made = folder / name, folder / f"{name}.made"
