@@ -174,7 +174,7 @@ class Watched:
         self.versions[STORED] = await self._register_stored()
         await sql(
             self.url,
-            "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('stored', $1)",
+            "INSERT INTO ServingPolicy (model_name, champion_version, input_sample_percent) VALUES ('stored', $1, 100)",
             self.versions[STORED]["1"],
         )
 
@@ -240,6 +240,7 @@ class Watched:
             "UNDERSTUDY_MONITOR_METRICS_PORT": str(port),
             "UNDERSTUDY_ENVIRONMENT": "test",
             "UNDERSTUDY_ALERT_WEBHOOK_URL": self.webhook_url,
+            "UNDERSTUDY_FEATURE_TABLE": "features",
         }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "monitor"]
         self.stack.processes["monitor"] = Process("monitor", arguments, self.stack.folder, environment)
