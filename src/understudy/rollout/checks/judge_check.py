@@ -211,13 +211,14 @@ class JudgeCheck:
     async def _round(self, seen: RecordSeen, limit: JudgeLimit, known: _Known, room: int, epoch: Epoch) -> None:
         """Draw pairs and ask about them; whatever goes wrong, the next round tries again."""
         try:
-            await self._settle_late(known, epoch)
-            drawn = await self._drawn(seen, limit, known, room)
-            round_ = _Round(seen.record, limit, known, epoch, iter(drawn.pairs[:room]))
-            await self._note(round_, drawn)
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(room, MAX_UNDER_WAY)):
-                    workers.create_task(self._work(round_))
+            async with self._store.shared_session():
+                await self._settle_late(known, epoch)
+                drawn = await self._drawn(seen, limit, known, room)
+                round_ = _Round(seen.record, limit, known, epoch, iter(drawn.pairs[:room]))
+                await self._note(round_, drawn)
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(room, MAX_UNDER_WAY)):
+                        workers.create_task(self._work(round_))
         except* LeadershipLost:
             pass  # the next tick says so
         except* Exception as problems:  # noqa: BLE001 - a round is beside the ticks, which go on
