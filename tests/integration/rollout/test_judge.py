@@ -87,11 +87,11 @@ class World:
         self.id = await self.rollouts.start(2, plan)
         await self.rollouts.tick()
 
-    async def begin_guard(self, port: int, mode: str, calls: int = 2_000) -> None:
+    async def begin_guard(self, port: int, mode: str, calls: int = 2_000, **asked: Any) -> None:
         """Give the challenger a share by SQL, of a model whose guards a judge looks at."""
         challenger = await self.rollouts.add(2, port)
         await self._log(calls)
-        judge = {"name": "quality", "calls_per_minute": 600, "cost_per_call": 0.001, "money_per_day": 10}
+        judge = {"name": "quality", "calls_per_minute": 600, "cost_per_call": 0.001, "money_per_day": 10, **asked}
         self.rollouts.guard_settings = GuardSettings(judges={"*": judge})
         self.rollouts.executor = self.rollouts.new_executor()
         await self.rollouts.database.execute(
@@ -333,3 +333,20 @@ async def test_a_guards_judge_that_is_down_takes_nothing_back_and_is_told_until_
     assert found["what"].endswith("; the guard judges by its other checks alone")
     assert ended.record.state.phase is Phase.FAILED
     assert "win rate by judge quality 0 % vs 100 %" in ended.record.state.reason
+
+
+async def test_a_guards_judge_counts_while_the_champion_has_too_few_calls_for_a_threshold_of_slow_ones(world: World):
+    world.server.opinion = champion_wins
+    async with serving(2, constant) as (_, port):
+        await world.begin_guard(port, "rollback", calls=180, min_judgements=50)
+        await world.hears(60)
+
+        ended = await world.rollouts.tick()
+
+    assert ended.record.slow_us is None
+    assert ended.record.state.phase is Phase.FAILED
+    assert "win rate by judge quality 0 % vs 100 %" in ended.record.state.reason
+    events = await world.rollouts.store.events(world.id)
+    replays = [found for _, found in judged_again(events) if isinstance(found, Replay)]
+    assert replays
+    assert all(replay.agrees for replay in replays)
