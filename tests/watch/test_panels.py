@@ -22,6 +22,9 @@ EMPTY_HERE = {
     "monitor: Notifications that wait": "there is no subscription",
     "monitor: Notifications by what became of them": "there is no subscription",
     "monitor: Questions to judges by what came of them": "no plan names a judge",
+    "monitor: Servers without a wanted version": "no agent loads versions",
+    "monitor: Sources that are not followed": "no source is followed",
+    "platform: Failed attempts to store files": "the log goes to no lake",
 }
 """Panels that show nothing in this installation, with the reason. All others must."""
 
