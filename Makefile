@@ -351,8 +351,8 @@ dashboards: $(VENV)/.dev ## Write deploy/grafana/dashboards again from tools/das
 	@$(BIN)/python -m tools.make_dashboards
 
 .PHONY: test-prometheus
-test-prometheus: $(VENV)/.dev ## Metrics of plans against a real Prometheus (half a minute; Debian has it)
-	@$(BIN)/pytest -q -s -p no:randomly tests/watch/test_own_metrics.py
+test-prometheus: $(VENV)/.dev ## Metrics of plans and heat maps against a real Prometheus (a minute; Debian has it)
+	@$(BIN)/pytest -q -s -p no:randomly tests/watch/test_own_metrics.py tests/watch/test_heatmaps.py
 
 .PHONY: check-watch
 check-watch: $(VENV)/.dev ## Alert rules, routes, panels and a page, with real Prometheus and Alertmanager (8 minutes; Debian has both)

@@ -372,6 +372,9 @@ class Settings(BaseModel):
     since an address may carry a token."""
     judge_tokens: SecretStr | None = Field(default=None, min_length=1)
     """Tokens of these, sent as ``authorization: Bearer``: ``name=token``, separated by spaces or lines."""
+    guard_judges: SecretStr | None = Field(default=None, min_length=1)
+    """Judges of guards, as JSON by model: ``{"churn": {"name": "quality", …}, "*": …}``, each as a plan names it. With
+    a file, as ``guard_metrics``."""
     runbooks_url: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$", max_length=1_000)
     """URL of the published ``docs/runbooks``: each alert of the monitor, and the console's pages, then link there."""
 
@@ -561,7 +564,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_guard_metrics(cls, text: SecretStr | None) -> SecretStr | None:
         if text is not None:
-            from understudy.core.rollout.guard_metrics import parse_guard_metrics  # noqa: PLC0415 - plans, for who sets it
+            from understudy.core.rollout.guard_limits import parse_guard_metrics  # noqa: PLC0415 - plans, for who sets it
 
             parse_guard_metrics(text.get_secret_value())
         return text
@@ -579,6 +582,17 @@ class Settings(BaseModel):
         if text is not None:
             known = "" if judges is None else judges.get_secret_value()
             parse_tokens(text.get_secret_value(), parse_receivers(known, noun="judge"), "judge")
+        return text
+
+    @field_validator("guard_judges", mode="after")
+    @classmethod
+    def _check_guard_judges(cls, text: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if text is not None:
+            from understudy.core.rollout.guard_limits import parse_guard_judges  # noqa: PLC0415 - plans, for who sets it
+
+            judges = info.data.get("judges")
+            known = "" if judges is None else judges.get_secret_value()
+            parse_guard_judges(text.get_secret_value(), parse_receivers(known, noun="judge"))
         return text
 
     @field_validator("endpoint_allow", mode="after")

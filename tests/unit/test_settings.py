@@ -121,6 +121,8 @@ def test_gates_are_not_asked_without_a_signature_and_an_error_holds_no_address_a
         ({"metric_sources": "shop=https://a:Xy7z@h", "metric_source_tokens": "shop=Xy7z"}, "has a user already"),
         ({"judges": "quality=ftp://judge.example/Xy7z"}, "the judge quality: "),
         ({"judges": "quality=https://judge.example", "judge_tokens": "bar=Xy7z"}, "UNDERSTUDY_JUDGES does not have"),
+        ({"judges": "quality=https://h/Xy7z", "guard_judges": '{"*": {"name": "kind"}}'}, "has no judge kind"),
+        ({"guard_judges": '{"*": {"name": "quality"}}'}, "/\\*/name: UNDERSTUDY_JUDGES has no judge quality"),
         ({"judge_tokens": "quality=Xy7z"}, "UNDERSTUDY_JUDGES does not have"),
     ],
 )
@@ -143,6 +145,7 @@ def test_a_secret_may_come_from_a_file_without_its_last_line_end(name, tmp_path,
         "metric_source_tokens": "shop=pa-ss",
         "guard_metrics": '{"churn": []}',
         "judges": "quality=https://judge.example/pa-ss",
+        "guard_judges": '{"churn": null}',
         "judge_tokens": "quality=pa-ss",
         "oci_logins": '{"auths": {"a:1": {"auth": "YTpi"}}}',
     }.get(name, f"{scheme}://proxy:pa ss@db/understudy")

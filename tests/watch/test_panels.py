@@ -21,6 +21,10 @@ EMPTY_HERE = {
     "monitor: Since the last archive": "no month is old enough to be archived",
     "monitor: Notifications that wait": "there is no subscription",
     "monitor: Notifications by what became of them": "there is no subscription",
+    "monitor: Questions to judges by what came of them": "no plan names a judge",
+    "monitor: Servers without a wanted version": "no agent loads versions",
+    "monitor: Sources that are not followed": "no source is followed",
+    "platform: Failed attempts to store files": "the log goes to no lake",
 }
 """Panels that show nothing in this installation, with the reason. All others must."""
 
@@ -115,6 +119,7 @@ async def live_through(
     phase = await watched.ended(bad.id, 150)
     await until(prometheus, "outcome_join_ratio > 0", OUTCOMES_SECONDS)
     await until(prometheus, "drift_score", 150)
+    await until(prometheus, "prediction_tenths and on () feature_skew_ratio", 90)
     pages = 'max_over_time(ALERTS{alertstate="firing",severity="critical"}[20m])'
     paged = [dict(one.labels) for one in await asyncio.to_thread(prometheus.query, pages)]
     await asyncio.gather(watched.break_connections(), watched.lose_a_table(20))

@@ -40,7 +40,7 @@ COPY_ENDPOINTS = """
 """
 ACTOR = Actor("test", "test", "to be looked at")
 HOUR_SECONDS = 3_600.0
-CAUTIOUS = RolloutPlan((Step(20, 3_600, 100_000), Step(100, 0, 0)))
+CAUTIOUS = RolloutPlan((Step(20, 3_600, 100_000), Step(100, 0, 0)), expect_different_scores=True)
 LONG = RolloutPlan(
     (Step(50, 3_600, 1_000_000), Step(100, 0, 0)),
     canary_limits={"outcome": "converted", "outcome_within_seconds": 2, "min_entities": 20, "warm_up_seconds": 0},
@@ -109,8 +109,8 @@ class Watched:
         store = PostgresRolloutStore(self.url, timeout_seconds=10)
         record = await store.start(NewRollout(model, version, plan, version, None), ACTOR)
         give_up = time.monotonic() + 60
-        while not (await store.view(record.id)).record.state.step_starts:
-            assert time.monotonic() < give_up
+        while not (state := (await store.view(record.id)).record.state).step_starts:
+            assert time.monotonic() < give_up, state
             await asyncio.sleep(0.3)
         return record
 
@@ -174,7 +174,7 @@ class Watched:
         self.versions[STORED] = await self._register_stored()
         await sql(
             self.url,
-            "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('stored', $1)",
+            "INSERT INTO ServingPolicy (model_name, champion_version, input_sample_percent) VALUES ('stored', $1, 100)",
             self.versions[STORED]["1"],
         )
 
@@ -240,6 +240,7 @@ class Watched:
             "UNDERSTUDY_MONITOR_METRICS_PORT": str(port),
             "UNDERSTUDY_ENVIRONMENT": "test",
             "UNDERSTUDY_ALERT_WEBHOOK_URL": self.webhook_url,
+            "UNDERSTUDY_FEATURE_TABLE": "features",
         }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "monitor"]
         self.stack.processes["monitor"] = Process("monitor", arguments, self.stack.folder, environment)

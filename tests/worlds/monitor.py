@@ -29,6 +29,7 @@ from understudy.core.canary.metric_samples import SAMPLE_SECONDS
 from understudy.core.drift.baseline import Baselines, baselines_to_json
 from understudy.core.drift.hours import KEPT_SECONDS, closed_until, hour_to_json
 from understudy.core.drift.subject_window import PREDICTION
+from understudy.core.rollout.guard_limits import GuardSettings
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Observation, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
@@ -333,7 +334,8 @@ ASKED_METRICS = [
     {"name": name, "source": "prod", "promql": name + '{version="$version"}', "lower_is_better": True}
     for name in ("cost", "refunds")
 ]
-ASKED = replace(PLAN, canary_limits={"metrics": ASKED_METRICS, "judge": {"name": "quality", "calls_per_minute": 30}})
+ASKED_JUDGE = {"name": "quality", "calls_per_minute": 30}
+ASKED = replace(PLAN, canary_limits={"metrics": ASKED_METRICS, "judge": ASKED_JUDGE})
 JUDGEMENTS = 2_000
 _ADD_JUDGEMENTS = """
     INSERT INTO JudgeQuestion (rollout_id, judge, pair, challenger_first, entity_bucket, cost_micros, asked_at, outcome,
@@ -367,8 +369,7 @@ def _a_pair(name: str) -> AnswerPair:
 
 
 class AskedTicks(NamedTuple):
-    """The processor's seconds of ticks of rollouts that are judged by two metrics and a judge each, and of fifty guards
-    by two metrics each."""
+    """The processor's seconds of ticks of ten rollouts and fifty guards, all judged by two metrics and a judge."""
 
     usual: list[float]
     metrics: list[float]
@@ -392,7 +393,7 @@ async def asked_ticks(installation: Installation, minutes: int = 4) -> AskedTick
         store,
         metrics_of=metrics.latest,
         judgements_of=judges.latest,
-        guard_metrics={"*": ASKED_METRICS},
+        guard_settings=GuardSettings({"*": ASKED_METRICS}, {"*": ASKED_JUDGE}),
     )
     checks: Sequence[MetricCheck | JudgeCheck] = (metrics, judges)
     for _ in range(4):  # the guards begin, all windows are read, and metrics of a day before

@@ -16,7 +16,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.canary.evidence.check_input import Metrics, Outcomes
 from understudy.core.rollout.actions import PolicySeen
-from understudy.core.rollout.guard_metrics import GuardMetrics
+from understudy.core.rollout.guard_limits import GuardSettings
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan, Step, plan_to_json
 from understudy.core.rollout.state import Phase, WarmUpResult, new_rollout_state, state_to_json
 from understudy.core.routing.policy import Role
@@ -87,7 +87,7 @@ class PastRollout:
         self.outcomes: dict[int, Outcomes] = {}
         self.metrics_of: Callable[[int], Metrics] = lambda _: ()
         self.scores: ScoreComparison | None = None
-        self.guard_metrics: GuardMetrics = {}
+        self.guard_settings = GuardSettings()
 
     async def begin(self, plan: RolloutPlan = PLAN) -> RolloutRecord:
         await self.prepare()
@@ -135,7 +135,7 @@ class PastRollout:
             gates=gates,
             scores=self.scores,
             metrics_of=self._metrics_of,
-            guard_metrics=self.guard_metrics,
+            guard_settings=self.guard_settings,
             environment="test",
         )
 

@@ -23,6 +23,7 @@ from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
+from understudy.core.rollout.guard_limits import GuardSettings
 from understudy.core.rollout.plan import NAMED_PLANS, RolloutPlan
 from understudy.core.routing.policy import Role
 from understudy.ports.monitoring.lease import Epoch
@@ -103,6 +104,7 @@ class WarmUps:
         self._scores = ScoreComparison(policies, connect, PROTOCOLS, history, windows)
         self._probe = WarmUpProbe(policies, connect, PROTOCOLS)
         self.judgements_of: Callable[[int], Judgements] = lambda _: NO_JUDGEMENTS
+        self.guard_settings = GuardSettings()
         self.executor = self.new_executor()
         self.traffic = LoggedTraffic(database_url)
         self.versions: dict[int, int] = {}
@@ -118,6 +120,7 @@ class WarmUps:
             self.telemetry,
             scores=self._scores,
             judgements_of=self._judgements_of,
+            guard_settings=self.guard_settings,
             environment="test",
         )
 

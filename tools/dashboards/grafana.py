@@ -149,7 +149,8 @@ def _panel(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
 
 
 def _target(letter: str, query: Query, panel: Panel) -> dict[str, Any]:
-    shape = {"table": "table", "heatmap": "heatmap"}.get(panel.kind, "time_series")
+    # The format of heat maps has Grafana subtract each series from the one above it.
+    shape = panel.kind if panel.kind in ("table", "heatmap") and not panel.has_bands else "time_series"
     return {
         "refId": letter,
         "datasource": DATASOURCE,
@@ -257,6 +258,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "calculate": False,
         "color": {"mode": "scheme", "scheme": "Blues", "steps": 64, "reverse": False},
         "yAxis": {"unit": "short", "decimals": 2},
+        "rowsFrame": {"layout": "le"},
         "cellGap": 1,
         "tooltip": {"mode": "single", "yHistogram": True},
         "legend": {"show": True},

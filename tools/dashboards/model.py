@@ -162,9 +162,10 @@ MODEL = Dashboard(
         *(
             Panel(
                 f"Scores in the champion's tenths: {role}",
-                (Query(f'sum by (le) (prediction_tenths{{{OF_MODEL},role="{role}"}} {LEADING})', "{{le}}"),),
+                (Query(f'sum by (up_to) (prediction_tenths{{{OF_MODEL},role="{role}"}} {LEADING})', "{{up_to}}"),),
                 "In any unit: of the champion each band has a tenth of a day's calls. Unequal bands have moved.",
                 kind="heatmap",
+                has_bands=True,
                 alerts=("PredictionDrift",),
             )
             for role in ("champion", "challenger")

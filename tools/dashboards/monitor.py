@@ -149,6 +149,13 @@ MONITOR = Dashboard(
             alerts=("JudgeUnanswered",),
         ),
         Panel(
+            "Calls compared with the feature store",
+            (Query("sum by (outcome) (increase(feature_skew_calls_total[$__rate_interval])) > 0", "{{outcome}}"),),
+            "unread: it did not answer. Empty: monitors know no feature store, or no inputs are logged.",
+            decimals=0,
+            alerts=("SkewNotCompared",),
+        ),
+        Panel(
             "Transitions of rollouts",
             (
                 Query(

@@ -44,6 +44,8 @@ class Panel(NamedTuple):
     """Values that are shown as a word, in a colour."""
     columns: tuple[tuple[str, str, str], ...] = ()
     """Of a table: each query's letter or label, its title and unit; what is not named is hidden."""
+    has_bands: bool = False
+    """Of a heat map: each series has its own band's count, and not that of all bands up to ``le``."""
 
 
 class Row(NamedTuple):

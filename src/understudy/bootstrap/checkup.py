@@ -21,6 +21,7 @@ from understudy.adapters.redis.checkup import examine_redis
 from understudy.bootstrap.prediction_log.lake import waiting_files
 from understudy.bootstrap.session import session_of
 from understudy.bootstrap.upstream.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
+from understudy.core.rollout.state import Kind
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
 from understudy.errors import (
     BackendUnavailable,
@@ -28,6 +29,7 @@ from understudy.errors import (
     MigrationNeeded,
     RegistryUnavailable,
 )
+from understudy.lifecycle.judge_findings import judge_asked
 from understudy.lifecycle.key_findings import judge_keys
 from understudy.lifecycle.loading_findings import judge_agents, judge_missing, judge_unvalidated
 from understudy.lifecycle.policy_files import contradictions_of
@@ -63,6 +65,7 @@ from understudy.lifecycle.server_findings import (
     judge_wire,
 )
 from understudy.lifecycle.token_findings import judge_token_hosts, judge_token_wire
+from understudy.rollout.checks.judge_check import judge_wanted, judgements_stored
 from understudy.settings import FILE_SUFFIX, Settings
 
 READY_SECONDS = 2.0
@@ -94,7 +97,7 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += await _examine_lake(settings)
     findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
-    findings += await _examine_gates(settings)
+    findings += [*await _examine_gates(settings), *await _examine_judges(settings)]
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
     findings += [*await _examine_loading(settings), *await _examine_files(settings)]
     findings += await _examine_keys(settings)
@@ -173,6 +176,22 @@ async def _examine_gates(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         return [Finding("gates", State.WARNING, problem.detail, problem.next_step)]
     return [judge_gate(*one) for one in found]
+
+
+async def _examine_judges(settings: Settings) -> list[Finding]:
+    findings = []
+    try:
+        async with session_of(settings) as session, session.rollouts.shared_session():
+            for rollout_id in await session.rollouts.open_ids():
+                record, now = await session.rollouts.record(rollout_id)
+                limit, state = judge_wanted(record.state), record.state
+                if limit is not None:
+                    said = await judgements_stored(session.rollouts, record, now)
+                    is_guard = state.kind is Kind.GUARD
+                    findings.append(judge_asked(state.model_name, state.challenger, limit, said, is_guard=is_guard))
+    except (MigrationNeeded, RegistryUnavailable) as problem:
+        return [Finding("judges", State.WARNING, problem.detail, problem.next_step)]
+    return findings
 
 
 async def _examine_shares(settings: Settings) -> list[Finding]:

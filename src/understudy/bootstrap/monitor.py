@@ -33,7 +33,7 @@ from understudy.bootstrap.prediction_log.outcomes import measure_outcomes, outco
 from understudy.bootstrap.upstream.backends import answer_pairs, proxy_warm_up, score_comparison, warm_up_probe
 from understudy.bootstrap.upstream.features import open_features
 from understudy.core.alerts.alerts import Outcome
-from understudy.core.rollout.guard_metrics import parse_guard_metrics
+from understudy.core.rollout.guard_limits import GuardSettings, parse_guard_judges, parse_guard_metrics
 from understudy.core.upstream.receivers import parse_receivers, parse_sources, parse_tokens
 from understudy.loading.placement_job import PlacementJob
 from understudy.monitoring.alert_delivery import deliver_due
@@ -260,7 +260,6 @@ def _open_rollouts(
     entities, slices = EntityCheck(store, history), SliceCheck(store, windows)
     metrics = PostgresMetricStore(database_url, timeout_seconds=seconds)
     drifts = DriftCheck(store, metrics, environment=settings.environment)
-    by_guards = "" if settings.guard_metrics is None else settings.guard_metrics.get_secret_value()
     requests = PostgresWarmUpRequests(database_url, timeout_seconds=seconds, on_unusable=count_unusable)
     proxies = proxy_warm_up(settings, requests)
     executor = RolloutExecutor(
@@ -278,7 +277,7 @@ def _open_rollouts(
         judgements_of=beside.judges.latest,
         environment=settings.environment,
         guard_seconds=settings.guard_days * DAY_SECONDS,
-        guard_metrics=parse_guard_metrics(by_guards),
+        guard_settings=_guard_settings(settings),
         tick_seconds=settings.monitor_tick_seconds,
     )
     return [
@@ -290,6 +289,15 @@ def _open_rollouts(
         Job("challenger_drift", CHALLENGER_DRIFT_SECONDS, MEASURING_SECONDS, drifts.tick),
         Job("slices", SLICES_SECONDS, MEASURING_SECONDS, slices.tick),
     ]
+
+
+def _guard_settings(settings: Settings) -> GuardSettings:
+    metrics, judges, addresses = (
+        "" if value is None else value.get_secret_value()
+        for value in (settings.guard_metrics, settings.guard_judges, settings.judges)
+    )
+    known = parse_receivers(addresses, noun="judge")
+    return GuardSettings(parse_guard_metrics(metrics), parse_guard_judges(judges, known))
 
 
 def _unusable_rows(telemetry: PrometheusTelemetry) -> Callable[[str, int], None]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from understudy.core.drift.subject_window import PREDICTION
 from understudy.core.routing.policy import Role
 from understudy.core.windows.histogram import Histogram, merged
-from understudy.core.windows.tenths import counts_up_to, tenth_edges
+from understudy.core.windows.tenths import counts_in_bands, tenth_edges
 from understudy.ports.monitoring.metric_store import ActiveVersion, ActiveVersions, MetricStore
 from understudy.ports.telemetry.telemetry import Telemetry
 
@@ -51,7 +51,7 @@ class ScoreTenths:
         for version in versions:
             known = self._edges.get(version.model_name)
             if known is not None and version.role is not None:
-                counts = counts_up_to(scores.get(version.id, Histogram()), known.edges)
+                counts = counts_in_bands(scores.get(version.id, Histogram()), known.edges)
                 labels = (version.model_name, version.version, version.role.value)
                 for text, count in counts.items():
                     self._telemetry.set(_GAUGE, float(count), *labels, text)

@@ -193,7 +193,7 @@ class SkewJob:
     async def _compare(
         self, calls: Sequence[tuple[ActiveVersion, ServedCall]], again: Sequence[_Again], now: float
     ) -> None:
-        turns = asyncio.Semaphore(READS_AT_ONCE)
+        turns, unread = asyncio.Semaphore(READS_AT_ONCE), Counter[str]()
         loop = asyncio.get_running_loop()
         until = loop.time() + ASK_SECONDS
 
@@ -201,26 +201,33 @@ class SkewJob:
             document = _document(call)
             names = _names(document)
             async with turns:
-                stored = await self._read(version, call, names) if names and loop.time() < until else None
+                has_turn = names and loop.time() < until
+                stored = await self._read(version, call, names, unread) if has_turn else None
             if stored is not None:
                 self._sort(version, call, list(compared(document, call.defaulted, stored)), stored, now)
 
         async def asked_again(one: _Again) -> None:
             async with turns:
-                stored = await self._read(one.version, one.call, [pair.feature for pair in one.pairs])
+                stored = await self._read(one.version, one.call, [pair.feature for pair in one.pairs], unread)
             if stored is not None:
                 alike = [pair for pair in one.pairs if are_equal(one.stored[pair.feature], stored.get(pair.feature))]
                 self._found += [_found(one.version, one.call, pair) for pair in alike]
 
         await asyncio.gather(*(first_asked(*call) for call in calls), *(asked_again(one) for one in again))
+        if unread:
+            _log.warning(
+                "skew.not_compared", calls=unread.total(), problems=[words for words, _ in unread.most_common(3)]
+            )
 
-    async def _read(self, version: ActiveVersion, call: ServedCall, names: Sequence[str]) -> Mapping[str, Any] | None:
-        """Return what the store has; ``None`` where it does not say."""
+    async def _read(
+        self, version: ActiveVersion, call: ServedCall, names: Sequence[str], unread: Counter[str]
+    ) -> Mapping[str, Any] | None:
+        """Return what the store has; ``None`` where it does not say, which is added to ``unread`` with its reason."""
         try:
             found = await self._features.fetch(version.model_name, call.entity_id, names, READ_SECONDS)
         except FeaturesUnavailable as problem:
             self._telemetry.count(_COUNTED, _UNREAD)
-            _log.info("skew.not_compared", model=version.model_name, problem=problem.detail)
+            unread[problem.detail] += 1
             return None
         self._telemetry.count(_COUNTED, _COMPARED)
         return found

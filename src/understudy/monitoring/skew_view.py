@@ -6,11 +6,12 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
-from understudy.core.drift.hours import KEPT_SECONDS, closed_until
+from understudy.core.drift.hours import HOUR_SECONDS, KEPT_SECONDS, closed_until
 from understudy.core.drift.report import Drift, DriftState
 from understudy.core.drift.skew.judgement import JUDGED_SECONDS, FeatureSkew, judge_skews
-from understudy.core.drift.subject_window import input_subject
+from understudy.core.drift.subject_window import input_subject, skewed_feature
 from understudy.core.drift.version_drift import judge_version
+from understudy.core.durations import duration_words
 from understudy.core.routing.policy import Role
 from understudy.ports.monitoring.metric_store import ActiveVersion, DriftFacts, MetricStore
 from understudy.ports.registry.registry import Registry
@@ -40,6 +41,8 @@ class VersionSkew(NamedTuple):
     version: str
     role: Role | None
     features: Sequence[FeatureView]
+    compared_until: float | None = None
+    """End of the newest hour of which a call was compared; ``None`` where none ever was."""
 
     @property
     def verdict(self) -> SkewVerdict:
@@ -60,6 +63,16 @@ class SkewView(NamedTuple):
     judged_seconds: float = JUDGED_SECONDS
 
     @property
+    def compared_until(self) -> float | None:
+        """End of the newest hour of which a call was compared, of any version; ``None`` where none ever was."""
+        return max((one.compared_until for one in self.versions if one.compared_until is not None), default=None)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it is of calls of an hour ago and more: the store does not answer, or no monitor asks it."""
+        return self.compared_until is not None and self.now - self.compared_until >= HOUR_SECONDS
+
+    @property
     def verdict(self) -> SkewVerdict:
         """What can be said of the model."""
         found = {one.verdict for one in self.versions}
@@ -73,7 +86,10 @@ class SkewView(NamedTuple):
             for one in self.versions
             if one.verdict is SkewVerdict.SKEW
         ]
-        return f"Served unlike the feature store: {'; '.join(skewed)}." if skewed else _SENTENCES[self.verdict]
+        said = f"Served unlike the feature store: {'; '.join(skewed)}." if skewed else _SENTENCES[self.verdict]
+        if not self.is_old or self.compared_until is None:
+            return said
+        return f"{said} No call of the last {duration_words(self.now - self.compared_until)} was compared."
 
 
 _VERDICTS = {
@@ -109,11 +125,10 @@ async def view_skew(store: MetricStore, registry: Registry, model_name: str, ver
 async def _view(store: MetricStore, version: ActiveVersion, now: float) -> VersionSkew:
     facts = await store.drift_facts(version.id, closed_until(now) - KEPT_SECONDS)
     skews, training = await to_thread(partial(_judged, facts, now))
-    return VersionSkew(
-        version.version,
-        version.role,
-        [FeatureView(skew, training.get(input_subject(skew.feature))) for skew in skews],
-    )
+    features = [FeatureView(skew, training.get(input_subject(skew.feature))) for skew in skews]
+    hours = [hour for subject, hours in facts.hours.items() if skewed_feature(subject) for hour in hours]
+    until = max((hour.start_seconds + HOUR_SECONDS for hour in hours), default=None)
+    return VersionSkew(version.version, version.role, features, until)
 
 
 def _judged(facts: DriftFacts, now: float) -> tuple[Sequence[FeatureSkew], Mapping[str, Drift]]:

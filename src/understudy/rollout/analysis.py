@@ -66,12 +66,17 @@ class Analysis(NamedTuple):
 
 
 def analysis_of_windows(
-    view: RolloutView, windows: Sequence[Window], outcomes: Outcomes, metrics: Metrics = ()
+    view: RolloutView,
+    windows: Sequence[Window],
+    outcomes: Outcomes,
+    metrics: Metrics = (),
+    judgements: Judgements = NO_JUDGEMENTS,
 ) -> Analysis:
     """Return what all windows of a rollout say."""
     strata = stratify(windows, view.record.id)
-    decision = analyse(view, windows, view.read_at, outcomes, metrics)
-    return Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)
+    decision = analyse(view, windows, view.read_at, outcomes, metrics, judgements)
+    found = Analysis(decision, requests=_requests(view, strata), strata=strata, outcomes=outcomes, metrics=metrics)
+    return found._replace(judgements=judgements)
 
 
 def analysis_of_strata(
@@ -127,8 +132,13 @@ def _requests(view: RolloutView, strata: Strata) -> int:
     return int(strata.challenger["calls"][first:].sum())
 
 
-def analyse(
-    view: RolloutView, windows: Sequence[Window], now: float, outcomes: Outcomes = (), metrics: Metrics = ()
+def analyse(  # noqa: PLR0917 - as :func:`evaluate` has them
+    view: RolloutView,
+    windows: Sequence[Window],
+    now: float,
+    outcomes: Outcomes = (),
+    metrics: Metrics = (),
+    judgements: Judgements = NO_JUDGEMENTS,
 ) -> Decision:
     """Return the verdict on a rollout that has begun to get traffic.
 
@@ -138,10 +148,11 @@ def analyse(
         now: Seconds since the epoch.
         outcomes: Challenger less champion, where the rollout is to be judged by some.
         metrics: Of an operator's own, likewise.
+        judgements: Of a judge, likewise.
     """
     if view.record.state.plan.canary_policy == SEED:
         return evaluate_reference_rule(windows, stage_of(view), now)
-    return evaluate(windows, policy_of(view), stage_of(view), now, outcomes, metrics)
+    return evaluate(windows, policy_of(view), stage_of(view), now, outcomes, metrics, judgements)
 
 
 def checks_to_come(view: RolloutView) -> Sequence[Evidence]:

@@ -13,7 +13,7 @@ from understudy.core.canary.judgement_records import NO_JUDGEMENTS, Judgements
 from understudy.core.canary.scores.constant_scores import constant_words
 from understudy.core.rollout.actions import AskGate, Beside, WarmUp
 from understudy.core.rollout.guard import GUARD_SECONDS
-from understudy.core.rollout.guard_metrics import NO_METRICS, GuardMetrics, metrics_of_guard
+from understudy.core.rollout.guard_limits import GuardSettings
 from understudy.core.rollout.policy_conflict import at_seen_generation
 from understudy.core.rollout.state import Observation, Transition, WarmUpResult
 from understudy.core.rollout.state_machine import next_step
@@ -102,7 +102,7 @@ class RolloutExecutor:
         judgements_of: What the judge of a rollout's plan has said, likewise.
         environment: Named in alerts.
         guard_seconds: After how long a guard's evidence begins anew.
-        guard_metrics: Of an operator's own, by which guards that begin are judged.
+        guard_settings: By what guards that begin are judged beside the usual checks; by default by nothing.
         tick_seconds: Time between two ticks.
     """
 
@@ -123,7 +123,7 @@ class RolloutExecutor:
         judgements_of: Callable[[int], Judgements] = _none_judged,
         environment: str,
         guard_seconds: float = GUARD_SECONDS,
-        guard_metrics: GuardMetrics = NO_METRICS,
+        guard_settings: GuardSettings | None = None,
         tick_seconds: float = TICK_SECONDS,
     ) -> None:
         self._store = store
@@ -137,7 +137,7 @@ class RolloutExecutor:
         self._metrics = RolloutMetrics(telemetry)
         self._environment = environment
         self._guard_seconds = guard_seconds
-        self._guard_metrics = guard_metrics
+        self._guard_settings = guard_settings or GuardSettings()
         self._analysis = TickAnalysis(
             store,
             windows,
@@ -217,7 +217,7 @@ class RolloutExecutor:
         observation = replace(
             _observation(view, seen),
             guard_seconds=self._guard_seconds,
-            guard_metrics=metrics_of_guard(self._guard_metrics, view.record.state.model_name),
+            guard_limits=self._guard_settings.limits_of(view.record.state.model_name),
             gate_answers=answers,
         )
         transition = next_step(view.record.state, observation)

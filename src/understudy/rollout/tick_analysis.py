@@ -122,7 +122,7 @@ class TickAnalysis:
         if record.slow_us is None or state.plan.canary_policy == SEED:
             windows = await self._windows.of_rollout(record.id)
             await self._learn_threshold(view, windows, epoch)
-            known = (self._outcomes_of(record.id), self._metrics_of(record.id))
+            known = (self._outcomes_of(record.id), self._metrics_of(record.id), self._judgements_of(record.id))
             return await asyncio.to_thread(analysis_of_windows, view, windows, *known)
         strata = await self._cache.strata(record.id, view.read_at, started_at=state.started_at, seconds=READ_SECONDS)
         if strata is None:

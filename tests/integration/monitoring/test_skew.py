@@ -1,5 +1,6 @@
 """Training/serving skew from logged calls to what people are told, in a real Postgres beside a real Valkey."""
 
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,11 +14,12 @@ from traffic.spooled_rows import a_row
 
 from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.adapters.memory.telemetry import MemoryTelemetry
+from understudy.adapters.postgres.features import PostgresFeatureStore
 from understudy.adapters.redis.features import RedisFeatureStore
 from understudy.core.drift.subject_window import SubjectWindow
 from understudy.errors import RegistryUnavailable
 from understudy.monitoring import skew_job
-from understudy.monitoring.skew_job import AGAIN_SECONDS, JUDGE_SECONDS, SkewJob
+from understudy.monitoring.skew_job import AGAIN_SECONDS, ASK_SECONDS, JUDGE_SECONDS, READ_SECONDS, SkewJob
 from understudy.ports.upstream.feature_store import FeatureStore
 
 CALLS = 200
@@ -358,3 +360,42 @@ async def test_calls_that_had_no_turn_in_time_are_not_compared(world: World, mon
     await world.tick(job)
 
     assert await world.database.fetchval("SELECT count(*) FROM DriftHour WHERE subject LIKE 'skew:%'") == 0
+
+
+@pytest.mark.timed
+async def test_a_store_that_never_answers_delays_no_tick_has_a_deadline_and_is_compared_with_once_it_answers(
+    world: World, database_url: str
+):
+    await world.database.execute("CREATE TABLE features (model_name text, entity_id text, features jsonb)")
+    await world.database.executemany(
+        "INSERT INTO features VALUES ('churn', $1, $2)",
+        [(f"user-{entity}", orjson.dumps(stored(entity)).decode()) for entity in range(CALLS)],
+    )
+    store = PostgresFeatureStore(database_url, "features", timeout_seconds=READ_SECONDS)
+    job = world.a_monitor(store)
+    await world.tick(job)
+    locked = await asyncpg.connect(database_url)
+    await locked.execute("BEGIN")
+    await locked.execute("LOCK TABLE features IN ACCESS EXCLUSIVE MODE")
+    await world.calls(0, is_right=True)
+    world.store.now += TICK_SECONDS
+
+    began = time.monotonic()
+    await job.tick(world.epoch)
+    tick_seconds = time.monotonic() - began
+    await world.tick(job)  # while it hangs
+    hanging_seconds = time.monotonic() - began
+    unread = world.telemetry.counts["feature_skew_calls_total", "unread"]
+    await locked.execute("ROLLBACK")
+    await locked.close()
+    deadline = time.monotonic() + 30
+    while not await world.database.fetchval("SELECT count(*) FROM DriftHour WHERE subject LIKE 'skew:%'"):
+        assert time.monotonic() < deadline
+        await world.calls(0, is_right=True)
+        await world.tick(job)
+    await store.close()
+
+    assert tick_seconds < READ_SECONDS
+    assert hanging_seconds < ASK_SECONDS + 2 * READ_SECONDS
+    assert unread >= CALLS
+    assert await world.told() == []

@@ -1,5 +1,6 @@
 """Calls that share a connection: one is enough for many, none stays, and a failure costs one call."""
 
+import asyncio
 from contextlib import suppress
 
 import asyncpg
@@ -32,7 +33,7 @@ async def test_calls_inside_share_one_connection_which_is_closed_at_the_end(data
 
     assert held[0] == held[1] == held[2]
     assert len(held[0]) == 1
-    assert log._idle is None  # noqa: SLF001 - Postgres takes a moment to see that a connection is closed
+    assert log._idle == []  # noqa: SLF001 - Postgres takes a moment to see that a connection is closed
 
 
 async def test_a_connection_that_was_lost_costs_one_call_at_most(database, log):
@@ -45,3 +46,15 @@ async def test_a_connection_that_was_lost_costs_one_call_at_most(database, log):
         await log.of_rollout(1)
 
         assert len(await pids(database, lost)) == 1
+
+
+async def test_calls_at_the_same_time_have_a_connection_each_which_the_next_ones_use_again(database, log):
+    async with log.shared_session():
+        await asyncio.gather(*(log.of_rollout(rollout_id) for rollout_id in range(3)))
+        held = set(await pids(database))
+        await asyncio.gather(*(log.of_rollout(rollout_id) for rollout_id in range(3)))
+        again = set(await pids(database))
+
+    assert len(held) == 3
+    assert again == held
+    assert log._idle == []  # noqa: SLF001 - as above

@@ -12,6 +12,7 @@ from understudy.adapters.postgres.monitoring.windows import PostgresWindowLog
 from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import Decision, Verdict
+from understudy.core.rollout.guard_limits import GuardLimits
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.plan_reader import read_plan
 from understudy.core.rollout.state import Command, CommandKind, GuardMode, Kind, Observation, Phase, state_from_json
@@ -22,6 +23,7 @@ from understudy.ports.rollout.rollout_store import NewRollout, NewRolloutEvent
 from understudy.rollout.analysis import policy_of
 from understudy.rollout.commands import apply_command
 
+QUALITY = {"name": "quality", "calls_per_minute": 6}
 BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
 ADD_WINDOW = """
     INSERT INTO PredictionWindow (model_version_id, window_start, role, rollout_id, policy_generation, shipper, epoch,
@@ -118,6 +120,19 @@ async def test_the_versions_share_the_alpha_of_one_guard(database, store):
     alphas = [policy_of(await store.view(rollout_id)).alpha for rollout_id in (await watched(database)).values()]
 
     assert alphas == [pytest.approx(0.01 / 3)] * 3
+
+
+async def test_each_version_is_judged_by_the_metrics_and_the_judge_that_guards_have(database, store):
+    limits = GuardLimits([{"name": "basket", "source": "shop", "promql": 'avg(euros{version="$version"})'}], QUALITY)
+    rows = await watched(database)
+    for rollout_id in rows.values():
+        assert await step(store, rollout_id, guard_limits=limits)
+
+    policies = [policy_of(await store.view(rollout_id)) for rollout_id in rows.values()]
+
+    assert [policy.judge and policy.judge.name for policy in policies] == ["quality"] * 3
+    assert [[metric.name for metric in policy.metrics] for policy in policies] == [["basket"]] * 3
+    assert [policy.alpha for policy in policies] == [pytest.approx(0.01 / 3)] * 3
 
 
 async def test_shares_are_of_what_a_version_and_the_champion_have_together(database, store, versions):

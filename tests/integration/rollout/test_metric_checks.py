@@ -16,6 +16,7 @@ from understudy.adapters.http.metric_sources import HttpMetricSources
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.canary.decision import CheckState, Verdict
 from understudy.core.canary.metrics.metric_check import METRICS
+from understudy.core.rollout.guard_limits import GuardSettings
 from understudy.core.rollout.state import Phase, WaitingFor
 from understudy.rollout.checks.metric_check import MetricCheck
 from understudy.rollout.verdicts.replay import Replay, judged_again, read_evidence
@@ -106,7 +107,7 @@ async def test_a_guard_takes_back_a_share_whose_baskets_are_smaller_and_says_so_
     database: asyncpg.Connection, database_url: str, understudy: CommandLine
 ):
     past = PastRollout(database, database_url, TWINS, seconds_ago=12_000)
-    past.guard_metrics = {"*": [BASKET]}
+    past.guard_settings = GuardSettings({"*": [BASKET]})
     async with PrometheusServer() as server:
         await past.begin_by_hand("challenger_version = {}, challenger_weight = 10, guard = 'rollback'")
         world = World(past, server)

@@ -131,8 +131,8 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "drift_score": ("Distance from the baseline, in the method's unit.", ("model", "version", "subject", "method")),
     "drift_threshold": ("Distance that is tolerated.", ("model", "version", "subject", "method")),
     "prediction_tenths": (
-        "Scores of the last minute up to an edge of the champion's tenths.",
-        ("model", "version", "role", "le"),
+        "Scores of the last minute in each of the champion's tenths, by the edge that it goes up to.",
+        ("model", "version", "role", "up_to"),
     ),
     "feature_skew_ratio": (
         "Share of calls that were served another value than the feature store's, or none.",

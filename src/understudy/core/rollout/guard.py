@@ -10,7 +10,7 @@ from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Verdict
 from understudy.core.durations import duration_words
 from understudy.core.rollout.actions import Alert
-from understudy.core.rollout.guard_metrics import with_metrics
+from understudy.core.rollout.guard_limits import NO_LIMITS, limits_words, with_limits
 from understudy.core.rollout.policy_conflict import are_roles_ours, is_new_conflict
 from understudy.core.rollout.state import CommandKind, GuardMode, Observation, Phase, RolloutState, Transition
 from understudy.core.rollout.transitions import earlier_resolved, moved, resolved
@@ -33,13 +33,13 @@ def begins(state: RolloutState, observation: Observation) -> Transition | None:
     if state.step_starts:
         return None
     event = f"judges version {state.challenger} at {state.weight_percent} % against version {state.champion}"
-    # A metric compares what both versions do at the same time, which a new champion and the one before do not.
-    metrics = observation.guard_metrics if state.promoted_at is None else ()
+    # Both versions are compared at the same time, at which a new champion has none beside it.
+    limits = observation.guard_limits if state.promoted_at is None else NO_LIMITS
     if state.promoted_at is not None:
         event = f"judges champion {state.challenger} against what version {state.champion} did before"
-    elif metrics:
-        event += f", and by the metrics {', '.join(metric['name'] for metric in metrics)}"
-    begun = replace(state, step_starts=(state.started_at,), plan=with_metrics(state.plan, metrics))
+    elif also := limits_words(limits):
+        event += f", and by {also}"
+    begun = replace(state, step_starts=(state.started_at,), plan=with_limits(state.plan, limits))
     return Transition(begun, (*earlier_resolved(state), moved(state, event)), event)
 
 

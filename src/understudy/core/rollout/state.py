@@ -1,6 +1,6 @@
 """What a rollout remembers, and what a tick of it sees: the values of ``core.rollout``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import inf
@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from understudy.core.alerts.alerts import AlertKind
 from understudy.core.canary.decision import Decision
 from understudy.core.rollout.actions import Action, PolicySeen
-from understudy.core.rollout.guard_metrics import metrics_in, with_metrics
+from understudy.core.rollout.guard_limits import NO_LIMITS, GuardLimits, limits_in, with_limits
 from understudy.core.rollout.plan import GatePlace, RolloutPlan, Step
 
-_GUARD_METRICS = "guard_metrics"
+_GUARD_METRICS, _GUARD_JUDGE = "guard_metrics", "guard_judge"
 
 
 class Kind(StrEnum):
@@ -182,8 +182,8 @@ class Observation:
     """What a guard may do."""
     guard_seconds: float = inf
     """After how long a guard's evidence begins anew."""
-    guard_metrics: Sequence[Mapping[str, Any]] = ()
-    """Metrics of an operator's own that a guard which begins now is judged by."""
+    guard_limits: GuardLimits = NO_LIMITS
+    """What a guard which begins now is judged by beside the usual checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +304,9 @@ def new_rollout_state(
 def state_to_json(state: RolloutState) -> dict[str, Any]:
     """Return what ``Rollout.state`` holds: all but the plan and the kind, which have columns of their own.
 
-    The metrics of a guard are in it, since the database made its plan.
+    The metrics and the judge of a guard are in it, since the database made its plan.
     """
-    metrics = metrics_in(state.plan) if state.kind is Kind.GUARD else ()
+    limits = limits_in(state.plan) if state.kind is Kind.GUARD else NO_LIMITS
     return {
         "rollout_id": state.rollout_id,
         "model_name": state.model_name,
@@ -324,17 +324,19 @@ def state_to_json(state: RolloutState) -> dict[str, Any]:
         # A release before gates cannot read it, so it is shown none where there is none.
         **({} if state.approved_step is None else {"approved_step": state.approved_step}),
         **({} if state.gate is None else {"gate": state.gate._asdict()}),
-        **({_GUARD_METRICS: list(metrics)} if metrics else {}),
+        **({_GUARD_METRICS: list(limits.metrics)} if limits.metrics else {}),
+        **({} if limits.judge is None else {_GUARD_JUDGE: dict(limits.judge)}),
     }
 
 
 def state_from_json(document: Mapping[str, Any], plan: RolloutPlan, kind: Kind = Kind.ROLLOUT) -> RolloutState:
     """Return the state that :func:`state_to_json` wrote."""
     waiting_for, gate = document["waiting_for"], document.get("gate")
+    limits = GuardLimits(document.get(_GUARD_METRICS, ()), document.get(_GUARD_JUDGE))
     return RolloutState(
         **{
-            **{name: value for name, value in document.items() if name != _GUARD_METRICS},
-            "plan": with_metrics(plan, document.get(_GUARD_METRICS, ())),
+            **{name: value for name, value in document.items() if name not in (_GUARD_METRICS, _GUARD_JUDGE)},
+            "plan": with_limits(plan, limits),
             "kind": kind,
             "policy": PolicySeen(**document["policy"]),
             "phase": Phase(document["phase"]),

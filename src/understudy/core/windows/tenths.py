@@ -1,10 +1,12 @@
 """Scores in tenths of the champion's own: a heat map that says something whatever the scores' unit is."""
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from understudy.core.windows.histogram import Histogram, cell_of, value_of
 
 _TENTHS = 10
+_BEYOND = "+Inf"
 
 
 def tenth_edges(champion: Histogram) -> tuple[float, ...]:
@@ -16,13 +18,19 @@ def tenth_edges(champion: Histogram) -> tuple[float, ...]:
     return tuple(sorted({edge for edge in found if edge is not None}))
 
 
-def counts_up_to(scores: Histogram, edges: Sequence[float]) -> Mapping[str, int]:
-    """Return how many scores do not exceed each edge, by its text, and at last how many there are: as by ``le``."""
-    cells = sorted(scores.counts.items())
-    counts = {text_of(edge): sum(count for cell, count in cells if cell <= cell_of(edge)) for edge in edges}
-    return {**counts, "+Inf": scores.total}
+def counts_in_bands(scores: Histogram, edges: Sequence[float]) -> Mapping[str, int]:
+    """Return how many scores lie in each band, by the text of the edge that it goes up to; all of them together.
+
+    Each band has its own, unlike a histogram's buckets: a heat map subtracts those from each other, and so they have to
+    be there at the same times, but edges are made anew.
+    """
+    limits, names = [cell_of(edge) for edge in edges], [*map(text_of, edges), _BEYOND]
+    counts = dict.fromkeys(names, 0)
+    for cell, count in scores.counts.items():
+        counts[names[bisect_left(limits, cell)]] += count
+    return counts
 
 
 def text_of(edge: float) -> str:
-    """Return an edge as a label has it: with the three digits that a histogram's cell is known to."""
-    return f"{value_of(cell_of(edge)):.3g}"
+    """Return an edge as a label has it: the three digits that a histogram's cell is known to, as ``412000``."""
+    return f"{float(f'{value_of(cell_of(edge)):.3g}'):.15g}"

@@ -16,6 +16,7 @@ def skew_document(view: SkewView) -> dict[str, Any]:
         "input_sample_percent": view.input_sample_percent,
         "verdict": view.verdict.value,
         "sentence": view.sentence,
+        "compared_until": moment_of(view.compared_until),
         "versions": [_version(one) for one in view.versions],
     }
 

@@ -1,4 +1,4 @@
-"""The judge of a rollout's plan, asked beside the ticks: one that hangs holds up no rollout, and no rollback.
+"""The judge of a rollout's plan or of a guard, asked beside the ticks: one that hangs holds up no rollback.
 
 Each question is stored with its cost before it is asked, so that a budget holds whichever monitor leads: what a leader
 took with it is paid for and lost. Which of the two answers stands first is drawn by lot for each question.
@@ -25,7 +25,7 @@ from understudy.core.canary.judgement_records import (
     judgements_of,
 )
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
-from understudy.core.rollout.state import RolloutState
+from understudy.core.rollout.state import Kind, RolloutState
 from understudy.errors import LeadershipLost
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.rollout.judges import JudgeAnswer, Judges
@@ -122,7 +122,7 @@ class JudgeCheck:
         self._shown: dict[int, str] = {}
         """Models whose gauge is set, by rollout."""
         self._without: set[int] = set()
-        """Open rollouts whose plans name no judge, which no plan does later."""
+        """Open rollouts and guards that no judge looks at, and none ever will."""
         for name in (*judges.names, _UNKNOWN) if judges.names else ():
             telemetry.count("judge_cost_total", name, by=0)
             for outcome in JudgeOutcome:
@@ -180,7 +180,8 @@ class JudgeCheck:
         seen = await self._store.record(rollout_id)
         state = seen.record.state
         if not has_judge(state):
-            self._without.add(rollout_id)
+            if state.kind is Kind.ROLLOUT or state.step_starts:  # a guard gets its judge as it begins
+                self._without.add(rollout_id)
             return
         limit = judge_wanted(state)
         if limit is None:
@@ -210,13 +211,14 @@ class JudgeCheck:
     async def _round(self, seen: RecordSeen, limit: JudgeLimit, known: _Known, room: int, epoch: Epoch) -> None:
         """Draw pairs and ask about them; whatever goes wrong, the next round tries again."""
         try:
-            await self._settle_late(known, epoch)
-            drawn = await self._drawn(seen, limit, known, room)
-            round_ = _Round(seen.record, limit, known, epoch, iter(drawn.pairs[:room]))
-            await self._note(round_, drawn)
-            async with asyncio.TaskGroup() as workers:
-                for _ in range(min(room, MAX_UNDER_WAY)):
-                    workers.create_task(self._work(round_))
+            async with self._store.shared_session():
+                await self._settle_late(known, epoch)
+                drawn = await self._drawn(seen, limit, known, room)
+                round_ = _Round(seen.record, limit, known, epoch, iter(drawn.pairs[:room]))
+                await self._note(round_, drawn)
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(min(room, MAX_UNDER_WAY)):
+                        workers.create_task(self._work(round_))
         except* LeadershipLost:
             pass  # the next tick says so
         except* Exception as problems:  # noqa: BLE001 - a round is beside the ticks, which go on

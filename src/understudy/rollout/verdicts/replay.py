@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from understudy import __version__
+from understudy.core.amounts import says_the_same
 from understudy.core.canary.analysis import judge
 from understudy.core.canary.checks import evidence_from_json
 from understudy.core.canary.decision import Check, CheckState, Decision, Evidence
@@ -120,13 +121,13 @@ def _agrees(decision: Decision, event: RolloutEventRecord) -> bool:
     stored = [evidence_from_json(row) for row in event.evidence]
     if decision.verdict is not event.verdict or _deciding(decision.evidence) != _deciding(stored):
         return False
-    return event.code_version != __version__ or decision.sentence == event.inputs.get("decision")
+    return event.code_version != __version__ or says_the_same(decision.sentence, str(event.inputs.get("decision")))
 
 
 def _agrees_on_scores(decision: Decision, event: RolloutEventRecord, stored: Mapping[str, Any]) -> bool:
     if decision.verdict is not event.verdict:
         return False
-    return event.code_version != __version__ or decision.reason == stored["words"]
+    return event.code_version != __version__ or says_the_same(decision.reason, str(stored["words"]))
 
 
 def _deciding(rows: Sequence[Evidence]) -> dict[Check, CheckState]:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from understudy.core.alerts.alerts import AlertAction, AlertKind
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.rollout.actions import Alert, PolicySeen, Promote, RetireOld, RollBack, SetWeight, WarmUp
+from understudy.core.rollout.guard_limits import NO_LIMITS, GuardLimits
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import (
     Command,
@@ -33,6 +34,7 @@ BAD = Decision(Verdict.ROLL_BACK, "error rate 3.1x")
 EARLY = Decision(Verdict.HOLD, "could so far have seen only 2.3x")
 UNEVEN = Decision(Verdict.INVALID, "sample ratio")
 BASKET = {"name": "basket", "source": "shop", "promql": 'avg(euros{version="$version"})'}
+ALSO = GuardLimits([BASKET], {"name": "quality", "calls_per_minute": 6})
 MOVES = (SetWeight, Promote, RetireOld, WarmUp)
 
 
@@ -93,25 +95,34 @@ def test_a_guard_judges_from_the_moment_in_which_the_split_was_set_and_answers_t
     assert "version 2 at 10 %" in begun.event
 
 
-def test_a_guard_is_judged_by_the_metrics_that_it_began_with_whoever_reads_it_later():
+def test_a_guard_is_judged_by_the_metrics_and_the_judge_that_it_began_with_whoever_reads_it_later():
     world = World()
 
-    begun = world.tick(guard_metrics=[BASKET])
-    world.tick(guard_metrics=[])
+    begun = world.tick(guard_limits=ALSO)
+    world.tick(guard_limits=NO_LIMITS)
 
-    assert begun.event.endswith("and by the metrics basket")
-    assert world.state.plan.canary_limits == {"metrics": [BASKET]}
+    assert begun.event.endswith("and by the metrics basket and the judge quality")
+    assert world.state.plan.canary_limits == {"metrics": [BASKET], "judge": ALSO.judge}
     stored = orjson.loads(orjson.dumps(state_to_json(world.state)))
     assert state_from_json(stored, PLAN, Kind.GUARD) == world.state
 
 
-def test_the_guard_of_a_new_champion_has_no_metrics():
+def test_a_guard_without_either_is_stored_as_releases_before_read_it():
+    world = World()
+
+    begun = world.tick(guard_limits=NO_LIMITS)
+
+    assert begun.event.endswith("against version 1")
+    assert not state_to_json(world.state).keys() & {"guard_metrics", "guard_judge"}
+
+
+def test_the_guard_of_a_new_champion_has_neither_metrics_nor_a_judge():
     world = World(is_of_champion=True)
 
-    world.tick(guard_metrics=[BASKET])
+    world.tick(guard_limits=ALSO)
 
     assert world.state.plan == PLAN
-    assert "guard_metrics" not in state_to_json(world.state)
+    assert not state_to_json(world.state).keys() & {"guard_metrics", "guard_judge"}
 
 
 def test_a_share_that_does_worse_goes_back_to_zero_with_an_alert():

@@ -211,6 +211,29 @@ def test_a_rollback_for_a_drift_comes_to_the_same_again():
     assert read_evidence(event)[-1].title == "drift age"
 
 
+@pytest.mark.parametrize(
+    ("before", "agrees"),
+    [("4.12e+05 vs 3.98e+05", True), ("4.13e+05 vs 3.98e+05", False), ("4.12e+05 vs 398,000", False)],
+)
+def test_a_verdict_that_told_euros_with_an_exponent_comes_to_the_same_again_and_other_euros_do_not(before, agrees):
+    drift = [BesideChampion("prediction", Measure.MEAN, 0.6, 0.1, 1e9, 400.0, 398_240.0, 412_345.0, 0.0, 900)]
+    strata = stratify(Traffic(World("calm", requests_per_minute=2_000), 1).windows(0, 40, 25.0), 1)
+    decision = judge(strata, POLICY, STAGE, NOW, drift=drift)
+    assert "412,345 vs 398,240" in decision.sentence
+    inputs = {
+        "now": NOW,
+        "stage": asdict(STAGE),
+        "strata": strata_to_text(strata),
+        "decision": decision.sentence.replace("412,345 vs 398,240", before),
+        "drift": [one.to_json() for one in drift],
+    }
+    rows = [row.to_json() for row in decision.evidence]
+
+    replay = judged(stored(verdict=decision.verdict, evidence=rows, inputs=orjson.loads(dumped(inputs))))
+
+    assert replay.agrees is agrees
+
+
 def test_the_rules_of_a_newer_release_are_named():
     newer = {**WHOLE, "stage": {**WHOLE["stage"], "rules": 99}}
 

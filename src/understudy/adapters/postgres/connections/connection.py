@@ -38,6 +38,8 @@ _NO_ENTRY_HINT = (
     "line for it in pg_hba.conf."
 )
 _PORT = "5432"
+MAX_IDLE = 8
+"""Shared connections of a store that wait for the next call."""
 UNSTORABLE = "a text has U+0000 or half a surrogate pair in it, which Postgres' text cannot hold"
 UNSTORABLE_HINT = "Take that character out of what was typed, or out of the file, which is to be in UTF-8."
 _TEXT = "Correct the name: Postgres' text holds neither, so nothing can be stored or found by it."
@@ -135,8 +137,8 @@ class SessionPerCall:
         self._on_unusable = on_unusable
         self._sharing = 0
         """How many :meth:`shared_session` are open."""
-        self._idle: asyncpg.Connection | None = None
-        """The shared connection, between two calls."""
+        self._idle: list[asyncpg.Connection] = []
+        """The shared connections, between two calls."""
 
     def _left_out(self, table: str, rows: int) -> None:
         if rows and self._on_unusable is not None:
@@ -144,18 +146,18 @@ class SessionPerCall:
 
     @asynccontextmanager
     async def shared_session(self) -> AsyncIterator[None]:
-        """Have the calls inside use one connection, one after the other: connecting takes longer than most of them.
+        """Have the calls inside use a connection again: connecting takes longer than most of them.
 
-        It is closed at the end of the last one, and where a call fails; then the next call opens another.
+        It is closed at the end of the last session, and where a call fails; then the next call opens another. Calls at
+        the same time have one each, of which ``MAX_IDLE`` are kept.
         """
         self._sharing += 1
         try:
             yield
         finally:
             self._sharing -= 1
-            if self._idle is not None and not self._sharing:
-                self._idle.terminate()
-                self._idle = None
+            while self._idle and not self._sharing:
+                self._idle.pop().terminate()
 
     def _session(self, what: str, application_name: str) -> AbstractAsyncContextManager[asyncpg.Connection]:
         if self._sharing:
@@ -165,7 +167,7 @@ class SessionPerCall:
     @asynccontextmanager
     async def _shared(self, what: str, application_name: str) -> AsyncIterator[asyncpg.Connection]:
         async with translated(what, self._timeout_seconds):
-            held, self._idle = self._idle, None
+            held = self._idle.pop() if self._idle else None
             if held is None or held.is_closed():
                 seconds = self._timeout_seconds
                 held = await connect(self._database_url, timeout_seconds=seconds, application_name=application_name)
@@ -174,9 +176,9 @@ class SessionPerCall:
             except BaseException:
                 held.terminate()  # its state is unknown
                 raise
-            if self._sharing and self._idle is None:
-                self._idle = held
-            else:  # of two calls at the same time, or of one that ends late
+            if self._sharing and len(self._idle) < MAX_IDLE:
+                self._idle.append(held)
+            else:  # of many calls at the same time, or of one that ends late
                 held.terminate()
 
 

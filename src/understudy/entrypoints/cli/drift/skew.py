@@ -18,6 +18,7 @@ from understudy.entrypoints.documents.skew import skew_document
 from understudy.monitoring.skew_view import FeatureView, SkewVerdict, SkewView, VersionSkew, view_skew
 
 _STORE = "where\n  UNDERSTUDY_FEATURE_REDIS_URL or UNDERSTUDY_FEATURE_TABLE names the store"
+_UNREAD = "says whether a monitor leads;\n  its feature_skew_calls_total counts calls that the store did not answer"
 _STYLES = {SkewVerdict.SKEW: "bold red", SkewVerdict.NONE: "bold green"}
 
 
@@ -46,6 +47,8 @@ def next_step(view: SkewView) -> NextStep:
     model = quote(view.model_name)
     if view.verdict is SkewVerdict.SKEW:
         return NextStep(f"understudy drift report {model}", "says what it did to the inputs and the predictions")
+    if view.is_old and view.input_sample_percent != 0:
+        return NextStep("understudy doctor", _UNREAD)
     if view.input_sample_percent == 0:
         purpose = f"logs the inputs of some entities, which a monitor compares {_STORE}"
         return NextStep(f"understudy model set {model} --input-sample-percent 5", purpose)
