@@ -8,6 +8,7 @@ from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
 from understudy.lifecycle.server_findings import Finding, State
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import RETIRED
 from understudy.ports.upstream.model_backend import ServerSeen
 
@@ -26,12 +27,20 @@ def judge_status(model: str, version: str, status: str) -> list[Finding]:
 
 
 def judge_each_server(
-    model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float, through: Sequence[str] = ()
+    model: str,
+    version: str,
+    servers: Sequence[ServerSeen],
+    timeout_seconds: float,
+    through: Sequence[str] = (),
+    loading: VersionLoadingRecord | None = None,
 ) -> list[Finding]:
     """Judge each model server by itself; one that does not serve is a problem when no other one does.
 
-    ``through`` names the live proxies that reach them, where this process does not.
+    ``through`` names the live proxies that reach them, where this process does not; ``loading`` is what agents do
+    about the version, ``None`` where people serve it.
     """
+    if not servers and loading is not None:
+        return [_not_loaded(loading)]
     if not servers:
         advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         return [Finding("servers", State.PROBLEM, "the version has no model server", advice)]
@@ -39,6 +48,19 @@ def judge_each_server(
         return [reached_by_proxies(server, len(through)) for server in servers]
     away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
     return [_judge_server(server, away, timeout_seconds) for server in servers]
+
+
+def _not_loaded(loading: VersionLoadingRecord) -> Finding:
+    """Return that agents have loaded a version nowhere yet, and what is in their way."""
+    named, group = f"{quote(loading.model_name)} {quote(loading.version)}", loading.group_name
+    what = f"no server of the group {group!r} has loaded the version"
+    if loading.groups is not None and group not in loading.groups:
+        there = ", ".join(loading.groups) or "none"
+        what = f"no server of the group {group!r} is known; there are: {there}"
+        return Finding("servers", State.PROBLEM, what, f"understudy version load {named} --group GROUP names one.")
+    failed = [f"{one.server}: {one.error_code} {one.error}" for one in loading.servers if one.error_code]
+    advice = f"understudy version load {named} --wait waits until it is loaded."
+    return Finding("servers", State.PROBLEM, "; ".join([what, *failed]), advice)
 
 
 def _judge_server(server: ServerSeen, away: State, timeout_seconds: float) -> Finding:

@@ -132,7 +132,8 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
     through = () if result is None else result.proxies
-    findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
+    named = (record.model_name, record.version)
+    findings += judge_each_server(*named, servers, version.timeout_seconds, through, asked.loading)
     findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
 
