@@ -27,20 +27,12 @@ def judge_status(model: str, version: str, status: str) -> list[Finding]:
 
 
 def judge_each_server(
-    model: str,
-    version: str,
-    servers: Sequence[ServerSeen],
-    timeout_seconds: float,
-    through: Sequence[str] = (),
-    loading: VersionLoadingRecord | None = None,
+    model: str, version: str, servers: Sequence[ServerSeen], timeout_seconds: float, through: Sequence[str] = ()
 ) -> list[Finding]:
     """Judge each model server by itself; one that does not serve is a problem when no other one does.
 
-    ``through`` names the live proxies that reach them, where this process does not; ``loading`` is what agents do
-    about the version, ``None`` where people serve it.
+    ``through`` names the live proxies that reach them, where this process does not.
     """
-    if not servers and loading is not None:
-        return [_not_loaded(loading)]
     if not servers:
         advice = f"Name one: understudy version add-endpoint {quote(model)} {quote(version)} HOST:PORT."
         return [Finding("servers", State.PROBLEM, "the version has no model server", advice)]
@@ -50,8 +42,8 @@ def judge_each_server(
     return [_judge_server(server, away, timeout_seconds) for server in servers]
 
 
-def _not_loaded(loading: VersionLoadingRecord) -> Finding:
-    """Return that agents have loaded a version nowhere yet, and what is in their way."""
+def judge_unloaded(loading: VersionLoadingRecord) -> Finding:
+    """Return that agents have loaded a version nowhere, and what is in their way: no person is to name a server."""
     named, group = f"{quote(loading.model_name)} {quote(loading.version)}", loading.group_name
     what = f"no server of the group {group!r} has loaded the version"
     if loading.groups is not None and group not in loading.groups:

@@ -32,6 +32,7 @@ from understudy.lifecycle.version_findings import (
     judge_each_server,
     judge_inputs,
     judge_status,
+    judge_unloaded,
     judge_warm_up,
 )
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
@@ -132,8 +133,10 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
     through = () if result is None else result.proxies
-    named = (record.model_name, record.version)
-    findings += judge_each_server(*named, servers, version.timeout_seconds, through, asked.loading)
+    if not servers and asked.loading is not None:
+        findings.append(judge_unloaded(asked.loading))
+    else:
+        findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
     findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
 
