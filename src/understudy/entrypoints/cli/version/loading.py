@@ -1,6 +1,7 @@
 """``understudy version load`` and ``unload``: have agents load a version into model servers, and drop it."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated, Final
@@ -15,7 +16,7 @@ from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
 from understudy.entrypoints.documents.loading import loading_document
@@ -26,6 +27,8 @@ DEFAULT_FOR: Final = "2h"
 """How long a version without a role stays loaded: long enough to check it, and to start a rollout."""
 DEFAULT_TIMEOUT: Final = "5m"
 LOOK_SECONDS: Final = 0.5
+FIRST_REPORT_SECONDS: Final = 15.0
+"""How long the first agent of a group is waited for, where others have servers: one reports within seconds."""
 GroupName = Annotated[
     str | None, typer.Option("--group", metavar="GROUP", help="The group of servers to load it onto, by their agents.")
 ]
@@ -78,8 +81,9 @@ def load(
         )
         if not wait or dry_run:
             return made
-        require_servers(made)
-        return await _until_loaded(loading, made, patience)
+        if not as_json:
+            advise(*(line.plain for line in group_warnings(made.group_name, made.groups)))
+        return await _until_loaded(loading, await _with_servers(loading, made, patience), patience)
 
     record = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
@@ -149,22 +153,29 @@ def group_warnings(group: str, known: Sequence[str] | None) -> list[Text]:
     return [Text("! ", "yellow").append(f"no server of the group {group!r} is known; {there}")]
 
 
-def require_servers(record: VersionLoadingRecord) -> None:
-    """Refuse to wait for a group that no server is known of, where others are: it is most likely misspelt.
+async def _with_servers(loading: VersionLoading, record: VersionLoadingRecord, seconds: float) -> VersionLoadingRecord:
+    """Go on once a server of the group is known, or none of any group: then the first agent of all is on its way.
 
-    Where no agent has reported at all, the first one may be on its way, and is waited for.
+    An agent that was started a moment ago reports within seconds; a group that has none after that is most likely
+    misspelt.
 
     Raises:
         CommandRefused: Naming the groups there are, and the command that moves the version to one.
     """
-    if not record.groups or record.group_name in record.groups:
-        return
+    give_up = time.monotonic() + min(seconds, FIRST_REPORT_SECONDS)
+    while record.groups and record.group_name not in record.groups:
+        if time.monotonic() >= give_up:
+            raise _no_servers(record, record.groups)
+        await asyncio.sleep(LOOK_SECONDS)
+        record = await loading.show(record.model_name, record.version) or record
+    return record
+
+
+def _no_servers(record: VersionLoadingRecord, known: Sequence[str]) -> CommandRefused:
     named = f"{quote(record.model_name)} {quote(record.version)}"
-    what = f"no server of the group {record.group_name!r} is known; there are: {listed(record.groups)}"
-    advice = (
-        f"understudy version load {named} --group {quote(record.groups[0])} --wait, or start an agent in the group."
-    )
-    raise CommandRefused(ExitCode.PROBLEM, what, advice)
+    what = f"no server of the group {record.group_name!r} is known; there are: {listed(known)}"
+    advice = f"understudy version load {named} --group {quote(known[0])} --wait, or start an agent in the group."
+    return CommandRefused(ExitCode.PROBLEM, what, advice)
 
 
 async def _until_loaded(loading: VersionLoading, record: VersionLoadingRecord, seconds: float) -> VersionLoadingRecord:
