@@ -81,10 +81,14 @@ class Imported(NamedTuple):
 
 
 class OutcomeImport:
-    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing."""
+    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing.
 
-    def __init__(self, store: OutcomeStore, clock: Callable[[], float] = time.time) -> None:
+    A dry run looks at each row and stores none: then no row counts as new, and none as known.
+    """
+
+    def __init__(self, store: OutcomeStore, clock: Callable[[], float] = time.time, *, dry_run: bool = False) -> None:
         self._store = store
+        self._dry_run = dry_run
         self._clock = clock
         self.total = Imported()
         self.new_metrics: set[tuple[str, str]] = set()
@@ -121,7 +125,7 @@ class OutcomeImport:
         bad_rows.sort(key=lambda row: row.line)
         outcomes = [outcome for index, (_, outcome) in enumerate(read) if index not in wrong]
         await self._look_for_new_metrics(outcomes)
-        results = await self._store.add(outcomes)
+        results: Sequence[OutcomeResult] = [] if self._dry_run else await self._store.add(outcomes)
         new = sum(result is OutcomeResult.NEW for result in results)
         self.total = Imported(
             self.total.rows + len(outcomes) + len(bad_rows),

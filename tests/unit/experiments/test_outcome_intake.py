@@ -61,6 +61,18 @@ async def test_rows_of_a_model_that_the_key_may_not_touch_are_named_and_the_othe
         await OutcomeImport(store).add([a_row(7, model="fraud")])
 
 
+async def test_a_dry_run_finds_the_rows_that_cannot_be_used_and_stores_none():
+    store = MemoryOutcomeStore()
+    importing = OutcomeImport(store, dry_run=True)
+
+    bad = await importing.add([a_row(2), a_row(3, value="many")])
+
+    assert [row.line for row in bad] == [3]
+    assert tuple(importing.total) == (2, 0, 0, 1)
+    assert importing.new_metrics == {("churn", "converted")}
+    assert store.kept == {}
+
+
 async def test_a_file_that_is_imported_again_adds_nothing():
     store = MemoryOutcomeStore()
     await OutcomeImport(store).add([a_row(2), a_row(3)])
