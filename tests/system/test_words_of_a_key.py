@@ -76,6 +76,7 @@ def test_what_a_key_may_not_do_is_said_with_its_cause(ask: CommandLine, stack: S
     policy = ask("diff", "-f", str(tmp_path / "digits.yaml"))
     servers = ask("server", "list")
     audit = ask("audit", "list", "--limit", "2")
+    looked_at = ask("ab", "outcomes", "import", str(tmp_path / "outcomes.csv"), "--dry-run")
     imported = ask("ab", "outcomes", "import", str(tmp_path / "outcomes.csv"))
     ask("context", "set", "none", "--url", f"http://127.0.0.1:{stack.proxy_port}")
     keyless = ask("model", "list", UNDERSTUDY_CONTEXT="none")
@@ -84,6 +85,7 @@ def test_what_a_key_may_not_do_is_said_with_its_cause(ask: CommandLine, stack: S
     refused(policy, 2, "the key may not read the model 'digits'", "this one has read:visits")
     refused(servers, 7, "'read' for all models; this one has read:visits")
     refused(audit, 7, "understudy audit list MODEL")
+    refused(looked_at, 1, "1 of 2 rows can be used; nothing was stored, 1 cannot:")
     refused(imported, 1, "1 new outcome events of 2 rows", "line 3: model the key may not send outcomes of digits")
     refused(keyless, 7, "E401", "no key was sent")
 

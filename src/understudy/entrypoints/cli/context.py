@@ -100,7 +100,7 @@ def show_context(
 ) -> None:
     """Show a context, and where commands go from here."""
     contexts, (goes, problem) = read_contexts(_path()), _where_commands_go()
-    said = ("commands go to", f"nowhere: {problem.detail}" if problem is not None else goes)
+    said = ("commands go to", f"nowhere: {problem.detail}" if problem is not None else str(goes))
     found = {"commands_go_to": goes, "problem": None if problem is None else problem.detail}
     asked = name or contexts.current
     if asked is None:
