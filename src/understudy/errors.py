@@ -618,10 +618,8 @@ class LoginNotAllowed(RegistryUnavailable):
 
 class ControlPlaneAway(RegistryUnavailable):
     code = "E516"
-    title = "The proxy of this context does not answer"
-    hint = (
-        "Start a proxy, or name another one: understudy context list shows yours, UNDERSTUDY_PROXY_URL precedes them."
-    )
+    title = "The proxy does not answer"
+    hint = "Start a proxy there, or name another one: understudy context show says where commands go, and by what."
 
 
 class MigrationNeeded(RegistryError):

@@ -77,14 +77,17 @@ class HttpRollouts:
 
     async def again(self, seen: RolloutView) -> RolloutView:
         """Return a rollout as it is now; a proxy that has just started, or has too much to do, counts as away."""
-        model_name, number = seen.record.state.model_name, seen.record.id
         try:
-            found = await self.found(model_name, _WATCHED)
+            return await self.numbered(seen.record.state.model_name, seen.record.id)
         except PASSING as problem:
             raise ControlPlaneAway(problem.detail, hint=problem.next_step) from problem
-        record = next((one for one in found.records if one.id == number), None)
+
+    async def numbered(self, model_name: str, rollout_id: int) -> RolloutView:
+        """Return a model's rollout by its number, of its newest ones."""
+        found = await self.found(model_name, _WATCHED)
+        record = next((one for one in found.records if one.id == rollout_id), None)
         if record is None:
-            raise NotRegistered(f"rollout {number} of {model_name} is not among its newest {_WATCHED} any more")
+            raise NotRegistered(f"rollout {rollout_id} of {model_name} is not among its newest {_WATCHED}")
         seen_now = found.policies.get(model_name) if record is found.records[0] else None
         return _view(_readable(record), seen_now)
 

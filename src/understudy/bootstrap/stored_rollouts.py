@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from understudy.bootstrap.session import Session
 from understudy.core.rollout.state import Command
+from understudy.errors import NotRegistered
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView, UnreadableRollout
 from understudy.rollout.commands import CommandResult, run_command
@@ -75,6 +76,13 @@ class StoredRollouts:
     async def newest(self, model_name: str) -> RolloutView:
         """Return a model's newest rollout."""
         return await self._session.rollouts.view(await self._session.rollouts.latest_id(model_name))
+
+    async def numbered(self, model_name: str, rollout_id: int) -> RolloutView:
+        """Return a model's rollout by its number."""
+        view = await self._session.rollouts.view(rollout_id)
+        if view.record.state.model_name != model_name:
+            raise NotRegistered(f"rollout {rollout_id} is not one of {model_name}", hint="understudy rollout list.")
+        return view
 
     async def again(self, seen: RolloutView) -> RolloutView:
         """Return a rollout as it is now."""

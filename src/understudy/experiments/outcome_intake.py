@@ -81,20 +81,27 @@ class Imported(NamedTuple):
 
 
 class OutcomeImport:
-    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing."""
+    """Stores the rows of a file in batches of :data:`MAX_EVENTS`; importing the file again adds nothing.
 
-    def __init__(self, store: OutcomeStore, clock: Callable[[], float] = time.time) -> None:
+    A dry run looks at each row and stores none: then no row counts as new, and none as known.
+    """
+
+    def __init__(self, store: OutcomeStore, clock: Callable[[], float] = time.time, *, dry_run: bool = False) -> None:
         self._store = store
+        self._dry_run = dry_run
         self._clock = clock
         self.total = Imported()
         self.new_metrics: set[tuple[str, str]] = set()
         """Models and names of outcomes that had no event before the file: one may be misspelt."""
         self._asked: set[tuple[str, str]] = set()
+        self._forbidden: dict[str, bool] = {}
+        """By model, whether the importer's key may not send its outcomes; asked once a batch was refused."""
 
     async def add(self, rows: Iterable[FileRow]) -> list[BadRow]:
         """Store one batch and return its rows that cannot be used; all others are stored.
 
         Raises:
+            ScopeMissing: The importer's key may send outcomes of none of the first batch's models.
             RegistryUnavailable: Nothing of this batch is known to be stored; earlier ones are.
             MigrationNeeded: The table is not there.
         """
@@ -106,14 +113,19 @@ class OutcomeImport:
                 read.append((row.line, found))
             else:
                 bad_rows.append(found)
-        wrong = await _implausible(self._store, [outcome for _, outcome in read], self._clock())
+        try:
+            wrong = await _implausible(self._store, [outcome for _, outcome in read], self._clock())
+        except ScopeMissing:  # of one model among several, perhaps
+            read, refused = await self._permitted(read)
+            bad_rows += refused
+            wrong = await _implausible(self._store, [outcome for _, outcome in read], self._clock())
         for index, problem in wrong.items():
             line, outcome = read[index]
             bad_rows.append(BadRow(line, outcome.event_id, (problem,)))
         bad_rows.sort(key=lambda row: row.line)
         outcomes = [outcome for index, (_, outcome) in enumerate(read) if index not in wrong]
         await self._look_for_new_metrics(outcomes)
-        results = await self._store.add(outcomes)
+        results: Sequence[OutcomeResult] = [] if self._dry_run else await self._store.add(outcomes)
         new = sum(result is OutcomeResult.NEW for result in results)
         self.total = Imported(
             self.total.rows + len(outcomes) + len(bad_rows),
@@ -122,6 +134,29 @@ class OutcomeImport:
             self.total.bad + len(bad_rows),
         )
         return bad_rows
+
+    async def _permitted(
+        self, read: Sequence[tuple[int, OutcomeEvent]]
+    ) -> tuple[list[tuple[int, OutcomeEvent]], list[BadRow]]:
+        """Divide rows by whether the importer's key may send outcomes of their model; raises as :meth:`add`."""
+        for model in sorted({outcome.model_name for _, outcome in read} - self._forbidden.keys()):
+            self._forbidden[model] = await self._is_forbidden(model)
+        refused = [(line, outcome) for line, outcome in read if self._forbidden[outcome.model_name]]
+        if len(refused) == len(read) and not self.total.rows:
+            line, outcome = refused[0]
+            raise ScopeMissing(f"line {line}: the key may not send outcomes of {outcome.model_name}")
+        bad_rows = [
+            BadRow(line, one.event_id, (Violation("/model", f"the key may not send outcomes of {one.model_name}"),))
+            for line, one in refused
+        ]
+        return [one for one in read if not self._forbidden[one[1].model_name]], bad_rows
+
+    async def _is_forbidden(self, model_name: str) -> bool:
+        try:
+            await self._store.unknown_models({model_name})
+        except ScopeMissing:
+            return True
+        return False
 
     async def _look_for_new_metrics(self, outcomes: Sequence[OutcomeEvent]) -> None:
         named = {(outcome.model_name, outcome.name) for outcome in outcomes} - self._asked

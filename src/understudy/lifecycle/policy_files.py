@@ -6,7 +6,14 @@ from typing import Any, NamedTuple
 from understudy.core.rollout.state import Kind
 from understudy.core.routing.arms import arm_percents
 from understudy.core.routing.policy_file import PolicyFile
-from understudy.errors import FileProblem, NotRegistered, PolicyContradicted, PolicyFileInvalid, PolicyRefused
+from understudy.errors import (
+    FileProblem,
+    NotRegistered,
+    PolicyContradicted,
+    PolicyFileInvalid,
+    PolicyRefused,
+    ScopeMissing,
+)
 from understudy.lifecycle.policy_changes import MOVING, with_arms
 from understudy.lifecycle.registry import set_policy
 from understudy.lifecycle.rollback_moves import moves_undone, newest_change
@@ -113,10 +120,7 @@ async def compare(registry: Registry, rollouts: RolloutListing, files: Sequence[
     models = {model.model_name: model for model in await registry.list_models()}
     applied = {one.model_name: one for one in await registry.list_applied()}
     unknown = [file for file in files if file.model_name not in models]
-    problems = [
-        file.problem("model", f"no model {file.model_name!r} is registered; there are: {listed(models)}")
-        for file in unknown
-    ]
+    problems = [file.problem("model", await _unknown_words(registry, file.model_name, models)) for file in unknown]
     compared = [
         await _comparison(registry, rollouts, file, models[file.model_name].policy, applied.get(file.model_name))
         for file in files
@@ -126,6 +130,17 @@ async def compare(registry: Registry, rollouts: RolloutListing, files: Sequence[
     if problems:
         raise PolicyFileInvalid.naming(problems)
     return compared
+
+
+async def _unknown_words(registry: Registry, model_name: str, models: Iterable[str]) -> str:
+    """Return why a model is not among those that were listed: a key may read few of them."""
+    try:
+        await registry.show_model(model_name)
+    except ScopeMissing as problem:
+        return f"the key may not read the model {model_name!r}: {problem.detail}"
+    except NotRegistered:
+        pass
+    return f"no model {model_name!r} is registered; there are: {listed(models)}"
 
 
 def refuse_contradicted(compared: Iterable[Comparison]) -> None:

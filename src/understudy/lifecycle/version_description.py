@@ -1,5 +1,7 @@
 """A version as an engineer describes it: the fields of ``NewVersion`` that a JSON object may give."""
 
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from understudy.core.loading.artifact_address import REMOTE, holds_login, scheme_of
@@ -26,6 +28,19 @@ MAX_NAME_CHARACTERS = 255
 """Of a base model and of a family, as their columns hold."""
 
 
+def description_of(fields: Mapping[str, Any], *, is_loaded_by_agents: bool) -> dict[str, Any]:
+    """Return a registered version as a description that registers the next one.
+
+    What is the version's own is left out: the digest of its artifact and, where agents load it, their endpoints and the
+    name under which servers have it.
+    """
+    found = {name: fields[name] for name in _TYPES if fields.get(name) is not None and name != "artifact_digest"}
+    if is_loaded_by_agents:
+        found.pop("endpoints", None)
+        found["backend"] = {name: value for name, value in found.get("backend", {}).items() if name != "model_name"}
+    return {name: value for name, value in found.items() if value not in ({}, [], ())}
+
+
 def problems_of(described: Any) -> list[str]:
     """Return what is wrong with a description, all of it."""
     if not isinstance(described, dict):
@@ -41,7 +56,8 @@ def is_name(text: str) -> bool:
 
 def _problem_of(name: str, value: Any) -> str:
     if name not in _TYPES:
-        return f"{name} is no field of a version"
+        near = get_close_matches(str(name)[:MAX_NAME_CHARACTERS].lower(), _TYPES, 1)
+        return f"{name} is no field of a version" + (f": did you mean {near[0]}?" if near else "")
     permitted = _TYPES[name]
     is_number_from_bool = isinstance(value, bool) and bool not in permitted
     if is_number_from_bool or not isinstance(value, permitted):

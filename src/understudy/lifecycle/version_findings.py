@@ -8,6 +8,7 @@ from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
 from understudy.lifecycle.server_findings import Finding, State
+from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import RETIRED
 from understudy.ports.upstream.model_backend import ServerSeen
 
@@ -39,6 +40,19 @@ def judge_each_server(
         return [reached_by_proxies(server, len(through)) for server in servers]
     away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
     return [_judge_server(server, away, timeout_seconds) for server in servers]
+
+
+def judge_unloaded(loading: VersionLoadingRecord) -> Finding:
+    """Return that agents have loaded a version nowhere, and what is in their way: no person is to name a server."""
+    named, group = f"{quote(loading.model_name)} {quote(loading.version)}", loading.group_name
+    what = f"no server of the group {group!r} has loaded the version"
+    if loading.groups is not None and group not in loading.groups:
+        there = ", ".join(loading.groups) or "none"
+        what = f"no server of the group {group!r} is known; there are: {there}"
+        return Finding("servers", State.PROBLEM, what, f"understudy version load {named} --group GROUP names one.")
+    failed = [f"{one.server}: {one.error_code} {one.error}" for one in loading.servers if one.error_code]
+    advice = f"understudy version load {named} --wait waits until it is loaded."
+    return Finding("servers", State.PROBLEM, "; ".join([what, *failed]), advice)
 
 
 def _judge_server(server: ServerSeen, away: State, timeout_seconds: float) -> Finding:

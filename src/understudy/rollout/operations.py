@@ -66,6 +66,13 @@ class RolloutOperations(RolloutListing, Protocol):
             NotRegistered: It never had one.
         """
 
+    async def numbered(self, model_name: str, rollout_id: int) -> RolloutView:
+        """Return a model's rollout by its number; as :meth:`newest` otherwise.
+
+        Raises:
+            NotRegistered: It has none of this number; over HTTP, none among its newest.
+        """
+
     async def again(self, seen: RolloutView) -> RolloutView:
         """Return a rollout that :meth:`newest` returned as it is now."""
 

@@ -48,7 +48,8 @@ def write(name: str, text: str) -> None:
 
 
 async def apply(understudy: CommandLine, *options: str) -> Done:
-    return await understudy.beside("apply", "-f", "policy", "--yes", *options)
+    why = () if "--reason" in options else ("--reason", "a test")
+    return await understudy.beside("apply", "-f", "policy", "--yes", *why, *options)
 
 
 async def diff(understudy: CommandLine, *options: str) -> Done:
@@ -275,11 +276,41 @@ async def test_the_split_of_an_open_rollout_is_left_to_it(understudy: CommandLin
 async def test_a_move_of_traffic_is_asked_for(understudy: CommandLine, world):
     before = await everything(world)
 
-    done = await understudy.beside("apply", "-f", "policy")
+    done = await understudy.beside("apply", "-f", "policy", "--reason", "a test")
 
     assert done.code == 2
     assert "churn: challenger - → 7, challenger_weight 0 → 10" in done.said
     assert await everything(world) == before
+
+
+async def test_a_change_without_a_terminal_needs_a_reason_and_a_file_that_holds_already_needs_none(
+    understudy: CommandLine, world
+):
+    before = await everything(world)
+
+    refused = await understudy.beside("apply", "-f", "policy", "--yes")
+    unchanged = await everything(world)
+    tried = await understudy.beside("apply", "policy", "--yes", "--dry-run")
+    await apply(understudy)
+    again = await understudy.beside("apply", "-f", "policy", "--yes")
+
+    assert (refused.code, tried.code, again.code) == (2, 0, 0), (refused, tried, again)
+    assert "this change needs a reason" in refused.said
+    assert unchanged == before
+
+
+async def test_a_schema_among_the_policies_is_named_as_one_and_a_document_may_name_its_schema(
+    understudy: CommandLine, world
+):
+    schema = (await understudy.beside("apply", "--print-schema")).out
+    write("schema", schema)
+    refused = await diff(understudy)
+    write("churn", f'"$schema": ../policy.schema.json\n{CHURN}')
+    named = await understudy.beside("diff", "policy/churn.yaml")
+
+    assert refused.code == 2
+    assert "1 problem in 1 file policy/schema.yaml:1:1: this is a JSON Schema and no policy" in refused.said
+    assert named.code == 1, named
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """``version load``, ``version unload``, ``version show`` and ``server list``, with what agents have recorded."""
 
 import asyncio
+import json
 import time
 
 import asyncpg
@@ -168,3 +169,69 @@ async def test_no_rollout_begins_for_a_version_that_no_server_has(understudy: Co
 
     assert refused.code != 0, refused
     assert await database.fetchval("SELECT count(*) FROM Rollout") == 0
+
+
+async def test_a_group_without_a_server_is_said_at_once_with_those_there_are(
+    understudy: CommandLine, database, tmp_path
+):
+    described = {"artifact_path": "visits/2", "framework": "onnx", "input_schema": SCHEMA}
+    (tmp_path / "version.json").write_text(json.dumps(described))
+    await record(database, "AVAILABLE")
+    register = ("version", "register", "visits", "2", "--from", str(tmp_path / "version.json"), "--group", "onxn")
+
+    tried = await understudy.beside(*register, "--dry-run")
+    made = await understudy.beside(*register)
+    waiting = await understudy.beside("version", "load", "visits", "2", "--wait", "--timeout", "1s")
+    asked = await understudy.beside("version", "load", "visits", "2")
+    checked = await understudy.beside("version", "check", "visits", "2")
+
+    words = "no server of the group 'onxn' is known; there are: onnx"
+    assert (tried.code, made.code, asked.code) == (0, 0, 0), (tried, made, asked)
+    assert [words in done.said for done in (tried, made, asked, waiting, checked)] == [True] * 5
+    assert ["group onxn" in done.said for done in (tried, made)] == [True, True]
+    assert waiting.code == 1
+    assert "understudy version load visits 2 --group onnx --wait" in waiting.said
+    assert "add-endpoint" not in checked.said
+
+
+async def test_a_version_that_agents_are_to_load_has_no_server_of_its_own_and_check_says_what_they_did(
+    understudy: CommandLine, database
+):
+    await record(database, "ERROR", "E217", "the model server says: no model")
+
+    checked = await understudy.beside("version", "check", "visits", "1")
+
+    assert checked.code == 1
+    said = "no server of the group 'onnx' has loaded the version; onnx-0: E217 the model server says: no model"
+    assert said in checked.said
+    assert "understudy version load visits 1 --wait" in checked.said
+
+
+async def test_a_version_is_printed_as_the_file_that_registers_the_next_one(
+    understudy: CommandLine, database, tmp_path
+):
+    shown = await understudy.beside("version", "show", "visits", "1", "--describe")
+    (tmp_path / "next.json").write_text(shown.out)
+    arguments = ("--from", str(tmp_path / "next.json"), "--artifact", "visits/2", "--group", "onnx")
+    made = await understudy.beside("version", "register", "visits", "2", *arguments)
+    misspelt = json.loads(shown.out)
+    misspelt["frmework"] = misspelt.pop("framework")
+    (tmp_path / "next.json").write_text(json.dumps(misspelt))
+    refused = await understudy.beside("version", "register", "visits", "3", *arguments)
+    like = await understudy.beside("version", "register", "visits", "3", "--like", "2", "--artifact", "a")
+
+    assert (shown.code, made.code, refused.code, like.code) == (0, 0, 2, 2), (shown, made)
+    assert {"artifact_path", "framework", "input_schema"} <= json.loads(shown.out).keys()
+    names = await database.fetch("SELECT backend ->> 'model_name' FROM ModelVersion ORDER BY id")
+    assert [row[0] for row in names] == [served_name("visits", "1"), served_name("visits", "2")]
+    assert "frmework is no field of a version: did you mean framework?" in refused.said
+    assert "--like takes the schemas of a version" in like.said
+
+
+async def test_the_first_agent_of_all_may_be_on_its_way_and_is_waited_for_as_long_as_is_said(understudy: CommandLine):
+    waited = await understudy.beside("version", "load", "visits", "1", "--wait", "--timeout", "1s")
+    wrong = await understudy.beside("version", "load", "visits", "1", "--wait", "--timeout", "soon")
+
+    assert waited.code == 1
+    assert "visits 1 was not loaded within 1 s on the servers of onnx" in waited.said
+    assert wrong.code == 2

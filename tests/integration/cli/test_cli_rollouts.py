@@ -51,7 +51,9 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     resumed = understudy("rollout", "resume", "visits", "--reason", "back", "--yes", "--json")
     undecided = understudy("rollout", "wait", "visits", "--timeout", "1s")
     aborted = understudy("rollout", "abort", "visits", "--reason", "no", "--yes", "--json")
-    ended = understudy("rollout", "wait", "visits", "--json")
+    number = str(begun.json["rollout"]["rollout_id"])
+    ended = understudy("rollout", "wait", "visits", number, "--json")
+    not_its = understudy("rollout", "wait", "digits", number)
 
     assert planned.code == 0
     assert "The risk is high: " in planned.out
@@ -63,8 +65,10 @@ def test_a_rollout_is_planned_started_paused_resumed_and_aborted(understudy):
     assert (paused.code, "paused by" in paused.out) == (0, True)
     assert resumed.json["rollout"]["phase"] == Phase.PROGRESSING
     assert (undecided.code, "undecided at 0 %" in undecided.out) == (6, True)
+    assert f"waiting for rollout {number} of visits, 1 → 2" in undecided.err
     assert aborted.json["changed"]
-    assert (ended.code, ended.json["rollout"]["phase"]) == (3, "FAILED")
+    assert (ended.code, ended.json["rollout"]["phase"], ended.json["ended_by"]) == (3, "FAILED", "abort")
+    assert not_its.code == 4
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """How outcome events of files and batches come in."""
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from understudy.adapters.memory.outcomes import MemoryOutcomeStore
 from understudy.core.experiments.outcome_events import MAX_EVENTS, read_outcome_batch
-from understudy.errors import BatchInvalid, LoginNotAllowed, RegistryUnavailable
+from understudy.errors import BatchInvalid, LoginNotAllowed, RegistryUnavailable, ScopeMissing
 from understudy.experiments.outcome_intake import MAX_AHEAD_SECONDS, OutcomeImport, add_outcomes, batches
 from understudy.ports.experiments.outcome_store import FileRow, OutcomeResult
 
@@ -37,6 +38,39 @@ async def test_a_row_that_cannot_be_used_is_named_by_its_line_and_costs_no_other
     assert bad[1].violations[0].detail == "is no row"
     assert [event_id for _, event_id in store.kept] == ["e2", "e5"]
     assert tuple(importing.total) == (4, 2, 0, 2)
+
+
+class StoreOfAKey(MemoryOutcomeStore):
+    """As a proxy answers a key that may send outcomes of one model: a question about another one is refused whole."""
+
+    async def unknown_models(self, names: Collection[str]) -> frozenset[str]:
+        if set(names) - {"churn"}:
+            raise ScopeMissing("the key may not send outcomes of all of these models")
+        return await super().unknown_models(names)
+
+
+async def test_rows_of_a_model_that_the_key_may_not_touch_are_named_and_the_others_are_stored():
+    store = StoreOfAKey()
+    importing = OutcomeImport(store)
+
+    bad = await importing.add([a_row(2), a_row(3, model="fraud"), a_row(4)])
+
+    assert [(row.line, row.violations[0].detail) for row in bad] == [(3, "the key may not send outcomes of fraud")]
+    assert [event_id for _, event_id in store.kept] == ["e2", "e4"]
+    with pytest.raises(ScopeMissing, match="line 7: the key may not send outcomes of fraud"):
+        await OutcomeImport(store).add([a_row(7, model="fraud")])
+
+
+async def test_a_dry_run_finds_the_rows_that_cannot_be_used_and_stores_none():
+    store = MemoryOutcomeStore()
+    importing = OutcomeImport(store, dry_run=True)
+
+    bad = await importing.add([a_row(2), a_row(3, value="many")])
+
+    assert [row.line for row in bad] == [3]
+    assert tuple(importing.total) == (2, 0, 0, 1)
+    assert importing.new_metrics == {("churn", "converted")}
+    assert store.kept == {}
 
 
 async def test_a_file_that_is_imported_again_adds_nothing():

@@ -71,7 +71,7 @@ class HttpLoading:
 
 def loading_record(document: Mapping[str, Any]) -> VersionLoadingRecord:
     """Return what agents do about a version."""
-    own = {name: document[name] for name in VersionLoadingRecord._fields}
+    own = {name: document[name] for name in VersionLoadingRecord._fields if name in document}
     return VersionLoadingRecord(
         **{
             **own,

@@ -18,7 +18,14 @@ from understudy.core.canary.power.power import (
 from understudy.core.durations import duration_words
 from understudy.core.rollout.expected_traffic import EntityCalls, Traffic, entities_of, share_of_calls
 from understudy.core.rollout.outcome_forecast import NeededOutcome, counted_by, is_shown, never_words
-from understudy.core.rollout.plan import WHOLE_PERCENT, RolloutPlan, Step, Strategy, usual_step
+from understudy.core.rollout.plan import (
+    WHOLE_PERCENT,
+    RolloutPlan,
+    Step,
+    Strategy,
+    usual_maximum_seconds,
+    usual_step,
+)
 from understudy.core.statistics.detectable_effect import Exposure
 from understudy.core.windows.window import WINDOW_SECONDS
 
@@ -189,11 +196,13 @@ def _nearest(plan: RolloutPlan, traffic: Traffic, needs: Needs) -> tuple[tuple[i
         kept = tuple(step for step in plan.steps if step.weight_percent >= first)
         if first <= plan.steps[0].weight_percent:
             continue
-        if kept[0].weight_percent != first:
-            kept = (usual_step(first, plan.strategy)._replace(weight_percent=first), *kept)
-        found = _forecast_steps(replace(plan, steps=kept), traffic, needs)
-        if not any(_is_stuck(plan, step) for step in found):
-            return tuple(step.weight_percent for step in kept), sum(step.seconds or 0.0 for step in found)
+        weights = tuple(dict.fromkeys((first, *(step.weight_percent for step in kept))))
+        # As --plan reads weights: of a plan with other times, such as fast, they would begin a slower one.
+        steps = tuple(usual_step(weight, Strategy.CANARY)._replace(weight_percent=weight) for weight in weights)
+        named = replace(plan, strategy=Strategy.CANARY, steps=steps, maximum_seconds=usual_maximum_seconds(steps))
+        found = _forecast_steps(named, traffic, needs)
+        if not any(_is_stuck(named, step) for step in found):
+            return weights, sum(step.seconds or 0.0 for step in found)
     return None
 
 

@@ -13,6 +13,7 @@ As text: one of :data:`~understudy.core.rollout.plan.NAMED_PLANS`, or the weight
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import Any
 
@@ -73,12 +74,21 @@ def _read(source: str | Mapping[str, Any]) -> tuple[RolloutPlan | None, tuple[Vi
         named = NAMED_PLANS.get(source.strip())
         if named is not None:
             return named, ()
+        if not any(part.strip().isdecimal() for part in source.split(",")):
+            return None, (Violation("", _no_plan(source.strip())),)
         source = {"steps": [_weight(part.strip()) for part in source.split(",")]}
     if not isinstance(source, Mapping):
         return None, (Violation("", "expected an object, a plan's name or weights"),)
     reader = _Reader()
     plan = reader.plan(source)
     return (None if reader.violations else plan), tuple(reader.violations)
+
+
+def _no_plan(text: str) -> str:
+    """Return what a plan's name may be, and which one was meant."""
+    near = get_close_matches(text[:_MAX_CHARACTERS].lower(), NAMED_PLANS, 1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"expected {', '.join(NAMED_PLANS)}, or weights such as 2,10,50,100{meant}"
 
 
 def _weight(text: str) -> int | str:

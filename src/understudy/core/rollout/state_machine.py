@@ -50,6 +50,7 @@ WARM_UP_SECONDS = 300.0
 UNKNOWN_SECONDS = 60.0
 """How much longer if no warm-up comes to a result."""
 BY_HAND = "rolled back by hand"
+ABORTED = "aborted"
 """How the reason of such an end begins; the audit says by whom."""
 
 
@@ -75,7 +76,7 @@ def _finished(state: RolloutState, observation: Observation) -> Transition | Non
 def _aborted(state: RolloutState, observation: Observation) -> Transition | None:
     if observation.command is None or observation.command.kind is not CommandKind.ABORT:
         return None
-    return taken_back(state, observation.policy, f"aborted {_by(observation)}")
+    return taken_back(state, observation.policy, f"{ABORTED} {_by(observation)}")
 
 
 def _undone_by_hand(state: RolloutState, observation: Observation) -> Transition | None:

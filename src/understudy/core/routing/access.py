@@ -54,6 +54,9 @@ class AnyModel(Enum):
 
 ANY_MODEL = AnyModel.ANY_MODEL
 """What a route about several models asks for: a scope for one of them admits the caller, to that model's part alone."""
+_NO_KEY = "Send one: Authorization: Bearer <id>.<secret>; of commands, context set --key-file or UNDERSTUDY_CREDENTIAL."
+_MAX_NAMED = 5
+"""Scopes of a key that a refusal names."""
 ANONYMOUS = frozenset({Scope.PREDICT.value, Scope.READ.value})
 """What a caller without a key may do where no key is asked for (loopback): not force versions, not change policies."""
 
@@ -81,7 +84,13 @@ def admit(
     if snapshot is None and authorization is not None:
         raise PolicyNotLoaded
     keys = snapshot.keys if snapshot is not None else {}
-    require(scopes_of(keys, authorization, needs_key=needs_key, now=now, tokens=tokens), needed, model_name)
+    scopes = scopes_of(keys, authorization, needs_key=needs_key, now=now, tokens=tokens)
+    try:
+        require(scopes, needed, model_name)
+    except ScopeMissing as problem:
+        if authorization is None:
+            raise ScopeMissing(f"no key was sent: {problem.detail}", hint=_NO_KEY) from None
+        raise
 
 
 def scopes_of(
@@ -106,7 +115,7 @@ def scopes_of(
     """
     if authorization is None:
         if needs_key:
-            raise Unauthenticated("this proxy asks every caller for a key")
+            raise Unauthenticated("no key was sent, and this proxy asks every caller for one")
         return ANONYMOUS
     token = None if tokens is None else token_of(authorization)
     if token is not None and tokens is not None:
@@ -174,7 +183,7 @@ def scopes_beyond(scopes: frozenset[str], wanted: Iterable[str]) -> list[str]:
 
 
 def require(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel | None = None) -> None:
-    """Let the caller pass, or say which scope is missing.
+    """Let the caller pass, or say which scope is missing, and which of that kind the key has.
 
     Raises:
         ScopeMissing: Naming the scope.
@@ -183,4 +192,18 @@ def require(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel | 
         return
     if model_name is ANY_MODEL and models_of(scopes, needed):
         return
-    raise ScopeMissing(f"this needs a key with scope {needed.value!r}")
+    raise ScopeMissing(f"this needs a key with scope {_missing(scopes, needed, model_name)}")
+
+
+def _missing(scopes: frozenset[str], needed: Scope, model_name: str | AnyModel | None) -> str:
+    """Return the scope that is missing, and those of its kind that the key has: the path's model may be misspelt."""
+    own = sorted(scope for scope in scopes if scope.startswith(f"{needed}:"))
+    if not own:
+        return repr(needed.value)
+    more = f" and {len(own) - _MAX_NAMED} more" if len(own) > _MAX_NAMED else ""
+    has = f"this one has {', '.join(own[:_MAX_NAMED])}{more}"
+    if not isinstance(model_name, str):
+        return f"{needed.value!r} for all models; {has}"
+    # Of a predict call the name may come from its body, whose values no answer repeats; no model has such a name.
+    is_told = needed is not Scope.PREDICT and len(model_name) <= MAX_NAME and model_name.isprintable()
+    return f"'{needed}:{model_name}'; {has}" if is_told else f"{needed.value!r}; {has}"

@@ -11,6 +11,9 @@ _NULLS = ("", "~", "null", "Null", "NULL")
 _FLAGS = {"true": True, "false": False}
 _OFF = {"false": "off", "no": "off"}
 """What YAML reads ``off`` as, and is written in its place."""
+_SCHEMA = "$schema"
+"""Names a document's schema for editors; it says nothing of the policy."""
+_OF_SCHEMAS = frozenset({"properties", "type", "required", "title", "$defs"})
 _SHOWN = 40
 """Characters of a value that a problem repeats."""
 
@@ -88,10 +91,12 @@ def read_policy_file(path: str, document: Node) -> PolicyFile | list[FileProblem
     def refuse(place: Place, detail: str) -> None:
         problems.append(FileProblem(path, *place, detail))
 
-    if not isinstance(document, Entries):
-        refuse(document.place, f"expected one model's policy, fields with values, not {_kind(document)}")
+    other = _other_than_policy(document)
+    if other is not None or not isinstance(document, Entries):
+        refuse(document.place, other or "")
         return problems
     values = dict(_once(document, refuse))
+    values.pop(_SCHEMA, None)
     named = values.pop("model", None)
     if named is None:
         refuse(document.place, "no model is named: model: NAME is missing")
@@ -99,7 +104,6 @@ def read_policy_file(path: str, document: Node) -> PolicyFile | list[FileProblem
     if not values:
         refuse(document.place, "it names no field of the policy, such as challenger_weight: 5")
     fields: dict[str, Any] = {}
-    places: dict[str, Place] = {}
     for name, (key, node) in values.items():
         if name not in FIELDS:
             refuse(key.place, _unknown(name))
@@ -107,12 +111,23 @@ def read_policy_file(path: str, document: Node) -> PolicyFile | list[FileProblem
         known = len(problems)
         value = FIELDS[name].read(node, refuse)
         if len(problems) == known:
-            fields[name], places[name] = value, node.place
+            fields[name] = value
+    places = {name: values[name][1].place for name in fields}
     for name, detail in _contradictions(fields):
         refuse(places[name], detail)
     if problems:
         return sorted(problems)
     return PolicyFile(path, str(model_name), named[1].place if named else document.place, fields, places)
+
+
+def _other_than_policy(document: Node) -> str | None:
+    """Return what a document is in place of a policy, such as the schema that ``apply --print-schema`` prints."""
+    if not isinstance(document, Entries):
+        return f"expected one model's policy, fields with values, not {_kind(document)}"
+    names = {key.text for key, _ in document.entries}
+    if _SCHEMA in names and "model" not in names and not names.isdisjoint(_OF_SCHEMAS):
+        return "this is a JSON Schema and no policy: keep it outside of the folder of the policies"
+    return None
 
 
 def policy_file_schema() -> dict[str, Any]:
@@ -126,7 +141,11 @@ def policy_file_schema() -> dict[str, Any]:
         "type": "object",
         "required": ["model"],
         "additionalProperties": False,
-        "properties": {"model": model, **fields},
+        "properties": {
+            _SCHEMA: {"description": "Of this file, for editors.", "type": "string"},
+            "model": model,
+            **fields,
+        },
     }
 
 

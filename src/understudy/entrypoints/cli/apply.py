@@ -13,10 +13,11 @@ from understudy.bootstrap.control_plane import ControlPlane
 from understudy.core.routing.policy_file import policy_file_schema
 from understudy.entrypoints.cli.shared.actor import this_login
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode, exit_code_of
-from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Yes, confirm_by_typing, required_reason
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
 from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     Files,
+    Paths,
     comparison_document,
     read_files,
     rows_of_model,
@@ -64,6 +65,7 @@ class _Outcome(NamedTuple):
 @app.command("apply")
 def apply_files(
     *,
+    paths: Paths = None,
     file: Files = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Undo what others changed since, and move the split of an open rollout.")
@@ -71,7 +73,9 @@ def apply_files(
     expect_generation: Annotated[
         list[str] | None, typer.Option(metavar="MODEL=N", help="Change nothing when that policy has moved on.")
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="Why; kept in the audit after the file's path.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="Why; kept in the audit after the file's path. Needed outside a terminal.")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     print_schema: Annotated[
@@ -87,7 +91,7 @@ def apply_files(
     if print_schema:
         typer.echo(json.dumps(policy_file_schema(), indent=2))
         return
-    files = read_files(file)
+    files = read_files([*(file or ()), *(paths or ())])
     actor = Actor(this_login(), VIA, reason)
     asked = _Asked(actor, _generations(expect_generation or ()), overwrite, dry_run, yes)
 
@@ -128,6 +132,8 @@ async def _apply(registry: Registry, compared: Sequence[Comparison], asked: _Ask
     tried = [_Outcome(one, changed, None, await newcomers_of(registry, *changed)) for one, changed in proposed]
     if asked.dry_run:
         return tried
+    if any(outcome.changed is not None and outcome.changed.is_changed for outcome in tried):
+        required_reason(asked.actor.reason, dry_run=False)
     _confirm(tried, yes=asked.yes)
     made: list[_Outcome] = []
     for outcome in tried:

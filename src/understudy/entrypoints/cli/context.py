@@ -39,27 +39,31 @@ def set_context(
     key_env: Annotated[
         str | None, typer.Option("--key-env", metavar="VARIABLE", help="The variable that holds the key.")
     ] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Without the key that it had.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a context, or change it. It names where the key is; the key itself is not stored."""
-    if key_file is not None and key_env is not None:
-        raise CommandRefused(ExitCode.USAGE, "--key-file and --key-env were both given", "Give one of them.")
+    """Make a context, or change its proxy or key. It names where the key is; the key itself is not stored."""
+    if sum((key_file is not None, key_env is not None, no_key)) > 1:
+        what = "several of --key-file, --key-env and --no-key were given"
+        raise CommandRefused(ExitCode.USAGE, what, "Give one of them.")
     if not 0 < len(name) <= MAX_NAME or not name.isprintable():
         raise CommandRefused(ExitCode.USAGE, f"a name has 1 to {MAX_NAME} characters", "Choose a short one: prod.")
     context = Context(checked_url(url), None if key_file is None else str(key_file.absolute()), key_env or None)
     path = _path()
-    contexts = read_contexts(path).with_context(name, context)
+    contexts = read_contexts(path)
+    before = contexts.by_name.get(name)
+    if before is not None and not context.has_key and not no_key:
+        context = context._replace(key_file=before.key_file, key_env=before.key_env)
+    contexts = contexts.with_context(name, context)
     write_contexts(path, contexts)
     if key_file is not None and is_for_others(key_file):
         advise(f"! {key_file} can be read by other users of this machine: chmod 600 {quote(str(key_file))}")
     if is_plain(context.url):
         advise("! http:// is not encrypted: the network on the way to the proxy can read the key")
-    used = "and in use" if contexts.current == name else f"→ understudy context use {quote(name)}"
-    show(
-        {"context": _document(name, contexts)},
-        Text("✔ ", "green").append(f"context {name} is set {used}"),
-        as_json=as_json,
-    )
+    key = f"with the key of {context.where_the_key_is()}" if context.has_key else "without a key"
+    used = ", and in use" if contexts.current == name else f" → understudy context use {quote(name)}"
+    head = Text("✔ ", "green").append(f"context {name} is set {key}{used}")
+    show({"context": _document(name, contexts)}, head, as_json=as_json)
 
 
 @app.command()
@@ -95,21 +99,28 @@ def show_context(
     as_json: AsJson = False,
 ) -> None:
     """Show a context, and where commands go from here."""
-    contexts, chosen = read_contexts(_path()), chosen_proxy(read_settings())
-    goes = "the database" if chosen is None else f"{chosen.place.url}, by {chosen.chosen_by}"
+    contexts, (goes, problem) = read_contexts(_path()), _where_commands_go()
+    said = ("commands go to", f"nowhere: {problem.detail}" if problem is not None else str(goes))
+    found = {"commands_go_to": goes, "problem": None if problem is None else problem.detail}
     asked = name or contexts.current
     if asked is None:
-        show(
-            {"context": None, "commands_go_to": goes},
-            "No context is in use.",
-            facts([("commands go to", goes)]),
-            as_json=as_json,
-        )
-        return
-    context = contexts.named(asked)
-    document = {"context": _document(asked, contexts), "commands_go_to": goes}
-    rows = [("url", context.url), ("key", context.where_the_key_is()), ("commands go to", goes)]
-    show(document, Text(asked, "bold"), facts(rows), as_json=as_json)
+        show({"context": None, **found}, "No context is in use.", facts([said]), as_json=as_json)
+    else:
+        context = contexts.named(asked)
+        rows = [("url", context.url), ("key", context.where_the_key_is()), said]
+        show({"context": _document(asked, contexts), **found}, Text(asked, "bold"), facts(rows), as_json=as_json)
+    if problem is not None:
+        advise(f"→ {problem.next_step}")
+        raise typer.Exit(problem.exit_code)
+
+
+def _where_commands_go() -> tuple[str | None, CommandRefused | None]:
+    """Return where commands go, and by what; or why what is named cannot be used, such as a variable without a key."""
+    try:
+        chosen = chosen_proxy(read_settings())
+    except CommandRefused as problem:
+        return None, problem
+    return "the database" if chosen is None else f"{chosen.place.url}, by {chosen.chosen_by}", None
 
 
 @app.command()

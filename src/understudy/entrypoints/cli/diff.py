@@ -11,6 +11,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
 from understudy.entrypoints.cli.shared.policy_changes.policy_files import (
     Files,
+    Paths,
     comparison_document,
     read_files,
     rows_of_model,
@@ -26,9 +27,9 @@ _COLUMNS = (Column("model"), Column("field"), Column("now"), Column("in the file
 
 
 @app.command()
-def diff(*, file: Files = None, as_json: AsJson = False) -> None:
+def diff(*, paths: Paths = None, file: Files = None, as_json: AsJson = False) -> None:
     """Say how policies differ from their files: leaves with 0 if they do not, with 1 if they do, as diff does."""
-    compared = _compared(file)
+    compared = _compared([*(file or ()), *(paths or ())])
     differ = [one for one in compared if one.differences]
     document = {"diff": [comparison_document(one) for one in compared], "equal": not differ}
     table = [a_table(_COLUMNS, [row for one in differ for row in _rows_of(one)])] if differ else []

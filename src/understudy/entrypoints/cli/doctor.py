@@ -5,7 +5,6 @@ from collections import Counter
 
 import typer
 
-from understudy.bootstrap.checkup import examine
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson
@@ -23,6 +22,9 @@ def doctor(*, as_json: AsJson = False) -> None:
     """Check the configuration, Postgres, Redis, model servers, the monitor and proxies; leaves with 1 for a problem."""
     keep_log_off_output()
     settings = settings_with_demo()
+    # gRPC, which is in another extra: where commands go to a proxy, nothing more is to be installed.
+    from understudy.bootstrap.checkup import examine  # noqa: PLC0415
+
     findings = asyncio.run(examine(settings))
     found = Counter(finding.state for finding in findings)
     problems, warnings = found[State.PROBLEM], found[State.WARNING]

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from understudy.core.routing.access import Scope, is_scope
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, Utc
@@ -41,6 +42,11 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Make a key. Its secret is printed once; the registry keeps a hash of it."""
+    for one in scope:
+        if not is_scope(one):
+            kinds = ", ".join(Scope)
+            what = f"--scope: there is no scope {one!r}; there are {kinds}"
+            raise CommandRefused(ExitCode.USAGE, what, "All but keys also for one model: read:fraud.")
     until = None if expires is None else _moment_after(expires)
 
     async def make(registry: Registry) -> NewKey:

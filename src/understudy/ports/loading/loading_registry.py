@@ -88,6 +88,8 @@ class VersionLoadingRecord(NamedTuple):
     validations: Sequence[ValidationRecord] = ()
     unvalidated: str | None = None
     """Why it gets none now; ``None``: a validation holds, or none is required."""
+    groups: Sequence[str] | None = None
+    """The groups of which an agent has reported a server; ``None``: the proxy of the release before does not say."""
 
 
 class MissingVersion(NamedTuple):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.core.canary.limits import CanaryPolicy
+from understudy.core.durations import duration_words
 from understudy.core.rollout.expected_traffic import EntityCalls, Traffic
 from understudy.core.rollout.forecast import Needs, forecast
 from understudy.core.rollout.plan import NAMED_PLANS
@@ -32,6 +33,16 @@ def test_too_few_entities_are_warned_of_with_the_ladder_that_can_end(entities, m
     )
     assert expected.warnings[1].endswith(f"--plan {','.join(map(str, nearest))}")
     assert not forecast(read_plan(",".join(map(str, nearest))), busy(entities), NEEDS).warnings
+
+
+def test_the_time_that_is_told_of_another_ladder_is_what_its_own_command_takes():
+    expected = forecast(NAMED_PLANS["fast"], busy(1_000), NEEDS)
+
+    advice = expected.warnings[1]
+    named = forecast(read_plan(advice.rpartition("--plan ")[2]), busy(1_000), NEEDS)
+    assert named.seconds is not None
+    assert advice.startswith(f"the nearest ladder that can end takes about {duration_words(named.seconds)}: --plan")
+    assert named.warnings == ()
 
 
 def test_a_ladder_that_half_of_the_draws_of_entities_end_is_warned_of_too():

@@ -219,7 +219,8 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place():
         ("5,5,100", "/steps/1/weight_percent"),
         ("5,50", "/steps/1/weight_percent"),
         ("100", "/steps"),
-        ("", "/steps/0/weight_percent"),
+        ("", ""),
+        ("fats", ""),
         ("5,x,100", "/steps/1/weight_percent"),
         (f"5,{'9' * 5_000},100", "/steps/1/weight_percent"),
         (",".join(map(str, range(1, 101))), "/steps"),
@@ -238,6 +239,14 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place():
 )
 def test_a_plan_that_skips_goes_back_or_never_ends_is_refused_at_that_place(source, pointer):
     assert [violation.pointer for violation in plan_violations(source)] == [pointer]
+
+
+def test_a_name_that_is_no_plans_is_told_which_there_are_and_which_was_meant():
+    (violation,) = plan_violations("fats")
+
+    assert violation.detail == (
+        "expected default, fast, rolling, blue_green, or weights such as 2,10,50,100; did you mean fast?"
+    )
 
 
 @given(st.dictionaries(field_names, json_values, max_size=6) | st.text(max_size=30))

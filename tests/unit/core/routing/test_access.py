@@ -49,6 +49,33 @@ def test_without_a_key_loopback_may_predict_and_read_but_not_operate():
         scopes_of(KEYS, None, needs_key=True, now=0.0)
 
 
+def test_a_refusal_names_the_scope_with_the_paths_model_and_those_of_its_kind_that_the_key_has():
+    scopes = frozenset({"register:visits", "predict:visits"})
+
+    with pytest.raises(ScopeMissing, match="'register:vists'; this one has register:visits"):
+        require(scopes, Scope.REGISTER, "vists")
+    with pytest.raises(ScopeMissing, match="'register' for all models; this one has register:visits"):
+        require(scopes, Scope.REGISTER)
+    with pytest.raises(ScopeMissing, match=r"scope 'read'$"):
+        require(scopes, Scope.READ, "visits")
+
+
+def test_what_may_be_of_a_calls_body_or_is_no_models_name_is_not_repeated():
+    for needed, name in ((Scope.PREDICT, "vists"), (Scope.READ, "a\nb"), (Scope.READ, "a" * 256)):
+        with pytest.raises(ScopeMissing) as refused:
+            require(frozenset({f"{needed}:visits"}), needed, name)
+        assert refused.value.detail == f"this needs a key with scope '{needed}'; this one has {needed}:visits"
+
+
+def test_a_caller_without_a_key_is_told_that_none_was_sent():
+    snapshot = PolicySnapshot({}, keys=KEYS)
+
+    with pytest.raises(ScopeMissing, match="no key was sent: this needs a key with scope 'operate'"):
+        admit(snapshot, None, Scope.OPERATE, "visits", needs_key=False, now=0.0)
+    with pytest.raises(Unauthenticated, match="no key was sent"):
+        admit(snapshot, None, Scope.OPERATE, "visits", needs_key=True, now=0.0)
+
+
 def test_a_scope_for_one_model_is_for_that_model():
     scopes = frozenset({"predict:visits"})
 

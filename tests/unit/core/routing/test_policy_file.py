@@ -24,7 +24,7 @@ def test_a_file_has_every_field_of_a_policy_that_people_set():
 def test_the_schema_names_every_field_and_refuses_others():
     schema = policy_file_schema()
 
-    assert list(schema["properties"]) == ["model", *FIELDS]
+    assert list(schema["properties"]) == ["$schema", "model", *FIELDS]
     assert schema["additionalProperties"] is False
     assert all(field["description"] for field in schema["properties"].values())
 

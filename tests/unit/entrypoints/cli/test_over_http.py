@@ -1,6 +1,8 @@
 """Where each command goes once a context names a proxy: there, or nowhere, with a word about what to do."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -142,3 +144,32 @@ def test_what_only_the_database_has_is_refused_with_the_way_there(ask, words):
     refused = ask(*words)
 
     assert (refused.code, "E225" in refused.said) == (2, True)
+
+
+WITHOUT_GRPC = """
+import json, sys
+class Missing:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in ("grpc", "fastapi", "redis", "google", "prometheus_client", "uvicorn"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from understudy.entrypoints.cli.main import run
+found = {}
+for line in sys.argv[1:]:
+    sys.stderr = said = __import__("io").StringIO()
+    found[line] = [run(json.loads(line)), said.getvalue()]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.deep
+def test_a_command_that_a_key_is_not_enough_for_says_so_before_it_asks_for_another_extra(tmp_path):
+    lines = [json.dumps([*name.split(), *words]) for name, words in ON_THE_DATABASE.items()]
+    environment = {"UNDERSTUDY_PROXY_URL": "http://127.0.0.1:1", "UNDERSTUDY_STATE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GRPC, *lines], capture_output=True, text=True, timeout=120, check=True,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **environment},
+    )  # fmt: skip
+
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert {line: found for line, found in said.items() if found[0] != 2 or "E225" not in found[1]} == {}

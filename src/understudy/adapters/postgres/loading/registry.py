@@ -88,6 +88,7 @@ _WHY = f"""
     WHERE version.id = $1
 """  # noqa: S608 - a constant
 _HAS_SERVERS = "SELECT EXISTS (SELECT FROM ModelServer WHERE group_name = $1)"
+_GROUPS = "SELECT DISTINCT group_name FROM ModelServer ORDER BY 1"
 _SERVERS = """
     SELECT name, group_name, target, build, problem, extract(epoch FROM now() - seen_at)::float8 AS seen_seconds,
            (SELECT count(*) FROM Placement WHERE server = name AND idle_since IS NULL) AS wanted,
@@ -276,4 +277,5 @@ async def _record(
         loading["requires_validation"],
         [ValidationRecord(*row) for row in await connection.fetch(_VALIDATIONS, version_id)],
         loading["unvalidated"],
+        [row["group_name"] for row in await connection.fetch(_GROUPS)],
     )

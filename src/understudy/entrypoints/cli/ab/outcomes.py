@@ -13,13 +13,12 @@ from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.tables import TableFile
 from understudy.entrypoints.cli.shared.environment import read_settings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
-from understudy.entrypoints.cli.shared.options import AsJson
+from understudy.entrypoints.cli.shared.options import AsJson, DryRun
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.running.progress import progress_bar
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.errors import LoginNotAllowed, RegistryUnavailable
 from understudy.experiments.outcome_intake import BadRow, Imported, OutcomeImport, batches
-from understudy.ports.experiments.outcome_store import OutcomeStore
 
 app = typer.Typer(no_args_is_help=True, help="Bring outcome events in.", add_completion=False)
 ROWS_SHOWN = 20
@@ -35,6 +34,7 @@ def root() -> None:
 def import_outcomes(
     *,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV with a header, or Parquet.")],
+    dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
     """Store the outcome events of a CSV or Parquet file; importing it again adds nothing.
@@ -46,7 +46,9 @@ def import_outcomes(
     done = _Done()
     try:
         with open_outcome_file(file) as opened:
-            with_control_plane(lambda control_plane: _import(control_plane.outcomes, opened, done))
+            with_control_plane(
+                lambda control_plane: _import(OutcomeImport(control_plane.outcomes, dry_run=dry_run), opened, done)
+            )
     except FileRefused as problem:
         raise CommandRefused(ExitCode.USAGE, str(problem), problem.next_step) from None
     except RegistryUnavailable as problem:
@@ -65,17 +67,31 @@ def import_outcomes(
                 {"line": row.line, "event_id": row.event_id, "errors": [v._asdict() for v in row.violations]}
                 for row in bad_rows
             ],
-        }
+        },
+        "dry_run": dry_run,
     }
-    head = Text("✖ " if total.bad else "✔ ", "bold red" if total.bad else "green")
-    head.append(f"{total.new:,} new outcome events of {total.rows:,} rows", "bold")
-    head.append(f"; {total.known:,} were there before" + (f", {total.bad:,} cannot be used:" if total.bad else ""))
-    then = "→ understudy ab report MODEL --metric NAME"
-    if total.bad:
-        then = f"→ correct these rows and import {file.name} again: what is stored counts once"
     parts = [*_listed(bad_rows, total.bad), *_first_of(done.new_metrics)]
-    show(document, head, *parts, Text(then, "cyan"), as_json=as_json)
+    show(document, _head_text(total, dry_run=dry_run), *parts, _advice(total, file, dry_run=dry_run), as_json=as_json)
     raise typer.Exit(ExitCode.PROBLEM if total.bad else ExitCode.DONE)
+
+
+def _head_text(total: Imported, *, dry_run: bool) -> Text:
+    """Return what became of the rows, or would."""
+    head = Text("✖ " if total.bad else "✔ ", "bold red" if total.bad else "green")
+    if dry_run:
+        head.append(f"{total.rows - total.bad:,} of {total.rows:,} rows can be used; nothing was stored", "bold")
+        return head.append(f", {total.bad:,} cannot:" if total.bad else "")
+    head.append(f"{total.new:,} new outcome events of {total.rows:,} rows", "bold")
+    bad = f", {total.bad:,} cannot be used:" if total.bad else ""
+    return head.append(f"; {total.known:,} were there before{bad}")
+
+
+def _advice(total: Imported, file: Path, *, dry_run: bool) -> Text:
+    if total.bad:
+        again = "import it" if dry_run else f"import {file.name} again: what is stored counts once"
+        return Text(f"→ correct these rows and {again}", "cyan")
+    done = "→ the same command without --dry-run stores them"
+    return Text(done if dry_run else "→ understudy ab report MODEL --metric NAME", "cyan")
 
 
 @dataclass
@@ -88,9 +104,8 @@ class _Done:
     """The first of those that cannot be used."""
 
 
-async def _import(store: OutcomeStore, file: TableFile, done: _Done) -> None:
-    """Store all batches."""
-    importing = OutcomeImport(store)
+async def _import(importing: OutcomeImport, file: TableFile, done: _Done) -> None:
+    """Take all batches in."""
     with progress_bar("reading", file.size) as draw:
         for batch in batches(file.rows()):
             found = await importing.add(batch)

@@ -155,6 +155,7 @@ def replay(
     The calls go to the version's model servers directly, and nothing is written: no row of the log, no cache, no
     metric, no window. Leaves with 1 when a call failed or could not be compared.
     """
+    settings = settings_with_demo()
     # gRPC, scipy and SQLAlchemy: a query of the log needs none of them, and they are a second of its start.
     from understudy.entrypoints.cli.log.replay import run_replay  # noqa: PLC0415
     from understudy.experiments.log_replay import ReplayWanted  # noqa: PLC0415
@@ -171,4 +172,4 @@ def replay(
         None if timeout_ms is None else timeout_ms / 1_000,
         seconds_of(within, "--within"),
     )
-    run_replay(wanted, as_json=as_json)
+    run_replay(settings, wanted, as_json=as_json)

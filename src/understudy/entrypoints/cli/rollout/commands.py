@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.following import followed, followed_at_p
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_screen
 from understudy.entrypoints.cli.rollout.slices_text import slices_view
-from understudy.entrypoints.cli.rollout.text import end_words, listing
+from understudy.entrypoints.cli.rollout.text import end_words, ended_by, listing, rollout_words
 from understudy.entrypoints.cli.rollout.watch import (
     WATCH_SECONDS,
 )
@@ -209,20 +209,26 @@ def _status_reader(session: Session, model: str, rollout_id: int | None = None) 
 def wait(
     *,
     model: ModelName,
+    rollout_id: RolloutId = None,
     timeout: Annotated[str, typer.Option(metavar="TIME", help="Give up then, undecided: 30m, 6h.")] = "6h",
     until: Annotated[
         str, typer.Option(metavar="promoted|finished", help="Promoted, or the old champion retired as well.")
     ] = "promoted",
     as_json: AsJson = False,
 ) -> None:
-    """Wait for the end of a rollout, for scripts: 0 promoted, 3 rolled back, 6 undecided."""
+    """Wait for the end of a rollout, for scripts: 0 promoted, 3 rolled back, 6 undecided.
+
+    With --json ended_by says what took it back: monitor, abort, or hand.
+    """
     if until not in ("promoted", "finished"):
         raise CommandRefused(ExitCode.USAGE, f"--until: {until!r} is neither", "--until promoted or --until finished")
     patience = seconds_of(timeout, "--timeout")
 
     async def waited(rollouts: RolloutOperations) -> RolloutView:
         give_up, reminder = time.monotonic() + patience, Reminder()
-        began = await rollouts.newest(model)
+        began = await (rollouts.newest(model) if rollout_id is None else rollouts.numbered(model, rollout_id))
+        if not as_json:
+            advise(f"waiting for {rollout_words(began)}")
         while True:
             try:
                 view = await rollouts.again(began)
@@ -237,7 +243,8 @@ def wait(
             await asyncio.sleep(WATCH_SECONDS)
 
     view = with_control_plane(lambda control_plane: waited(control_plane.rollouts))
-    show({"rollout": rollout_document(view.record)}, end_words(view), as_json=as_json)
+    document = {"rollout": rollout_document(view.record), "ended_by": ended_by(view)}
+    show(document, end_words(view), as_json=as_json)
     raise typer.Exit(_exit_code(view.record.state.phase, view.record.state.kind))
 
 

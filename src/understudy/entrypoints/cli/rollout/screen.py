@@ -22,6 +22,7 @@ from understudy.rollout.verdicts.entity_verdict import failing_counts, named_ent
 from understudy.rollout.verdicts.replay import judged_again
 from understudy.rollout.verdicts.slice_verdict import named_with_examples, worse_counts
 
+_PAGE = "--html rollout.html"
 HISTORY_SECONDS = 2.0
 """Longest wait for what the log adds to a status that is there without it."""
 
@@ -40,7 +41,9 @@ async def rollout_screen(
     reader = StatusReader(session.rollouts, session.windows, session.measure_outcome, model_name, rollout_id)
     status = await reader.read()
     by_hand = await manual_rollback(session.registry, status.view.record.state)
-    return drawn(status, by_hand, await log_notes(session, status) if with_log else (), utc=utc)
+    screen = drawn(status, by_hand, await log_notes(session, status) if with_log else (), utc=utc)
+    # A page is drawn from the database: who sees this with a key cannot have one.
+    return screen if with_log else screen._replace(texts=[one for one in screen.texts if _PAGE not in str(one)])
 
 
 def drawn(status: RolloutStatus, by_hand: AuditEntry | None, notes: Sequence[Text], *, utc: bool) -> Drawn:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TypeAlias
 
 from rich.console import Group, RenderableType
@@ -13,6 +14,7 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import Step
 from understudy.core.rollout.policy_share import policy_percent
 from understudy.core.rollout.state import Kind, Phase, RolloutState
+from understudy.core.rollout.state_machine import ABORTED, BY_HAND
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.entrypoints.cli.shared.texts.waiting_text import awaited
 from understudy.entrypoints.cli.shared.times import event_time, moment_words, time_of_day, when_words
@@ -82,12 +84,38 @@ def share_words(state: RolloutState, policy: PolicySeen | None) -> str:
     return planned if actual in (None, state.weight_percent) else f"{actual} %, by the plan {planned}"
 
 
+def rollout_words(view: RolloutView) -> str:
+    """Return which rollout one is: its number, its model and its versions."""
+    state = view.record.state
+    return f"rollout {view.record.id} of {state.model_name}, {state.champion} → {state.challenger}"
+
+
+class EndedBy(StrEnum):
+    """What took a rollout back."""
+
+    MONITOR = "monitor"
+    ABORT = "abort"
+    HAND = "hand"
+    """A rollback by hand, or another change of the policy under it."""
+
+
+def ended_by(view: RolloutView) -> EndedBy | None:
+    """Return what took a rollout back; ``None`` of one that goes on, or has its challenger as champion."""
+    state = view.record.state
+    if state.phase is not Phase.FAILED:
+        return None
+    if state.reason.startswith(BY_HAND):
+        return EndedBy.HAND
+    return EndedBy.ABORT if state.reason.startswith(ABORTED) else EndedBy.MONITOR
+
+
 def end_words(view: RolloutView) -> Text:
     """Return how a rollout stands, in one sentence."""
     state = view.record.state
     name = f"{state.model_name} {state.challenger}"
     if state.phase is Phase.FAILED:
-        return Text("✖ ", "bold red").append(f"{name}: {state.reason}")
+        by = "taken back by the monitor: " if ended_by(view) is EndedBy.MONITOR else ""
+        return Text("✖ ", "bold red").append(f"{name}: {by}{state.reason}")
     if state.kind is Kind.GUARD and state.phase is Phase.SUCCEEDED:
         return Text("✔ ", "bold green").append(f"the guard of {name} found nothing: {state.reason}")
     if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):

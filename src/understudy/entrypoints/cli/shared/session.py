@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlane
 from understudy.bootstrap.session import Session, session_of
 from understudy.entrypoints.cli.shared.contexts.chosen_proxy import chosen_proxy
-from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
+from understudy.entrypoints.cli.shared.environment import hint_without_place, read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.rendering import advise
 from understudy.entrypoints.documents.policies import version_label
+from understudy.errors import RegistryUnavailable
 from understudy.ports.experiments.experiment_log import ExperimentLog
 from understudy.ports.experiments.experiment_store import ExperimentStore
 from understudy.ports.registry.registry import Registry
@@ -37,7 +38,12 @@ def with_session(work: Callable[[Session], Awaitable[T]], settings: Settings | N
         async with session_of(chosen) as session:
             return await work(session)
 
-    return asyncio.run(opened())
+    try:
+        return asyncio.run(opened())
+    except RegistryUnavailable as problem:
+        if type(problem) is RegistryUnavailable:
+            problem.next_step = hint_without_place(chosen) or problem.next_step
+        raise
 
 
 def with_session_or_proxy(

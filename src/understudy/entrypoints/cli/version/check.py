@@ -33,6 +33,7 @@ from understudy.lifecycle.version_findings import (
     judge_each_server,
     judge_inputs,
     judge_status,
+    judge_unloaded,
     judge_warm_up,
 )
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
@@ -133,7 +134,10 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         findings += [Finding("servers", State.PROBLEM, problem.detail, _BACKEND_ADVICE), compared]
         return Checked(asked, findings, (), inputs)
     through = () if result is None else result.proxies
-    findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
+    if not servers and asked.loading is not None:
+        findings.append(judge_unloaded(asked.loading))
+    else:
+        findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
     findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
 

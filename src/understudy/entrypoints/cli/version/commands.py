@@ -1,5 +1,6 @@
 """``understudy version``: the trained artifacts of a model."""
 
+import json
 from shlex import quote
 from typing import Annotated
 
@@ -21,6 +22,7 @@ from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.cli.version.validate import validate
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
+from understudy.lifecycle.version_description import description_of
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
@@ -98,7 +100,15 @@ def list_versions(
 
 
 @app.command("show")
-def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = False) -> None:
+def show_version(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    describe: Annotated[
+        bool, typer.Option("--describe", help="Print a FILE for version register --from, of the next version.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show one version."""
 
     async def read(control_plane: ControlPlane) -> tuple[VersionRecord, VersionLoadingRecord | None]:
@@ -106,6 +116,10 @@ def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = F
         return record, await control_plane.loading.show(model, version)
 
     record, loading = with_control_plane(read)
+    if describe:
+        described = description_of(record._asdict(), is_loaded_by_agents=loading is not None)
+        typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
+        return
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
     parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}

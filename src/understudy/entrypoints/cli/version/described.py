@@ -74,6 +74,8 @@ def described_version(source: Source, options: Mapping[str, Any], choices: Choic
     there = [source.file is not None, source.from_server, source.onnx is not None, source.mlflow is not None]
     if sum(there) != 1:
         what = "nothing describes the version" if not any(there) else "several things describe the version"
+        if source.like is not None and not any(there):
+            what = "--like takes the schemas of a version for a model that says its own tensors, and none is named"
         raise CommandRefused(ExitCode.USAGE, what, f"Give one of {_SOURCES}.")
     given = {name: value for name, value in options.items() if value}
     if source.file is not None:

@@ -1,6 +1,7 @@
 """``understudy version load`` and ``unload``: have agents load a version into model servers, and drop it."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated, Final
@@ -10,20 +11,24 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
+from understudy.core.durations import duration_words
 from understudy.core.loading.state import LoadingState
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
-from understudy.entrypoints.cli.shared.rendering import Column, a_table, nothing_as, show
+from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise, nothing_as, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
 from understudy.entrypoints.documents.loading import loading_document
+from understudy.lifecycle.policy_files import listed
 from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoading, VersionLoadingRecord
 
 DEFAULT_FOR: Final = "2h"
 """How long a version without a role stays loaded: long enough to check it, and to start a rollout."""
-WAIT_SECONDS: Final = 300.0
+DEFAULT_TIMEOUT: Final = "5m"
 LOOK_SECONDS: Final = 0.5
+FIRST_REPORT_SECONDS: Final = 15.0
+"""How long the first agent of a group is waited for, where others have servers: one reports within seconds."""
 GroupName = Annotated[
     str | None, typer.Option("--group", metavar="GROUP", help="The group of servers to load it onto, by their agents.")
 ]
@@ -50,6 +55,9 @@ def load(
     ] = DEFAULT_FOR,
     keep: Annotated[bool, typer.Option("--keep", help="Until it is unloaded.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until every server has it.")] = False,
+    timeout: Annotated[
+        str, typer.Option(metavar="TIME", help="With --wait: give up then, 90s or 30m.")
+    ] = DEFAULT_TIMEOUT,
     require_validation: RequiresValidation = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -58,7 +66,7 @@ def load(
 
     A version with a role, or with a part in a rollout, is loaded for as long as it has that.
     """
-    seconds = None if keep else seconds_of(duration, "--for")
+    seconds, patience = None if keep else seconds_of(duration, "--for"), seconds_of(timeout, "--timeout")
 
     async def ask(control_plane: ControlPlane) -> VersionLoadingRecord:
         loading, actor = control_plane.loading, actor_of_command(None)
@@ -71,14 +79,19 @@ def load(
             requires_validation=require_validation,
             dry_run=dry_run,
         )
-        return await _until_loaded(loading, made) if wait and not dry_run else made
+        if not wait or dry_run:
+            return made
+        if not as_json:
+            advise(*(line.plain for line in group_warnings(made.group_name, made.groups)))
+        return await _until_loaded(loading, await _with_servers(loading, made, patience), patience)
 
     record = with_control_plane(ask)
     for_how_long = "until it is unloaded" if keep else f"for {duration}"
     said = f"{model} {version} is wanted on the servers of {record.group_name} {for_how_long}"
     head = Text(f"{said}; nothing was written." if dry_run else f"{said}.", "bold")
     then = f"→ understudy version show {quote(model)} {quote(version)} says where it is loaded"
-    show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
+    texts = (*group_warnings(record.group_name, record.groups), *servers_text(record))
+    show({"loading": loading_document(record), "dry_run": dry_run}, head, *texts, then, as_json=as_json)
     if wait and not dry_run and not is_loaded(record):
         raise typer.Exit(ExitCode.PROBLEM)
 
@@ -129,18 +142,56 @@ def _failure_text(server: VersionAtServerRecord) -> Text:
     return Text(f"{server.server}: {server.error_code} {server.error} (attempt {server.attempt})", "red")
 
 
-async def _until_loaded(loading: VersionLoading, record: VersionLoadingRecord) -> VersionLoadingRecord:
-    """Look again until every server has the version, or one will not try again; for five minutes at most."""
+def group_warnings(group: str, known: Sequence[str] | None) -> list[Text]:
+    """Return that no agent has reported a server of a group, and the groups there are; nothing where one has.
+
+    It may be misspelt, and it may get its first server later. ``known`` is ``None`` where that is not known.
+    """
+    if known is None or group in known:
+        return []
+    there = f"there are: {listed(known)}" if known else "no agent has reported any: understudy serve agent runs one"
+    return [Text("! ", "yellow").append(f"no server of the group {group!r} is known; {there}")]
+
+
+async def _with_servers(loading: VersionLoading, record: VersionLoadingRecord, seconds: float) -> VersionLoadingRecord:
+    """Go on once a server of the group is known, or none of any group: then the first agent of all is on its way.
+
+    An agent that was started a moment ago reports within seconds; a group that has none after that is most likely
+    misspelt.
+
+    Raises:
+        CommandRefused: Naming the groups there are, and the command that moves the version to one.
+    """
+    give_up = time.monotonic() + min(seconds, FIRST_REPORT_SECONDS)
+    while record.groups and record.group_name not in record.groups:
+        if time.monotonic() >= give_up:
+            raise _no_servers(record, record.groups)
+        await asyncio.sleep(LOOK_SECONDS)
+        record = await loading.show(record.model_name, record.version) or record
+    return record
+
+
+def _no_servers(record: VersionLoadingRecord, known: Sequence[str]) -> CommandRefused:
+    named = f"{quote(record.model_name)} {quote(record.version)}"
+    what = f"no server of the group {record.group_name!r} is known; there are: {listed(known)}"
+    advice = f"understudy version load {named} --group {quote(known[0])} --wait, or start an agent in the group."
+    return CommandRefused(ExitCode.PROBLEM, what, advice)
+
+
+async def _until_loaded(loading: VersionLoading, record: VersionLoadingRecord, seconds: float) -> VersionLoadingRecord:
+    """Look again until every server has the version, or one will not try again; for so many seconds at most."""
     try:
-        async with asyncio.timeout(WAIT_SECONDS):
+        async with asyncio.timeout(seconds):
             while not is_loaded(record) and not has_given_up(record):
                 await asyncio.sleep(LOOK_SECONDS)
                 record = await loading.show(record.model_name, record.version) or record
     except TimeoutError:
         raise CommandRefused(
             ExitCode.PROBLEM,
-            f"{record.model_name} {record.version} was not loaded within {WAIT_SECONDS:g} s",
-            "understudy version show says how far it is, understudy server list whether an agent is there.",
+            f"{record.model_name} {record.version} was not loaded within {duration_words(seconds)} on the servers of"
+            f" {record.group_name}",
+            f"understudy version show {quote(record.model_name)} {quote(record.version)} says how far it is, understudy"
+            " server list whether an agent is there; --timeout says how long to wait.",
         ) from None
     return record
 

@@ -1,11 +1,14 @@
 """``understudy version register``: a version as its engineer describes it, checked before it is stored."""
 
+from collections.abc import Sequence
+from contextlib import suppress
 from shlex import quote
 from typing import NamedTuple
 
 import typer
 from rich.text import Text
 
+from understudy.bootstrap.control_plane import ControlPlane
 from understudy.bootstrap.registering.pinned_version import pinned_version
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
 from understudy.entrypoints.cli.shared.actor import actor_of_command
@@ -14,7 +17,7 @@ from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
 from understudy.entrypoints.cli.shared.rendering import advice_console, facts, is_interactive, show
-from understudy.entrypoints.cli.shared.session import with_registry
+from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.version.choices import backend_of, choices_of
 from understudy.entrypoints.cli.version.described import (
     Description,
@@ -24,6 +27,7 @@ from understudy.entrypoints.cli.version.described import (
     described_version,
     notes_text,
 )
+from understudy.entrypoints.cli.version.loading import group_warnings
 from understudy.entrypoints.cli.version.record_text import version_facts
 from understudy.entrypoints.cli.version.register_options import (
     Activation,
@@ -57,9 +61,11 @@ from understudy.entrypoints.cli.version.register_options import (
 from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.documents.versions import registered_document
 from understudy.entrypoints.logs import keep_log_off_output
+from understudy.errors import NotRegistered, ScopeMissing
 from understudy.lifecycle.described_version import require_agreement
 from understudy.lifecycle.registry import champion_of, register_version
-from understudy.ports.registry.registry import NewVersion, Registry, VersionRecord
+from understudy.ports.loading.loading_registry import VersionLoading
+from understudy.ports.registry.registry import NewVersion, VersionRecord
 from understudy.settings import Settings
 
 
@@ -171,7 +177,7 @@ class _Registration(NamedTuple):
         require_agreement(answers)
         if self.described.is_proposed and not dry_run and not yes:
             self._confirm(settings)
-        made, champion, is_other = self._stored(settings, dry_run=dry_run)
+        made, champion, is_other, groups = self._stored(settings, dry_run=dry_run)
         found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
         document = {
             **registered_document(made, found, dry_run=dry_run),
@@ -181,22 +187,30 @@ class _Registration(NamedTuple):
         head, then = self._words(None if champion is None else found, is_other=is_other, dry_run=dry_run)
         warnings = [] if champion is None else input_warnings(champion.version, self.new.version, found)
         tensors, notes = tensors_text(made), notes_text(self.described.notes)
-        texts = (facts(version_facts(made)), *tensors, *notes, *answers_text(answers), *warnings)
+        group = self.new.group_name
+        document["group"] = group
+        if group is not None:
+            warnings += group_warnings(group, groups)
+        said = facts([*version_facts(made), *([] if group is None else [("group", group)])])
+        texts = (said, *tensors, *notes, *answers_text(answers), *warnings)
         show(document, head, *texts, then, as_json=as_json)
 
-    def _stored(self, settings: Settings, *, dry_run: bool) -> tuple[VersionRecord, VersionRecord | None, bool]:
-        """Register it; return it as it is then, the champion, and whether it took the place of one."""
+    def _stored(self, settings: Settings, *, dry_run: bool) -> "_Stored":
+        """Register it, or say what that would make."""
 
-        async def register(registry: Registry) -> tuple[VersionRecord, VersionRecord | None, bool]:
-            actor = actor_of_command(None)
+        async def register(control_plane: ControlPlane) -> _Stored:
+            registry, actor = control_plane.registry, actor_of_command(None)
             there = [one.version for one in await registry.list_versions(self.new.model_name)] if self.replace else ()
             last = self.new
             if self.pin:
                 last = await pinned_version(registry, last, settings, actor, replace=self.replace)
             made = await register_version(registry, last, actor, replace=self.replace, dry_run=dry_run)
-            return made, await champion_of(registry, self.new.model_name), self.new.version in there
+            champion, groups = await champion_of(registry, last.model_name), None
+            if last.group_name is not None:
+                groups = await _groups(control_plane.loading, last)
+            return _Stored(made, champion, last.version in there, groups)
 
-        return with_registry(register)
+        return with_control_plane(register)
 
     def _confirm(self, settings: Settings) -> None:
         """Show what is proposed, as the registry would take it, and go on only if a person says so.
@@ -224,6 +238,28 @@ class _Registration(NamedTuple):
         done = "replaced {}, which is staging" if is_other else "registered {} as staging"
         head = Text("✔ ", "green").append(done.format(f"{model} {version}"), "bold")
         return head, _loading_step(self.new) + _next_step(model, version, found)
+
+
+class _Stored(NamedTuple):
+    """What registering a version made, or would make."""
+
+    version: VersionRecord
+    champion: VersionRecord | None
+    is_other: bool
+    """Whether it took the place of one."""
+    groups: Sequence[str] | None
+    """The groups that agents have reported servers of; ``None``: this command's key may not know them."""
+
+
+async def _groups(loading: VersionLoading, new: NewVersion) -> Sequence[str] | None:
+    """Return the groups of which agents have reported a server, as far as this command's key may know them."""
+    with suppress(NotRegistered, ScopeMissing):
+        record = await loading.show(new.model_name, new.version)
+        if record is not None:
+            return record.groups
+    with suppress(ScopeMissing):  # of a dry run, whose version is not there
+        return sorted({server.group_name for server in await loading.list_servers()})
+    return None
 
 
 def _loading_step(new: NewVersion) -> str:

@@ -35,6 +35,7 @@ from understudy.monitoring.drift_view import DriftQuestion, judged_seconds_since
 from understudy.ports.experiments.experiment_log import Observed
 from understudy.ports.registry.registry import AuditFilter, AuditSubject
 
+_OF_ONE_MODEL = "this needs a key with scope 'read' for all models; one for a model asks for that model's changes"
 MAX_LISTED = 100
 MAX_NAMES_BYTES = 1_048_576
 MAX_POLICY_BYTES = 262_144
@@ -140,7 +141,7 @@ def _add_policy_routes(api: FastAPI) -> None:
     ) -> Response:
         permitted = permitted_models(request.scope)
         if permitted is not None and model not in permitted:
-            raise ScopeMissing("this needs a key with scope 'read'; one for a model names it: ?model=…")
+            raise ScopeMissing(_OF_ONE_MODEL, hint="Name the model: ?model=…, or understudy audit list MODEL.")
         began = None if since is None else datetime.fromtimestamp(_moment("since", since, time.time()), UTC)
         only = AuditFilter(actor, via, began, generation, audit_place(cursor))
         return response_of(await policies.list_audit(call_of(request, model or ""), limit, subject, only))

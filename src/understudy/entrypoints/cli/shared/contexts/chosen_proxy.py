@@ -11,7 +11,7 @@ from understudy.entrypoints.cli.shared.contexts.context_file import (
 from understudy.entrypoints.demo.running import read_running
 from understudy.settings import Settings
 
-_URL, _CREDENTIAL = "UNDERSTUDY_PROXY_URL", "UNDERSTUDY_CREDENTIAL"
+PROXY_URL, _CREDENTIAL = "UNDERSTUDY_PROXY_URL", "UNDERSTUDY_CREDENTIAL"
 
 
 class Place(NamedTuple):
@@ -51,8 +51,8 @@ def chosen_proxy(settings: Settings) -> ChosenProxy | None:
     if read_running(settings.state_dir) is not None:
         return None
     if settings.proxy_url is not None:
-        url = checked_url(settings.proxy_url, _URL)
-        return ChosenProxy(Place(url, own_credential(settings)), _URL)
+        url = checked_url(settings.proxy_url, PROXY_URL)
+        return ChosenProxy(Place(url, own_credential(settings)), PROXY_URL)
     current = read_contexts(settings.contexts or default_path()).current
     return None if current is None else _of_context(settings, current)
 

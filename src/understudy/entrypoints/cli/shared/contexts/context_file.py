@@ -14,6 +14,8 @@ MAX_KEY_BYTES = 4_096
 MAX_FILE_BYTES = 1_048_576
 _OWNER_ALONE = 0o600
 _SETTING = "UNDERSTUDY_CONTEXTS"
+_ROUTES = "/v1"
+"""What every route of a proxy begins with."""
 
 
 class Context(NamedTuple):
@@ -23,6 +25,11 @@ class Context(NamedTuple):
     key_file: str | None = None
     key_env: str | None = None
     """The variable that holds the key."""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether it names a key at all."""
+        return self.key_file is not None or self.key_env is not None
 
     def credential(self) -> str | None:
         """Return the key; ``None`` for a context without one.
@@ -127,17 +134,21 @@ def checked_url(url: str, of: str = "--url") -> str:
     """Return the URL of a proxy, which is ``of`` an option or a variable.
 
     Raises:
-        CommandRefused: It is none, or has a login in it.
+        CommandRefused: It is none, has a login in it, or ends in the path of a proxy's routes.
     """
     from understudy.client.connection import Connection  # noqa: PLC0415 - a client of HTTP, for who has a URL
 
     try:
-        return Connection.of(url or "none", "none").url
+        found = Connection.of(url or "none", "none").url
     except ValueError:
         detail = f"{of}: expected a URL such as https://predict.internal, without a login and parameters"
         raise CommandRefused(
             ExitCode.USAGE, detail, "Name the proxy's address; the key has options of its own."
         ) from None
+    if found.endswith(_ROUTES):
+        detail = f"{of}: it ends in {_ROUTES}, which each command adds itself"
+        raise CommandRefused(ExitCode.USAGE, detail, f"Leave {_ROUTES} out.")
+    return found
 
 
 def checked_key(text: str, of: str) -> str:

@@ -24,6 +24,9 @@ Files = Annotated[
         help="A file of a policy, or a folder of them; - is standard input; may be repeated.",
     ),
 ]
+Paths = Annotated[
+    list[Path] | None, typer.Argument(metavar="[PATH]...", help="The same as -f PATH.", show_default=False)
+]
 MAX_SHOWN = 60
 """Characters of a value in a table; ``--json`` has all of it."""
 

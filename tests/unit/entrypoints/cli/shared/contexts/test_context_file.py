@@ -127,3 +127,12 @@ def test_what_is_no_address_of_a_proxy_is_refused_and_not_repeated(url: str):
         checked_url(url)
 
     assert "secret" not in refused.value.detail
+
+
+@pytest.mark.parametrize("url", ["https://predict.internal/v1", "https://predict.internal/v1/"])
+def test_a_url_that_ends_in_the_path_of_the_routes_is_refused_with_what_to_leave_out(url):
+    with pytest.raises(CommandRefused, match="it ends in /v1") as refused:
+        checked_url(url)
+
+    assert refused.value.next_step == "Leave /v1 out."
+    assert checked_url("https://internal/predict") == "https://internal/predict"
