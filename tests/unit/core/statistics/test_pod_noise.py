@@ -56,11 +56,12 @@ def test_the_noise_of_both_sides_is_added_and_falls_with_the_time_that_a_mean_is
 def test_a_few_blocks_of_windows_are_taken_together_with_what_the_champions_wandering_explains():
     known = PodNoise(0.0, 13, moderates=True)
 
-    assert known.moderated(3.0, 12, 1.0) == (pytest.approx(5**0.5), 24), "it counts as much as the blocks at most"
-    assert known.moderated(3.0, 59, 1.0) == (pytest.approx(((59 * 9 + 13) / 72) ** 0.5), 72), (
-        "and by no more than it is"
-    )
-    assert known.moderated(1.0, 12, 3.0)[0] == pytest.approx(5**0.5), "it makes a variance larger as well"
+    few, many = known.moderated(3.0, 12, 1.0), known.moderated(3.0, 59, 1.0)
+
+    assert few[0] ** 2 == pytest.approx((12 * 9 + 12 * 1) / 24), "it counts as much as the blocks at most"
+    assert many[0] ** 2 == pytest.approx((59 * 9 + 13 * 1) / 72), "and by no more degrees of freedom than it has"
+    assert (few[1], many[1]) == (24, 72)
+    assert known.moderated(1.0, 12, 3.0)[0] == pytest.approx(few[0]), "it makes a variance larger as well"
     assert PodNoise(0.0, 13).moderated(3.0, 12, 1.0) == (3.0, 12), "verdicts of before do without"
 
 
