@@ -581,3 +581,34 @@ async def test_an_input_with_a_default_stands_in_no_rollouts_way(understudy, dat
 
     assert planned.code == quiet.code == 0
     assert "inputs differ" not in planned.said + quiet.said
+
+
+async def test_a_start_warns_that_wrong_scores_would_not_be_seen_until_inputs_are_logged(understudy):
+    start = ("rollout", "start", "visits", "2", "--reason", "try")
+    command = "understudy model set visits --input-sample-percent 5"
+
+    planned = await understudy.beside("plan", "visits", "2")
+    unconfirmed = await understudy.beside(*start)
+    expected = await understudy.beside("plan", "visits", "2", "--expect-different-scores")
+    as_json = await understudy.beside("plan", "visits", "2", "--json")
+    mended = await understudy.beside(*command.split()[1:], "--reason", "compare scores", "--yes")
+    after = await understudy.beside("plan", "visits", "2")
+
+    for said in (planned.said, unconfirmed.said):
+        assert "! no inputs of visits calls are logged, so 2's scores are not compared with 1's" in said
+        assert f"wrong scores without errors are not seen → {command}" in said
+    assert len(as_json.json["plan"]["score_warnings"]) == 1
+    assert mended.code == 0
+    for said in (expected.said, after.said):
+        assert "are not compared" not in said
+
+
+async def test_a_version_that_answers_with_classes_has_no_scores_to_warn_of(understudy, database_url, model_port):
+    await register(
+        database_url, 2, [model_port("visits:2")], version="5", output_schema='{"labels": ["no", "yes"], "shape": [2]}'
+    )
+
+    planned = await understudy.beside("plan", "visits", "5")
+
+    assert planned.code == 0
+    assert "are not compared" not in planned.said

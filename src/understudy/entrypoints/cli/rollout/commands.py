@@ -108,7 +108,7 @@ def start(
         require_same_inputs(prepared)
         await rollouts.require_ready(asked)
         if not yes:
-            for words in (*prepared.forecast.warnings, *prepared.deadline_warnings):
+            for words in prepared.warnings:
                 typer.echo(f"! {words}", err=True)
         confirm_traffic_move(model, first_share_words(prepared), yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)

@@ -11,6 +11,7 @@ from rich.text import Text
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.judgements.judge_check import judge_words
 from understudy.core.canary.post_promotion import LIMITS
+from understudy.core.canary.scores.score_agreement import lack_inputs
 from understudy.core.durations import duration_words
 from understudy.core.rollout.gates import closed_gates
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
@@ -20,12 +21,13 @@ from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_ti
 from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
 from understudy.entrypoints.cli.rollout.warm_up_text import warm_up_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
-from understudy.entrypoints.cli.shared.texts.event_text import event_text
+from understudy.entrypoints.cli.shared.texts.event_text import INDENT, event_text
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.checks.judge_check import judge_of
+from understudy.rollout.start.score_warning import log_inputs_command
 from understudy.rollout.status import RolloutStatus, evidence_of, judgements_seen
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.slice_verdict import worse_counts
@@ -65,7 +67,8 @@ def status_view(
         parts += ["", *split]
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(status)), *judge_lines(status)]
-    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
+    began_at = None if utc else state.started_at
+    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], began_at, state.model_name), ""]
     return [*parts, *(Text(line) for line in commands_of(status))]
 
 
@@ -309,13 +312,15 @@ def _ladder(status: RolloutStatus) -> RenderableType:
     )
 
 
-def _story(events: Sequence[RolloutEventRecord], began_at: float | None) -> list[Text]:
+def _story(events: Sequence[RolloutEventRecord], began_at: float | None, model_name: str) -> list[Text]:
     """Return what happened; the first event of a phase has the phase's mark."""
     before = [None, *(event.phase for event in events)]
-    return [
-        event_text(event, began_at, is_news=event.phase != phase_before)
-        for event, phase_before in zip(events, before, strict=False)
-    ]
+    lines = []
+    for event, phase_before in zip(events, before, strict=False):
+        lines.append(event_text(event, began_at, is_news=event.phase != phase_before))
+        if lack_inputs(event.reason):
+            lines.append(Text(f"{' ' * INDENT}→ {log_inputs_command(model_name)}", "dim"))
+    return lines
 
 
 def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:

@@ -87,10 +87,11 @@ def plan_words(prepared: Prepared) -> PlanWords:
         for step in prepared.plan.steps
     )
     inputs = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
-    told = [f"! {words}" for words in (*prepared.forecast.warnings, *prepared.deadline_warnings)]
+    told = [line for words in prepared.warnings for line in f"! {words}".splitlines()]
     warnings = (*(line.plain for line in inputs), *told)
     # A warning says why it would never end.
-    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
+    is_said = inputs or prepared.forecast.warnings or prepared.deadline_warnings
+    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not is_said else []
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
     gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
     return PlanWords(
