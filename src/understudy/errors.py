@@ -298,7 +298,10 @@ class ServingError(UnderstudyError):
 class BadAnswer(ServingError):
     code = "E502"
     title = "The model server gave an unusable answer"
-    hint = "Look at the model server and at the version's input_schema and output_schema; nothing was used or cached."
+    hint = (
+        "Look at the model server and at the version's input_schema and output_schema; understudy version check calls "
+        "it and quotes what it says. Nothing was used or cached."
+    )
 
 
 class BackendUnavailable(ServingError):
