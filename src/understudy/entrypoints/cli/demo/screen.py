@@ -258,9 +258,10 @@ def _change_split(demo: Demo, understudy: str) -> list[str]:
     version = challenger_to_try(demo.standing)
     change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{SCENARIO_MODEL}'\"")
     return [
-        f"  {understudy} rollout start {SCENARIO_MODEL} {SCENARIO[0].version} --plan 10,50,100",
-        f"  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --yes",
+        f'  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --reason "try" --yes',
         *_sql(understudy, *change),
+        f'  {understudy} rollback {SCENARIO_MODEL} --reason "seen enough" --yes',
+        f'  {understudy} rollout start {SCENARIO_MODEL} {version} --plan 10,50,100 --reason "try" --yes',
     ]
 
 
