@@ -612,3 +612,31 @@ async def test_a_version_that_answers_with_classes_has_no_scores_to_warn_of(unde
 
     assert planned.code == 0
     assert "are not compared" not in planned.said
+
+
+async def test_a_share_that_a_person_took_back_is_no_success_and_its_guard_says_who_ended_it_and_why(
+    understudy, tmp_path
+):
+    page = tmp_path / "guard.html"
+    await understudy.beside("model", "set", "visits", "--challenger", "2", "--weight", "20", "--reason", "x", "--yes")
+    await understudy.beside("rollback", "visits", "--reason", "my first rollback", "--yes")
+
+    shown = await understudy.beside("rollout", "show", "visits")
+    listed = await understudy.beside("rollout", "list", "visits")
+    as_json = await understudy.beside("rollout", "show", "visits", "--json")
+    waited = await understudy.beside("rollout", "wait", "visits")
+    drawn = await understudy.beside("rollout", "show", "visits", "--html", str(page))
+
+    document = as_json.json
+    by = document["rolled_back_by"]
+    ended = f"Ended: weight 0 in generation {by['generation']}; nothing was proven against 2 by {by['actor']}, "
+    assert ended in shown.said
+    assert "UTC: my first rollback" in shown.said
+    assert "ENDED" in listed.out
+    assert "the guard of visits 2 ended: weight 0" in waited.said
+    assert (waited.code, drawn.code) == (6, 0)
+    for said in (shown.said, listed.said, waited.said, page.read_text()):
+        assert "SUCCEEDED" not in said
+        assert "✔" not in said
+    assert "UTC: my first rollback" in page.read_text()
+    assert (document["rollout"]["phase"], by["reason"]) == ("SUCCEEDED", "my first rollback")

@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.following import followed, followed_at_p
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_screen
 from understudy.entrypoints.cli.rollout.slices_text import slices_view
-from understudy.entrypoints.cli.rollout.text import end_words, listing
+from understudy.entrypoints.cli.rollout.text import by_hand_lines, end_words, listing
 from understudy.entrypoints.cli.rollout.watch import (
     WATCH_SECONDS,
 )
@@ -159,14 +159,15 @@ def show_rollout(
 async def _with_history(
     session: Session, model: str, rollout_id: int | None, *, utc: bool, with_log: bool
 ) -> tuple[RolloutStatus, Drawn, RolloutHistory, Sequence[Text]]:
-    """Return a rollout's status and its screen, with what pages and slices are drawn from, and what the log adds."""
+    """Return a rollout's status and its screen, with what pages and slices are drawn from, and what a page adds."""
     status = await _status_reader(session, model, rollout_id).read()
     by_hand = await manual_rollback(session.registry, status.view.record.state)
     notes = await log_notes(session, status) if with_log else ()
     windows = await session.windows.of_rollout(status.view.record.id)
     sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
     history = history_of(status.view, windows, status.events, sliced, status.metrics, judgements=status.judgements)
-    return status, drawn(status, by_hand, notes, utc=utc), history, notes
+    screen = drawn(status, by_hand, notes, utc=utc)
+    return status, screen, history, [*by_hand_lines(by_hand), *notes]
 
 
 @app.command("list")
