@@ -196,7 +196,7 @@ class _Registration(NamedTuple):
             made = await register_version(registry, last, actor, replace=self.replace, dry_run=dry_run)
             return made, await champion_of(registry, self.new.model_name), self.new.version in there
 
-        return with_registry(register)
+        return with_registry(register, settings=settings)
 
     def _confirm(self, settings: Settings) -> None:
         """Show what is proposed, as the registry would take it, and go on only if a person says so.
@@ -242,4 +242,5 @@ def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
     if found is not None:
         return f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"
     first = f"{quote(model)} --champion {quote(version)}"
-    return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
+    check = f"→ understudy version check {named} calls it once more, as callers would; then:\n"
+    return f"{check}→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
