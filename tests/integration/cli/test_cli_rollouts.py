@@ -88,7 +88,7 @@ def test_a_ladder_that_cannot_end_is_warned_of_before_the_start_and_not_refused(
     said = " ".join(planned.out.split())
     assert "2 % meets about 8 of 400 entities, and the analysis asks for 30" in said
     assert "--plan 10,25,50,100" in said
-    assert "errors 1" in said
+    assert re.search(r"\b1[\d.]*x\b", said)
     assert unconfirmed.code != 0
     assert "! this ladder cannot end at today's traffic: 2 % meets" in " ".join(unconfirmed.said.split())
     assert begun.code == 0
@@ -222,7 +222,8 @@ IMPOSSIBLE = [
     (["show", "visits"], 4, "never had a rollout"),
     (["show", "visits", "77"], 4, "understudy rollout list"),
     (["wait", "visits", "--until", "tea"], 2, "is neither"),
-    (["pause", "nobody", "--reason", "x"], 4, "never had a rollout"),
+    (["pause", "visit", "--reason", "x"], 4, "no model 'visit' is registered; there are: visits"),
+    (["watch", "visit"], 4, "no model 'visit' is registered; there are: visits"),
 ]
 
 
@@ -640,3 +641,19 @@ async def test_a_share_that_a_person_took_back_is_no_success_and_its_guard_says_
         assert "✔" not in said
     assert "UTC: my first rollback" in page.read_text()
     assert (document["rollout"]["phase"], by["reason"]) == ("SUCCEEDED", "my first rollback")
+
+
+async def test_a_rollback_of_a_model_that_is_misspelt_names_those_there_are(understudy):
+    said = await understudy.beside("rollback", "visit", "--reason", "it burns", "--yes")
+
+    assert said.code == 4
+    assert "no model 'visit' is registered; there are: visits" in said.said
+
+
+def test_what_is_followed_elsewhere_than_on_a_terminal_ends_with_a_whole_line(understudy):
+    started(understudy)
+    understudy("rollout", "abort", "visits", "--reason", "no", "--yes")
+
+    watched = understudy("rollout", "watch", "visits")
+
+    assert watched.out.endswith("rollout.html\n")

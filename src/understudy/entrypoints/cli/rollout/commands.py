@@ -178,7 +178,7 @@ def list_rollouts(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest rollouts."""
+    """List the newest rollouts, and the guards of shares that were set by hand: both are counted by one id."""
     found, policies = with_control_plane(lambda control_plane: control_plane.rollouts.found(model, limit))
     show(listing_document(found, policies), listing(found, policies, utc=utc), as_json=as_json)
 
@@ -289,7 +289,7 @@ def approve(
 @app.command()
 def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a rollout with weight 0 and the old champion."""
-    confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
+    confirm_traffic_move(model, f"This ends the rollout of {model}: the old champion answers every call", yes=yes)
     _command(model, CommandKind.ABORT, reason, as_json=as_json)
 
 

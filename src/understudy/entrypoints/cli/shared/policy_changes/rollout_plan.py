@@ -56,7 +56,7 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     return document
 
 
-PLAN_COLUMNS = ("step", "at least", "requests", "finds from", "at today's traffic")
+PLAN_COLUMNS = ("step", "at least", "requests", "finds, at least", "at today's traffic")
 REFUSED_WORDS = "A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do"
 
 
@@ -157,5 +157,5 @@ def _effect_words(step: StepForecast | None) -> str:
     """Return the minimum detectable effect at a step's end: the errors, and the latency, in multiples."""
     if step is None or step.error_ratio is None:
         return "-"
-    latency = "" if step.latency_ratio is None else f", time {step.latency_ratio:.2g}x"
-    return f"errors {step.error_ratio:.2g}x{latency}"
+    latency = "" if step.latency_ratio is None else f", {step.latency_ratio:.2g}x the time"
+    return f"{step.error_ratio:.2g}x the errors{latency}"
