@@ -38,14 +38,14 @@ def judge_each_server(
     if through:
         return [reached_by_proxies(server, len(through)) for server in servers]
     away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
-    named = f"{quote(model)} {quote(version)}"
-    return [_judge_server(server, named, away, timeout_seconds) for server in servers]
+    remove = f"understudy version remove-endpoint {quote(model)} {quote(version)}"
+    return [_judge_server(server, remove, away, timeout_seconds) for server in servers]
 
 
-def _judge_server(server: ServerSeen, named: str, away: State, timeout_seconds: float) -> Finding:
+def _judge_server(server: ServerSeen, remove: str, away: State, timeout_seconds: float) -> Finding:
     took = short_duration(server.seconds)
     if server.problem:
-        advice = f"Mend it, or take it away: understudy version remove-endpoint {named} {quote(server.endpoint)}."
+        advice = f"Mend it, or take it away: {remove} {quote(server.endpoint)}."
         return Finding("server", away, f"{server.endpoint}: {server.problem} ({took})", advice)
     what = f"{server.endpoint} says in {took} that it serves the version"
     if server.seconds > timeout_seconds:

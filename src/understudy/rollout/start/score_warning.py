@@ -5,13 +5,13 @@ from shlex import quote
 from understudy.errors import SchemaInvalid
 from understudy.ports.registry.registry import PolicyRecord, VersionRecord
 
-LOGGED_PERCENT = 5
-"""Of the entities: enough for a comparison within minutes of most traffic, and little beside what is logged anyway."""
-
 
 def log_inputs_command(model_name: str) -> str:
-    """Return the command after which scores can be compared: inputs are logged, and sent to a challenger again."""
-    return f"understudy model set {quote(model_name)} --input-sample-percent {LOGGED_PERCENT}"
+    """Return the command after which scores can be compared: inputs are logged, and sent to a challenger again.
+
+    Those of 5 % of the entities are enough within minutes of most traffic, and little beside what is logged anyway.
+    """
+    return f"understudy model set {quote(model_name)} --input-sample-percent 5"
 
 
 def score_warnings(policy: PolicyRecord, champion: VersionRecord, challenger: VersionRecord) -> tuple[str, ...]:
