@@ -1,6 +1,7 @@
 """What the demo offers to do next, run by a shell as it is printed, against a real Postgres and real model servers."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,7 +30,7 @@ async def _standing(database_url: str, model_port: Callable[[str], int]) -> None
 
 def pasted(lines: list[str], database_url: str) -> subprocess.CompletedProcess[str]:
     """Run commands as a person who pastes them does; what each ends with is written after what it says."""
-    commands = "\n".join(lines).replace("\\\n", " ").splitlines()
+    commands = re.split(r"\n(?=  \S)", "\n".join(lines))  # the further lines of one are indented
     own = Path(sys.executable).parent
     environment = os.environ | {"DATABASE_URL": database_url, "PATH": f"{own}:{os.environ['PATH']}"}
     return subprocess.run(
@@ -49,4 +50,4 @@ def test_what_a_demo_offers_to_do_next_runs_as_it_is_printed(database_url, tmp_p
     unconfirmed = ["3"] if "no live proxy" in done.stdout else []
     assert [end for end in ends if end != "0"] == unconfirmed, done
     assert any("db psql" in line for line in lines) == (find_psql() is not None)
-    assert ("rollout 2 has begun" in done.stdout) == (not is_scenario)
+    assert ("has begun: the warm-up comes first" in done.stdout) == (not is_scenario)
