@@ -298,7 +298,10 @@ class ServingError(UnderstudyError):
 class BadAnswer(ServingError):
     code = "E502"
     title = "The model server gave an unusable answer"
-    hint = "Look at the model server and at the version's input_schema and output_schema; nothing was used or cached."
+    hint = (
+        "Look at the model server and at the version's input_schema and output_schema; understudy version check calls "
+        "it and quotes what it says. Nothing was used or cached."
+    )
 
 
 class BackendUnavailable(ServingError):
@@ -392,7 +395,10 @@ class SchemaInvalid(RegistryError):
 class AlreadyRegistered(RegistryError):
     code = "E205"
     title = "The version is registered already"
-    hint = "Register it under the next name, or correct one that never served: --replace. version show has this one."
+    hint = (
+        "Register it under the next name, or correct one that never served: --replace. A model server of this one is "
+        "added or taken away by understudy version add-endpoint and remove-endpoint; version show has it."
+    )
 
 
 class NotRegistered(RegistryError):
@@ -529,7 +535,10 @@ class ModelContradicts(RegistryError):
 class VersionInUse(RegistryError):
     code = "E222"
     title = "The version is not replaced"
-    hint = "Register it under another name: a version that was called goes on meaning what it meant."
+    hint = (
+        "Register it under another name: a version that was called goes on meaning what it meant. Its model servers "
+        "may change all the same: understudy version add-endpoint and remove-endpoint."
+    )
 
 
 class FileProblem(NamedTuple):

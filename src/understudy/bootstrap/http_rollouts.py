@@ -121,6 +121,7 @@ class HttpRollouts:
             plan["generation"],
             InputDifferences(*(tuple(plan["input_differences"][name]) for name in InputDifferences._fields)),
             tuple(plan["deadline_warnings"]),
+            tuple(plan.get("score_warnings", ())),  # a proxy of a release before names none
         )
 
 

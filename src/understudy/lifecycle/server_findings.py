@@ -376,8 +376,8 @@ def judge_servers(
         what += f"; answered: {_listed(answered)}" if answered else ""
         what += f"; {through.detail}" if through is not None else ""
         advice = (
-            "Mend what is not ready, or delete its row of ModelEndpoint if it is gone; "
-            f"understudy version show {quote(model)} {quote(version)} has them all."
+            f"Mend what is not ready; of one that is gone or wrong: understudy version remove-endpoint {quote(model)} "
+            f"{quote(version)} HOST:PORT, after add-endpoint where it is the only one."
         )
         return found(State.WARNING if ready else state, what, advice)
     what = f"served by {all_servers}: {_listed(answered)}"

@@ -39,7 +39,8 @@ def judge_each_server(
     if through:
         return [reached_by_proxies(server, len(through)) for server in servers]
     away = State.PROBLEM if all(server.problem for server in servers) else State.WARNING
-    return [_judge_server(server, away, timeout_seconds) for server in servers]
+    remove = f"understudy version remove-endpoint {quote(model)} {quote(version)}"
+    return [_judge_server(server, remove, away, timeout_seconds) for server in servers]
 
 
 def judge_unloaded(loading: VersionLoadingRecord) -> Finding:
@@ -55,10 +56,10 @@ def judge_unloaded(loading: VersionLoadingRecord) -> Finding:
     return Finding("servers", State.PROBLEM, "; ".join([what, *failed]), advice)
 
 
-def _judge_server(server: ServerSeen, away: State, timeout_seconds: float) -> Finding:
+def _judge_server(server: ServerSeen, remove: str, away: State, timeout_seconds: float) -> Finding:
     took = short_duration(server.seconds)
     if server.problem:
-        advice = "Mend it, or delete its row of ModelEndpoint if it is gone."
+        advice = f"Mend it, or take it away: {remove} {quote(server.endpoint)}."
         return Finding("server", away, f"{server.endpoint}: {server.problem} ({took})", advice)
     what = f"{server.endpoint} says in {took} that it serves the version"
     if server.seconds > timeout_seconds:

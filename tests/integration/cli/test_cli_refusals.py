@@ -75,7 +75,15 @@ async def test_a_version_without_model_servers_gets_one_by_a_command(database_ur
     nonsense = await understudy.beside("version", "add-endpoint", "digits", "1", "9009")
     unknown = await understudy.beside("version", "add-endpoint", "digits", "7", "127.0.0.1:9009")
 
+    second = await understudy.beside("version", "add-endpoint", "digits", "1", "127.0.0.1:9010")
+    tried_away = await understudy.beside("version", "remove-endpoint", "digits", "1", "127.0.0.1:9009", "--dry-run")
+    away = await understudy.beside("version", "remove-endpoint", "digits", "1", "127.0.0.1:9009", "--json")
+    unknown_server = await understudy.beside("version", "remove-endpoint", "digits", "1", "127.0.0.1:9009")
+
     assert (tried.code, "nothing was written" in tried.said) == (0, True)
+    assert (second.code, unknown_server.code) == (0, 4)
+    assert "digits 1 would be served by 127.0.0.1:9010; nothing was written" in tried_away.said
+    assert away.json["version"]["endpoints"] == ["127.0.0.1:9010"]
     assert none_yet.json["version"]["endpoints"] == []
     assert made.json["version"]["endpoints"] == ["127.0.0.1:9009"]
     assert (nonsense.code, unknown.code) == (7, 4)

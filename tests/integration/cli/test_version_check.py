@@ -166,3 +166,26 @@ async def test_a_retired_version_gets_no_role_however_well_it_answers(served, da
 
     (problem,) = (finding for finding in done.document["findings"] if finding["state"] == "problem")
     assert (done.code, problem["name"]) == (1, "status")
+
+
+async def test_a_first_champion_that_nothing_serves_is_warned_of_and_mended_by_the_commands_that_are_named(
+    served, database_url, understudy: CommandLine
+):
+    await register(database_url, 3, [served["dead"]])
+    dead, alive = f"127.0.0.1:{served['dead']}", f"127.0.0.1:{served['2']}"
+    version = ("visits", "3")
+
+    warned = await understudy.beside("model", "set", "visits", "--champion", "3", "--reason", "try", "--yes")
+    last = await understudy.beside("version", "remove-endpoint", *version, dead)
+    checked = await understudy.beside("version", "check", *version)
+    added = await understudy.beside("version", "add-endpoint", *version, alive)
+    removed = await understudy.beside("version", "remove-endpoint", *version, dead)
+    back = await understudy.beside("model", "set", "visits", "--champion", "1", "--reason", "back", "--yes")
+
+    assert warned.code == 0
+    assert f"! 3 answers no call from here: {dead}: nothing listens there" in warned.said
+    assert "understudy version add-endpoint visits 3 HOST:PORT" in warned.said
+    assert (last.code, "is the last endpoint of version 3 of visits, which is the champion" in last.said) == (7, True)
+    assert f"understudy version remove-endpoint visits 3 {dead}" in checked.said
+    assert (added.code, removed.code, back.code) == (0, 0, 0)
+    assert "answers no call" not in back.said

@@ -15,6 +15,7 @@ from worlds.score import Change, Scores, WarmUps, scores_of, serving
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
 from understudy.core.canary.decision import Verdict
+from understudy.core.canary.scores.score_agreement import NO_INPUTS
 from understudy.core.rollout.plan import NAMED_PLANS
 from understudy.core.rollout.state import Phase, WaitingFor
 from understudy.core.routing.policy import Role
@@ -168,15 +169,20 @@ async def test_a_plan_that_expects_different_scores_is_not_held_and_keeps_what_w
     ],
     ids=["none", "no inputs", "99 calls", "60 entities"],
 )
-async def test_with_too_few_pairs_it_says_that_nothing_was_compared_and_goes_on(warm_ups: WarmUps, calls, kept, said):
+async def test_with_too_few_pairs_it_says_that_nothing_was_compared_and_goes_on(
+    warm_ups: WarmUps, understudy: CommandLine, calls, kept, said
+):
     async with serving(2, inverted) as (model, port):
         await warm_ups.add(2, port)
         await warm_ups.log(calls, **kept)
         await warm_ups.start(2)
         view, event = await warm_ups.tick(), await warm_ups.last_event()
+        shown = await understudy.beside("rollout", "show", "visits")
 
     assert view.record.state.weight_percent == 2
     assert event.reason.endswith(f": the warm-up passed; its scores were not compared: {said}")
+    helps = "          → understudy model set visits --input-sample-percent 5"
+    assert (helps in shown.out.splitlines()) == (said == NO_INPUTS)
     assert event.verdict is None
     assert model.calls == CALLS
 

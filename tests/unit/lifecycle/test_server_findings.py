@@ -226,7 +226,7 @@ def test_of_several_servers_the_one_that_is_not_ready_is_named_with_the_reason_a
         "served by 1 of its 2 model servers; 10.0.0.8:8001: nothing listens there (2.0 s); "
         "answered: 10.0.0.7:8001 in 2 ms"
     )
-    assert "understudy version show visits 1" in finding.next_step
+    assert "understudy version remove-endpoint visits 1 HOST:PORT" in finding.next_step
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.5, State.GOOD), (0.51, State.WARNING)])

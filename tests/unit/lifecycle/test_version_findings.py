@@ -33,7 +33,7 @@ def test_each_server_is_named_with_what_it_said_and_how_long_that_took():
 
     assert ready.what == "10.0.0.7:8001 says in 2 ms that it serves the version"
     assert away.what == "10.0.0.8:8001: nothing listens there (2.0 s)"
-    assert "ModelEndpoint" in away.next_step
+    assert "understudy version remove-endpoint visits 2 10.0.0.8:8001" in away.next_step
 
 
 def test_servers_that_live_proxies_reach_are_well_though_this_process_does_not_reach_them():

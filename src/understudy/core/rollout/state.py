@@ -227,6 +227,11 @@ class RolloutState:
         return self.kind is Kind.GUARD and self.phase is Phase.WAITING and self.waiting_for is None
 
     @property
+    def is_ended_guard(self) -> bool:
+        """Whether it is a guard that ended with its split: nothing was proven against its version, nor for it."""
+        return self.kind is Kind.GUARD and self.phase is Phase.SUCCEEDED and self.reason.startswith("over")
+
+    @property
     def step(self) -> int:
         """Index of the current step in the plan; 0 also before the first weight is set."""
         return max(len(self.step_starts) - 1, 0)

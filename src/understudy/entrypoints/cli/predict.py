@@ -80,7 +80,7 @@ def predict(
     except (Unauthenticated, ScopeMissing) as problem:
         raise _with_scope(problem, call) from None
     except UnderstudyError:
-        advise(f"asked {place.url}: UNDERSTUDY_PROXY_URL names another proxy")
+        advise(f"asked {place.url}; set UNDERSTUDY_PROXY_URL to ask another proxy")
         raise
     show({"call": told_document(told)}, *answer_texts(told), as_json=as_json)
 

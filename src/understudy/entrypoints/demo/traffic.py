@@ -62,6 +62,7 @@ class Traffic:
         self._next = 0
         self.total = 0
         self.failed = 0
+        self.failures: Counter[str] = Counter()
         self._calls: deque[Call] = deque(maxlen=MAX_REMEMBERED)
 
     async def run(self) -> None:
@@ -71,7 +72,9 @@ class Traffic:
     def note(self, call: Call) -> None:
         """Count a finished call."""
         self.total += 1
-        self.failed += call.failed
+        if call.failed:
+            self.failed += 1
+            self.failures[call.answered_by] += 1
         self._calls.append(call)
 
     def recent(self) -> Recent:

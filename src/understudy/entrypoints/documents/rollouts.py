@@ -209,6 +209,7 @@ def prepared_document(prepared: Prepared) -> dict[str, Any]:
         "generation": prepared.generation,
         "input_differences": prepared.inputs._asdict(),
         "deadline_warnings": list(prepared.deadline_warnings),
+        "score_warnings": list(prepared.score_warnings),
     }
 
 

@@ -27,6 +27,7 @@ from understudy.rollout.analysis import DEFAULT, POLICY_NAMES, step_limits
 from understudy.rollout.start.judge_plan import judge_problems
 from understudy.rollout.start.metric_plan import metric_problems
 from understudy.rollout.start.outcome_plan import outcome_problems
+from understudy.rollout.start.score_warning import score_warnings
 from understudy.rollout.start.time_allowed import Allowed, champion_p95_us, deadline_warnings
 
 TRAFFIC_SECONDS = 3_600.0
@@ -64,6 +65,13 @@ class Prepared(NamedTuple):
     inputs: InputDifferences = NO_DIFFERENCES
     deadline_warnings: tuple[str, ...] = ()
     """Why a version cannot be judged, or fails, by the time that it has."""
+    score_warnings: tuple[str, ...] = ()
+    """Why its scores are not compared with the champion's before its first share."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """All that is to be known before it is confirmed."""
+        return (*self.forecast.warnings, *self.deadline_warnings, *self.score_warnings)
 
     def rollout(self, salt: str | None) -> NewRollout:
         """Return what is to be started."""
@@ -120,7 +128,8 @@ async def prepare(
     has_stand_in = policy.fallback
     allowed = Allowed(champion if has_stand_in else challenger, budget_ratio if has_stand_in else 1.0, budget_ratio)
     warnings = deadline_warnings(seen, champion, challenger, allowed)
-    return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs, warnings)
+    unseen = () if plan.expect_different_scores else score_warnings(policy, champion, challenger)
+    return Prepared(champion, challenger, grade, plan, outlook, slow_us, policy.generation, inputs, warnings, unseen)
 
 
 def _require_free(challenger: VersionRecord, champion: VersionRecord, shadow: str | None, model_name: str) -> None:

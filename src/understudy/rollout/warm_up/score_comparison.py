@@ -14,6 +14,7 @@ import structlog
 from understudy.core.canary.scores.score_agreement import (
     MAX_PAIRS,
     MIN_PAIRS,
+    NO_INPUTS,
     Agreement,
     AgreementState,
     PairSource,
@@ -185,7 +186,7 @@ class ScoreComparison:
         except RegistryUnavailable as problem:
             return ScorePairs(PairSource.LOG, (), (), problem.detail)
         if not calls:
-            return ScorePairs(PairSource.LOG, (), (), "no inputs of the champion's calls are logged")
+            return ScorePairs(PairSource.LOG, (), (), NO_INPUTS)
         sendable = (_asked_of(call, champion, challenger) for call in calls)
         asked = list(islice(filter(None, sendable), MAX_PAIRS))
         if len(asked) < MIN_PAIRS:

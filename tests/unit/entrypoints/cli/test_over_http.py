@@ -52,6 +52,7 @@ OVER_HTTP = {
     "version diff": ("visits", "6", "7"),
     "version list": (),
     "version load": ("visits", "7"),
+    "version remove-endpoint": ("visits", "7", "models:8001"),
     "version register": ("visits", "7", "--from", "version.json", "--endpoint", "127.0.0.1:1"),
     "version restore": ("visits", "7", "--reason", "a test"),
     "version retire": ("visits", "7", "--reason", "a test"),

@@ -49,6 +49,7 @@ version diff visits 1 2
 version check visits 2
 version register visits 3 --from version.json
 version add-endpoint visits 2 127.0.0.1:9000
+version remove-endpoint visits 2 127.0.0.1:9000
 version list
 version show visits 2
 version load visits 2 --group onnx

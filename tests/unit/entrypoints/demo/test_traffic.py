@@ -1,5 +1,7 @@
 """The figures of the demo's traffic."""
 
+from collections import Counter
+
 import orjson
 import pytest
 
@@ -29,12 +31,12 @@ def test_no_calls_have_figures_too():
     assert summary_of([]) == (0, 0, {}, 0.0, 0.0)
 
 
-def test_the_line_shows_shares_of_the_latest_calls_and_all_failures():
+def test_the_line_shows_shares_of_the_latest_calls_and_all_failures_by_their_status():
     calls = [Call(0.0, "champion", 0.004, failed=False)] * 3 + [Call(0.0, "challenger", 0.004, failed=False)]
 
-    line = traffic_line(summary_of(calls), total=1_204, failed=2).plain
+    line = traffic_line(summary_of(calls), 1_204, Counter({"status 503": 2})).plain
 
-    assert line == "  10 s  champion 75 %  challenger 25 %  p50/p99 4.0/4.0 ms  2 of 1204 failed"
+    assert line == "  10 s  champion 75 %  challenger 25 %  p50/p99 4.0/4.0 ms  2 of 1204 failed (2 status 503)"
 
 
 def test_calls_older_than_ten_seconds_are_forgotten():
@@ -46,7 +48,7 @@ def test_calls_older_than_ten_seconds_are_forgotten():
     clock[0] = 110.1
     after = traffic.recent().calls
 
-    assert (within, after, traffic.total) == (1, 0, 1)
+    assert (within, after, traffic.total, traffic.failures) == (1, 0, 1, Counter())
 
 
 def test_no_call_repeats_the_inputs_of_another_while_the_cache_would_remember_them():

@@ -43,6 +43,7 @@ LATEST = """
     SELECT id FROM rollout WHERE model_name = $1
     ORDER BY coalesce(guard_id, id) DESC, phase = 'WAITING' DESC, finished_at IS NULL DESC, id LIMIT 1
 """
+MODEL_NAMES = "SELECT DISTINCT model_name FROM modelversion ORDER BY model_name"
 EVENTS = """
     SELECT id, extract(epoch FROM at)::float8 AS at, step, phase, verdict, reason, evidence, inputs, thresholds,
            code_version, actor

@@ -31,6 +31,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     LIVENESS,
     LIVENESS_HIDDEN,
     LOCK_GUARDS,
+    MODEL_NAMES,
     ON_DRIFT,
     OPEN,
     POLICIES,
@@ -156,6 +157,8 @@ _SET_SLOW = """
 """
 _ANNOUNCE = "UPDATE rollout SET announced_at = now() WHERE id = $1 AND announced_at IS NULL"
 _LOCK = "FOR UPDATE OF p"
+_MAX_NAMED = 20
+"""Models that are named where another one was meant."""
 _ONE_OPEN = "rollout_one_open_per_model"
 
 
@@ -222,6 +225,8 @@ class PostgresRolloutStore(SessionPerCall):
         async with self._connection() as connection:
             with named_by_callers():
                 found: int | None = await connection.fetchval(LATEST, model_name)
+            if found is None:
+                await _require_model(connection, model_name)
         if found is None:
             raise NotRegistered(
                 f"{model_name} never had a rollout", hint=f"understudy rollout start {quote(model_name)} …"
@@ -391,6 +396,8 @@ class PostgresRolloutStore(SessionPerCall):
         try:
             return await self._roll_back(model_name, actor, dry_run=dry_run)
         except PolicyRefused:
+            async with self._connection() as connection:
+                await _require_model(connection, model_name)
             # The champion before may have been retired between the look at it and the change. The next look finds that,
             # and takes back what else there is; what was refused for another reason is refused again.
             return await self._roll_back(model_name, actor, dry_run=dry_run)
@@ -523,6 +530,13 @@ async def _add_event(connection: asyncpg.Connection, state: RolloutState, reason
 async def _sign(connection: asyncpg.Connection, actor: Actor) -> None:
     """Name the actor of this transaction to the audit's trigger."""
     await connection.execute(_SIGN, actor.name, actor.via, actor.reason or "")
+
+
+async def _require_model(connection: asyncpg.Connection, model_name: str) -> None:
+    """Go on only with a model that has versions; asked where a name leads to nothing, which may be misspelt."""
+    names = [row["model_name"] for row in await connection.fetch(MODEL_NAMES)]
+    if model_name not in names:
+        raise NotRegistered(f"no model {model_name!r} is registered", others=", ".join(names[:_MAX_NAMED]))
 
 
 @asynccontextmanager

@@ -30,6 +30,10 @@ MIN_SPREAD_RATIO = 0.5
 calls that are alike a good version orders little as the champion does."""
 
 
+NO_INPUTS = "no inputs of the champion's calls are logged"
+"""Why there is no pair where no shadow was there either; an operator can change it."""
+
+
 class PairSource(StrEnum):
     """Where the version's scores come from."""
 
@@ -71,6 +75,11 @@ class Agreement(NamedTuple):
     champion_values: int
     """How many different scores it gave."""
     challenger_values: int
+
+
+def lack_inputs(reason: str) -> bool:
+    """Whether a transition's reason says that scores were not compared because no inputs are logged."""
+    return reason.endswith(f"{_NOT_COMPARED}{NO_INPUTS}")
 
 
 def judge_agreement(pairs: ScorePairs) -> Agreement:
@@ -153,7 +162,8 @@ def _judged(
 
 
 def _unknown(why: str) -> tuple[AgreementState, str]:
-    return AgreementState.UNKNOWN, f"its scores were not compared: {why}"
+    return AgreementState.UNKNOWN, f"{_NOT_COMPARED}{why}"
 
 
+_NOT_COMPARED = "its scores were not compared: "
 _CALLS = {PairSource.SHADOW: "calls that it was shown as a shadow", PairSource.LOG: "logged calls that were sent again"}

@@ -173,6 +173,6 @@ async def _go_on(demo: Demo, screen: DemoScreen, traffic: Traffic | None, steps:
                 while True:
                     await asyncio.sleep(_TICK_SECONDS)
                     if traffic is not None:
-                        screen.show_traffic(traffic.recent(), traffic.total, traffic.failed)
+                        screen.show_traffic(traffic.recent(), traffic.total, traffic.failures)
     except BaseExceptionGroup as problems:
         raise problems.exceptions[0] from None

@@ -4,6 +4,7 @@ import shlex
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -99,9 +100,9 @@ class DemoScreen:
             yield
         self._live = None
 
-    def show_traffic(self, recent: Recent, total: int, failed: int) -> None:
+    def show_traffic(self, recent: Recent, total: int, failures: Counter[str]) -> None:
         """Renew the line of figures, or now and then print one where there is no terminal."""
-        self._figures = traffic_line(recent, total, failed)
+        self._figures = traffic_line(recent, total, failures)
         if self._live is not None:
             self._renew()
         elif time.monotonic() - self._stood >= self._next_line and not self._is_quiet:
@@ -165,13 +166,15 @@ def plan_words(steps: Sequence[ScenarioStep]) -> str:
     return f"Now the monitor decides, by itself, about version {' and then '.join(step.version for step in steps)}."
 
 
-def traffic_line(recent: Recent, total: int, failed: int) -> Text:
-    """Return the figures of the latest seconds' calls, and of all calls those that failed, in one line."""
+def traffic_line(recent: Recent, total: int, failures: Counter[str]) -> Text:
+    """Return the figures of the latest seconds' calls, and of all calls those that failed and how, in one line."""
     text = Text("  ").append(f"{WINDOW_SECONDS:.0f} s", "dim")
     for name, calls in recent.by_role.most_common(4):
         text.append(f"  {name} {100 * calls / recent.calls:.0f} %", "green" if name == "champion" else "yellow")
     text.append(f"  p50/p99 {recent.p50_ms:.1f}/{recent.p99_ms:.1f} ms")
-    return text.append(f"  {failed} of {total} failed", "red" if failed else "dim")
+    failed = failures.total()
+    how = ", ".join(f"{count} {what}" for what, count in failures.most_common(2))
+    return text.append(f"  {failed} of {total} failed{f' ({how})' if how else ''}", "red" if failed else "dim")
 
 
 def curl_command(
@@ -258,9 +261,10 @@ def _change_split(demo: Demo, understudy: str) -> list[str]:
     version = challenger_to_try(demo.standing)
     change = ('-c "UPDATE ServingPolicy SET challenger_weight = 50', f"    WHERE model_name = '{SCENARIO_MODEL}'\"")
     return [
-        f"  {understudy} rollout start {SCENARIO_MODEL} {SCENARIO[0].version} --plan 10,50,100",
-        f"  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --yes",
+        f'  {understudy} model set {SCENARIO_MODEL} --challenger {version} --weight 10 --reason "try" --yes',
         *_sql(understudy, *change),
+        f'  {understudy} rollback {SCENARIO_MODEL} --reason "seen enough" --yes',
+        f'  {understudy} rollout start {SCENARIO_MODEL} {version} --plan 10,50,100 --reason "try" --yes',
     ]
 
 

@@ -19,7 +19,7 @@ from understudy.entrypoints.cli.shared.options import AsJson, ModelName, Version
 from understudy.entrypoints.cli.shared.rendering import advise, data_console, facts, print_json, show
 from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.cli.shared.session import with_session
-from understudy.entrypoints.cli.shared.texts.receipt_text import receipt_facts, receipt_sentence
+from understudy.entrypoints.cli.shared.texts.receipt_text import checked_by, receipt_facts, receipt_sentence
 from understudy.entrypoints.cli.shared.times import moment_of, seconds_of
 from understudy.entrypoints.documents.calls import call_document, explained_document
 from understudy.lifecycle.receipts import Explained, explain_prediction
@@ -79,8 +79,10 @@ def show_call(
     found, labels = with_session(read)
     head = Text(receipt_sentence(found.answer), "bold")
     model, entity = quote(found.answer.model_name), quote(found.answer.entity_id)
-    then = Text(f"→ understudy explain {model} {entity} says who answers this entity now", "cyan")
-    show(explained_document(found), head, facts(receipt_facts(found, labels)), then, as_json=as_json)
+    then = [Text(f"→ understudy explain {model} {entity} says who answers this entity now", "cyan")]
+    if command := checked_by(found.answer):
+        then.insert(0, Text(f"→ {command} says what its model servers answer now", "cyan"))
+    show(explained_document(found), head, facts(receipt_facts(found, labels)), *then, as_json=as_json)
 
 
 @app.command()

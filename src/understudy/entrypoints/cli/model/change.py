@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
+from understudy.entrypoints.cli.model.champion_check import champion_warning
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
@@ -52,11 +53,13 @@ class _Made(NamedTuple):
     newcomers: Sequence[Newcomer]
     open_rollout: int | None
     """The rollout that moved the split before; a guard moves none."""
+    of_champion: Sequence[Text] = ()
+    """What keeps a new champion from answering."""
 
     @property
     def warnings(self) -> list[Text]:
         of_inputs = (line for newcomer in self.newcomers for line in newcomer.warnings)
-        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs]
+        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs, *self.of_champion]
 
 
 def make_change(wanted: Asked, *, as_json: bool) -> None:
@@ -98,7 +101,8 @@ async def _change(control_plane: ControlPlane, asked: Asked) -> _Made:
         # What was confirmed is a change of what was shown; with --yes there was no look to go stale.
         if not asked.yes and wanted.expected_generation is None:
             wanted = wanted._replace(expected_generation=before.generation)
-    return tried._replace(changed=await make_policy_change(registry, wanted, asked.actor))
+    made = await make_policy_change(registry, wanted, asked.actor)
+    return tried._replace(changed=made, of_champion=await champion_warning(control_plane, made))
 
 
 def changes_of(asked: dict[str, Any]) -> dict[str, Any]:

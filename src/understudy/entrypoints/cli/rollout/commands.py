@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.following import followed, followed_at_p
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.screen import drawn, log_notes, rollout_screen
 from understudy.entrypoints.cli.rollout.slices_text import slices_view
-from understudy.entrypoints.cli.rollout.text import end_words, ended_by, listing, rollout_words
+from understudy.entrypoints.cli.rollout.text import by_hand_lines, end_words, ended_by, listing, rollout_words
 from understudy.entrypoints.cli.rollout.watch import (
     WATCH_SECONDS,
 )
@@ -108,7 +108,7 @@ def start(
         require_same_inputs(prepared)
         await rollouts.require_ready(asked)
         if not yes:
-            for words in (*prepared.forecast.warnings, *prepared.deadline_warnings):
+            for words in prepared.warnings:
                 typer.echo(f"! {words}", err=True)
         confirm_traffic_move(model, first_share_words(prepared), yes=yes)
         chosen = None if salt == NO_SALT else salt or prepared.plan.salt or token_hex(SALT_BYTES)
@@ -159,14 +159,15 @@ def show_rollout(
 async def _with_history(
     session: Session, model: str, rollout_id: int | None, *, utc: bool, with_log: bool
 ) -> tuple[RolloutStatus, Drawn, RolloutHistory, Sequence[Text]]:
-    """Return a rollout's status and its screen, with what pages and slices are drawn from, and what the log adds."""
+    """Return a rollout's status and its screen, with what pages and slices are drawn from, and what a page adds."""
     status = await _status_reader(session, model, rollout_id).read()
     by_hand = await manual_rollback(session.registry, status.view.record.state)
     notes = await log_notes(session, status) if with_log else ()
     windows = await session.windows.of_rollout(status.view.record.id)
     sliced = await session.windows.slices_of_rollout(status.view.record.id, 0.0, inf)
     history = history_of(status.view, windows, status.events, sliced, status.metrics, judgements=status.judgements)
-    return status, drawn(status, by_hand, notes, utc=utc), history, notes
+    screen = drawn(status, by_hand, notes, utc=utc)
+    return status, screen, history, [*by_hand_lines(by_hand), *notes]
 
 
 @app.command("list")
@@ -177,7 +178,7 @@ def list_rollouts(
     utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the newest rollouts."""
+    """List the newest rollouts, and the guards of shares that were set by hand: both are counted by one id."""
     found, policies = with_control_plane(lambda control_plane: control_plane.rollouts.found(model, limit))
     show(listing_document(found, policies), listing(found, policies, utc=utc), as_json=as_json)
 
@@ -295,7 +296,7 @@ def approve(
 @app.command()
 def abort(*, model: ModelName, reason: Reason = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """End a rollout with weight 0 and the old champion."""
-    confirm_traffic_move(model, f"This sends all traffic of {model} back to the old champion", yes=yes)
+    confirm_traffic_move(model, f"This ends the rollout of {model}: the old champion answers every call", yes=yes)
     _command(model, CommandKind.ABORT, reason, as_json=as_json)
 
 

@@ -1,5 +1,9 @@
 """A rollout on a terminal or as lines of JSON until it ends, from the database or through a proxy."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
 from rich.live import Live
 
 from understudy.bootstrap.http_control_plane import HttpControlPlane
@@ -9,6 +13,17 @@ from understudy.entrypoints.cli.shared.rendering import data_console, print_json
 from understudy.entrypoints.cli.shared.running.reminder import Reminder
 from understudy.entrypoints.documents.rollouts import status_document
 from understudy.rollout.status import RolloutStatus, StatusReader
+
+
+@contextmanager
+def redrawn(console: Console) -> Iterator[Live]:
+    """Show a screen in place; elsewhere than on a terminal its last state is written at the end, as whole lines."""
+    try:
+        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+            yield live
+    finally:
+        if not console.is_terminal:
+            console.line()
 
 
 async def followed(reader: StatusReader, *, as_lines: bool) -> tuple[Phase, Kind]:
@@ -27,7 +42,7 @@ async def followed(reader: StatusReader, *, as_lines: bool) -> tuple[Phase, Kind
         last = await follow(reader, tell, reminder.away, _is_over)
     else:
         console = data_console()
-        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        with redrawn(console) as live:
             screen = Screen(console, live)
             last = await follow(reader, screen.tell, screen.away, _is_over)
     return last.view.record.state.phase, last.view.record.state.kind
@@ -56,7 +71,7 @@ async def followed_at_proxy(proxy: HttpControlPlane, model: str, *, as_lines: bo
             reader, tell, reminder.away, lambda seen: seen.phase.is_final, pause_seconds=PROXY_WATCH_SECONDS
         )
     else:
-        with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
+        with redrawn(console) as live:
             screen = Screen(console, live, "The proxy")
             last = await follow(
                 reader,

@@ -7,7 +7,7 @@ from understudy import __version__
 from understudy.core.canary.decision import CheckState, Evidence
 from understudy.core.canary.outcomes.held_outcomes import HeldOutcome
 from understudy.core.canary.slices.slice_figures import SliceRow
-from understudy.core.rollout.state import Phase
+from understudy.core.rollout.state import Phase, RolloutState
 from understudy.entrypoints.charts import report
 from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.cli.rollout.charts import charts_of
@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.rollout.slices_text import (
     slice_state_words,
 )
 from understudy.entrypoints.cli.rollout.status import judge_lines, sentence_of
-from understudy.entrypoints.cli.rollout.text import ladder_cells
+from understudy.entrypoints.cli.rollout.text import ladder_cells, phase_word
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.history import RolloutHistory
@@ -42,7 +42,7 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory, notes: Sequence
     """Return the whole page; what is not known is left out, and said. ``notes`` are what the log adds."""
     view, state = status.view, status.view.record.state
     shown = status._replace(requests=history.requests)
-    title = f"{state.model_name}: {state.champion} → {state.challenger} · {state.phase}"
+    title = f"{state.model_name}: {state.champion} → {state.challenger} · {phase_word(state)}"
     drawn = charts_of(view, history, status.events)
     parts: list[str | Chart] = []
     if rows := evidence_of(status):
@@ -55,9 +55,11 @@ def rollout_page(status: RolloutStatus, history: RolloutHistory, notes: Sequence
     parts += drawn.charts
     steps = [(share.strip(), f"{mark} {words}") for share, mark, words in ladder_cells(shown)]
     parts.append(report.story("Steps", steps))
-    parts.append(report.story("What happened", _told(status.events)))
+    parts.append(report.story("What happened", _told(status.events, state)))
     verdict = [sentence_of(status), *notes, *drawn.remarks]
-    return report.page(title, verdict, parts, _note(status), _TONES_OF_PHASES.get(state.phase, ""))
+    return report.page(
+        title, verdict, parts, _note(status), "" if state.is_ended_guard else _TONES_OF_PHASES.get(state.phase, "")
+    )
 
 
 def _note(status: RolloutStatus) -> str:
@@ -115,11 +117,12 @@ def _slices(rows: Sequence[SliceRow]) -> str:
     return report.heading(f"Slices, {SIDES}") + report.table(head, cells) + (report.remark(more) if more else "")
 
 
-def _told(events: Sequence[RolloutEventRecord]) -> list[tuple[str, str]]:
-    """Return what happened and when; the first event of a phase has the phase's mark."""
+def _told(events: Sequence[RolloutEventRecord], state: RolloutState) -> list[tuple[str, str]]:
+    """Return what happened and when; the first event of a phase has its mark, but the end of a guard has none."""
     lines, phase = [], ""
     for event in events:
-        mark = _MARKS_OF_PHASES.get(event.phase, "") if event.phase != phase else ""
+        is_end = state.is_ended_guard and event.phase == Phase.SUCCEEDED
+        mark = "" if is_end or event.phase == phase else _MARKS_OF_PHASES.get(event.phase, "")
         by = "" if event.actor == MONITOR else f" ({event.actor})"
         when = f"{datetime.fromtimestamp(event.at, UTC):%m-%d %H:%M:%S}"
         lines.append((when, f"{mark} {event.reason}{by}".strip()))

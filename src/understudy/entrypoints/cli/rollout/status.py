@@ -11,21 +11,31 @@ from rich.text import Text
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.judgements.judge_check import judge_words
 from understudy.core.canary.post_promotion import LIMITS
+from understudy.core.canary.scores.score_agreement import lack_inputs
 from understudy.core.durations import duration_words
 from understudy.core.rollout.gates import closed_gates
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState, WaitingFor
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.checks_text import checks_table, side_titles
-from understudy.entrypoints.cli.rollout.text import STYLES, ladder_cells, share_words
+from understudy.entrypoints.cli.rollout.text import (
+    ENDED,
+    STYLES,
+    ended_words,
+    ladder_cells,
+    phase_style,
+    phase_word,
+    share_words,
+)
 from understudy.entrypoints.cli.rollout.warm_up_text import warm_up_words
 from understudy.entrypoints.cli.shared.rendering import data_console, facts
-from understudy.entrypoints.cli.shared.texts.event_text import event_text
+from understudy.entrypoints.cli.shared.texts.event_text import INDENT, event_text
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.checks.judge_check import judge_of
+from understudy.rollout.start.score_warning import log_inputs_command
 from understudy.rollout.status import RolloutStatus, evidence_of, judgements_seen
 from understudy.rollout.verdicts.entity_verdict import failing_counts
 from understudy.rollout.verdicts.slice_verdict import worse_counts
@@ -65,7 +75,8 @@ def status_view(
         parts += ["", *split]
     if rows := evidence_of(status):
         parts += ["", checks_table(rows, status.decisions, width, sides=side_titles(status)), *judge_lines(status)]
-    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], None if utc else state.started_at), ""]
+    began_at = None if utc else state.started_at
+    parts += ["", _ladder(status), "", *_story(status.events[-max_events:], began_at, state), ""]
     return [*parts, *(Text(line) for line in commands_of(status))]
 
 
@@ -82,7 +93,7 @@ def heading(status: RolloutStatus) -> list[Text]:
     """Return the rollout's model and versions, where it stands, and whether proxies and a monitor act on it."""
     view, state = status.view, status.view.record.state
     head = Text(f"{state.model_name}  {state.champion} → {state.challenger}   ", "bold")
-    head.append(state.phase, STYLES.get(state.phase, "bold cyan")).append(f"   {place_words(view)}")
+    head.append(phase_word(state), phase_style(state, "bold cyan")).append(f"   {place_words(view)}")
     ran = duration_words((view.record.finished_at or view.read_at) - state.started_at)
     reason = f' "{view.record.reason}"' if view.record.reason else ""
     runs = "ran" if state.phase.is_final else "running"
@@ -158,6 +169,9 @@ def after_step_words(state: RolloutState) -> str:
 def _guard_sentence(status: RolloutStatus) -> str:
     """Return what a guard has found: a step that a rollout would now take is, for a guard, that nothing is worse."""
     state, decision = status.view.record.state, status.decision
+    if state.is_ended_guard:
+        words = ended_words(state)
+        return f"{words[:1].upper()}{words[1:]}"
     if state.reason:
         return waiting_words(state, status.view.read_at) if state.phase is Phase.WAITING else state.reason
     if decision is None:
@@ -317,6 +331,7 @@ def _ladder(status: RolloutStatus) -> RenderableType:
         "✔": "green",
         "✖": "bold red",
         "○": "dim",
+        ENDED: "dim",
         "●": STYLES.get(status.view.record.state.phase, "bold yellow"),
     }
     return facts(
@@ -325,13 +340,16 @@ def _ladder(status: RolloutStatus) -> RenderableType:
     )
 
 
-def _story(events: Sequence[RolloutEventRecord], began_at: float | None) -> list[Text]:
-    """Return what happened; the first event of a phase has the phase's mark."""
+def _story(events: Sequence[RolloutEventRecord], began_at: float | None, state: RolloutState) -> list[Text]:
+    """Return what happened; the first event of a phase has the phase's mark, but the end of a guard has none."""
     before = [None, *(event.phase for event in events)]
-    return [
-        event_text(event, began_at, is_news=event.phase != phase_before)
-        for event, phase_before in zip(events, before, strict=False)
-    ]
+    lines = []
+    for event, phase_before in zip(events, before, strict=False):
+        is_news = event.phase != phase_before and not (state.is_ended_guard and event.phase == Phase.SUCCEEDED)
+        lines.append(event_text(event, began_at, is_news=is_news))
+        if lack_inputs(event.reason):
+            lines.append(Text(f"{' ' * INDENT}→ {log_inputs_command(state.model_name)}", "dim"))
+    return lines
 
 
 def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:

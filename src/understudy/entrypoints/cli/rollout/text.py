@@ -24,6 +24,8 @@ from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.replay import Damage, Replay
 
 STYLES = {Phase.FAILED: "bold red", Phase.WAITING: "bold yellow", Phase.SUCCEEDED: "bold green"}
+ENDED = "–"  # noqa: RUF001 - a dash, which is no verdict
+"""The mark of what ended without a verdict."""
 _Row: TypeAlias = tuple[str | Text, ...]
 _COLUMNS = (
     Column("id", right=True),
@@ -65,7 +67,7 @@ def _row(record: RolloutRecord, policies: Mapping[str, PolicySeen], *, utc: bool
         state.kind,
         state.model_name,
         f"{state.champion} → {state.challenger}",
-        Text(f"{state.phase} for {whom}" if whom else state.phase, STYLES.get(state.phase, "")),
+        Text(f"{state.phase} for {whom}" if whom else phase_word(state), phase_style(state)),
         share_words(state, policies.get(state.model_name)),
         when_words(datetime.fromtimestamp(state.started_at, UTC), utc=utc),
         record.started_by,
@@ -76,6 +78,16 @@ def _unreadable_row(one: UnreadableRollout, *, utc: bool) -> _Row:
     began = when_words(datetime.fromtimestamp(one.started_at, UTC), utc=utc)
     phase = Text(f"{one.phase}, of a newer release", "bold red")
     return (str(one.id), one.kind, one.model_name, "?", phase, "?", began, one.started_by)
+
+
+def phase_word(state: RolloutState) -> str:
+    """Return a phase as people read it: a guard whose split was taken away has not succeeded in anything."""
+    return "ENDED" if state.is_ended_guard else state.phase.value
+
+
+def phase_style(state: RolloutState, otherwise: str = "") -> str:
+    """Return the style of a phase's word."""
+    return otherwise if state.is_ended_guard else STYLES.get(state.phase, otherwise)
 
 
 def share_words(state: RolloutState, policy: PolicySeen | None) -> str:
@@ -116,6 +128,8 @@ def end_words(view: RolloutView) -> Text:
     if state.phase is Phase.FAILED:
         by = "taken back by the monitor: " if ended_by(view) is EndedBy.MONITOR else ""
         return Text("✖ ", "bold red").append(f"{name}: {by}{state.reason}")
+    if state.is_ended_guard:
+        return Text(f"{ENDED} ", "dim").append(f"the guard of {name} {ended_words(state)}")
     if state.kind is Kind.GUARD and state.phase is Phase.SUCCEEDED:
         return Text("✔ ", "bold green").append(f"the guard of {name} found nothing: {state.reason}")
     if state.phase in (Phase.SUCCEEDED, Phase.PROMOTING):
@@ -123,6 +137,11 @@ def end_words(view: RolloutView) -> Text:
     return Text("… ", "yellow").append(
         f"{name} is undecided at {share_words(state, view.policy)}: {state.reason or state.phase}"
     )
+
+
+def ended_words(state: RolloutState) -> str:
+    """Return why a guard ended without a verdict: the words that were stored begin with "over"."""
+    return f"ended{state.reason.removeprefix('over')}; nothing was proven against {state.challenger}"
 
 
 def by_hand_lines(entry: AuditEntry | None) -> list[Text]:
@@ -168,10 +187,12 @@ def ladder_cells(status: RolloutStatus) -> list[tuple[str, str, str]]:
     view, state = status.view, status.view.record.state
     now = view.record.finished_at or view.read_at
     at = len(state.step_starts) - 1
+    here = ENDED if state.is_ended_guard else "✖" if state.phase is Phase.FAILED else "●"
     cells = []
     for index, step in enumerate(state.plan.steps[:1] if state.kind is Kind.GUARD else state.plan.steps):
-        is_over = index < at or (index == at and state.phase is Phase.SUCCEEDED)
-        mark = "✔" if is_over else "✖" if index == at and state.phase is Phase.FAILED else "●" if index == at else "○"
+        is_passed = state.phase is Phase.SUCCEEDED and not state.is_ended_guard
+        is_over = index < at or (index == at and is_passed)
+        mark = "✔" if is_over else here if index == at else "○"
         if index > at:
             words = _asked_words(state, step)
         else:

@@ -44,7 +44,8 @@ def settings_with_demo(tell: Callable[[str], None] = advise) -> Settings:
         return settings
     running = read_running(Path(settings.state_dir))
     if running is None:
-        tell(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set (UNDERSTUDY_STATE_DIR names a demo)")
+        here = "go to the demo's folder, or name its state by UNDERSTUDY_STATE_DIR"
+        tell(f"no demo runs in {settings.state_dir}, and DATABASE_URL is not set: {here}")
         return settings
     tell(f"demo in {settings.state_dir} (DATABASE_URL is not set)")
     redis = settings.redis_url or (SecretStr(running["redis_url"]) if running["redis_url"] else None)

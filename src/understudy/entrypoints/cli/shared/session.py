@@ -51,8 +51,11 @@ def with_session_or_proxy(
     over_http: "Callable[[HttpControlPlane], Awaitable[H]]",
     *,
     seconds: float | None = None,
+    settings: Settings | None = None,
 ) -> T | H:
     """Do what is chosen here: ``stored`` with the database, or ``over_http`` with a proxy; each within ``seconds``.
+
+    ``settings`` are those of the place, if the command has read them already, which named the demo they are of.
 
     Raises:
         RegistryUnavailable: Postgres, or the proxy, does not answer in time.
@@ -60,7 +63,7 @@ def with_session_or_proxy(
     chosen = chosen_proxy(read_settings())
     if chosen is None:
         hurried = {} if seconds is None else {"database_timeout_seconds": seconds}
-        return with_session(stored, settings_with_demo().model_copy(update=hurried))
+        return with_session(stored, (settings or settings_with_demo()).model_copy(update=hurried))
 
     if seconds is None:
         advise(chosen.words())
@@ -74,13 +77,15 @@ def with_session_or_proxy(
     return asyncio.run(opened())
 
 
-def with_control_plane(work: Callable[[ControlPlane], Awaitable[T]], *, seconds: float | None = None) -> T:
+def with_control_plane(
+    work: Callable[[ControlPlane], Awaitable[T]], *, seconds: float | None = None, settings: Settings | None = None
+) -> T:
     """Do ``work`` with the control plane that is chosen here; raises as :func:`with_session_or_proxy`."""
 
     async def stored(session: Session) -> T:
         return await work(DatabaseControlPlane(session, settings_with_demo(lambda _: None)))
 
-    return with_session_or_proxy(stored, work, seconds=seconds)
+    return with_session_or_proxy(stored, work, seconds=seconds, settings=settings)
 
 
 @asynccontextmanager
@@ -102,9 +107,9 @@ async def open_control_plane() -> AsyncIterator[ControlPlane]:
         yield control_plane
 
 
-def with_registry(work: Callable[[Registry], Awaitable[T]]) -> T:
+def with_registry(work: Callable[[Registry], Awaitable[T]], *, settings: Settings | None = None) -> T:
     """Do ``work`` with the registry alone; raises as :func:`with_control_plane`."""
-    return with_control_plane(lambda control_plane: work(control_plane.registry))
+    return with_control_plane(lambda control_plane: work(control_plane.registry), settings=settings)
 
 
 class Experiments(NamedTuple):

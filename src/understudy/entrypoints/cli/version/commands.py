@@ -63,6 +63,29 @@ def add_endpoint(
     show(document, head, asks, as_json=as_json)
 
 
+@app.command("remove-endpoint")
+def remove_endpoint(
+    *,
+    model: ModelName,
+    version: VersionLabel,
+    target: Annotated[str, typer.Argument(metavar="HOST:PORT", help="A model server that the version has.")],
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a model server away from a version; the last one of a version with a role is refused."""
+
+    async def remove(registry: Registry) -> VersionRecord:
+        return await registry.remove_endpoint(model, version, target, actor_of_command(None), dry_run=dry_run)
+
+    made = with_registry(remove)
+    left = f"is served by {', '.join(made.endpoints)}" if made.endpoints else "has no model server"
+    head = Text("✔ ", "green").append(f"{model} {version} {left}", "bold")
+    if dry_run:
+        would = left.replace("is ", "would be ", 1).replace("has ", "would have ", 1)
+        head = Text(f"{model} {version} {would}; nothing was written.", "bold")
+    show({"version": version_document(made), "dry_run": dry_run}, head, as_json=as_json)
+
+
 @app.command("list")
 def list_versions(
     *,

@@ -210,7 +210,7 @@ class _Registration(NamedTuple):
                 groups = await _groups(control_plane.loading, last)
             return _Stored(made, champion, last.version in there, groups)
 
-        return with_control_plane(register)
+        return with_control_plane(register, settings=settings)
 
     def _confirm(self, settings: Settings) -> None:
         """Show what is proposed, as the registry would take it, and go on only if a person says so.
@@ -278,4 +278,5 @@ def _next_step(model: str, version: str, found: InputDifferences | None) -> str:
     if found is not None:
         return f"→ understudy rollout start {named} --reason '…' gives it traffic step by step, and judges it"
     first = f"{quote(model)} --champion {quote(version)}"
-    return f"→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"
+    check = f"→ understudy version check {named} calls it once more, as callers would; then:\n"
+    return f"{check}→ understudy model set {first} --reason '…' makes it the first champion: it answers every call"

@@ -17,7 +17,7 @@ from understudy.entrypoints.cli.rollout.status import (
     sentence_of,
     shares_of,
 )
-from understudy.entrypoints.cli.rollout.text import by_hand_lines, ladder_cells
+from understudy.entrypoints.cli.rollout.text import ENDED, by_hand_lines, ladder_cells, phase_word
 from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.console.views.changes import (
@@ -42,8 +42,8 @@ NOT_KNOWN = ("…", "not known now", Tone.CALM)
 """What stands in the place of a pass that nobody vouches for at this moment."""
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
 _FIRST = (Tone.BAD, Tone.WAIT)
-_STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM}
-_STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come"}
+_STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM, ENDED: Tone.CALM}
+_STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come", ENDED: "ended"}
 
 
 class RolloutSeen(NamedTuple):
@@ -176,7 +176,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         state.model_name,
         f"{state.model_name} {state.champion} → {state.challenger}",
         state.kind.value,
-        state.phase.value,
+        phase_word(state),
         Tone.WAIT if overtaken else _tone(status, rows),
         _with_commas(place_words(view)),
         overtaken + sentence_of(status),
@@ -193,7 +193,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         side_titles(status),
         tuple(sorted((_check(row, is_known=_is_known(status)) for row in rows), key=_urgency)),
         bool(rows) and status.decision is None,
-        tuple(_event(event) for event in reversed(status.events[-MAX_EVENTS:])),
+        tuple(_event(event, state) for event in reversed(status.events[-MAX_EVENTS:])),
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
         tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
         is_newest,
@@ -221,7 +221,7 @@ def _tone(status: RolloutStatus, rows: Sequence[Evidence]) -> Tone:
         return Tone.BAD
     if not state.phase.is_final and any(tone_of_check(row) is Tone.BAD for row in rows):
         return Tone.BAD
-    tone = OF_PHASE[state.phase]
+    tone = Tone.CALM if state.is_ended_guard else OF_PHASE[state.phase]
     is_unusual = is_warm_up_overdue(state, status.view.read_at) or _warnings(status)
     return Tone.WAIT if tone is Tone.CALM and is_unusual else tone
 
@@ -298,9 +298,11 @@ def _urgency(row: CheckRow) -> int:
     return _FIRST.index(row.tone) if row.tone in _FIRST else len(_FIRST)
 
 
-def _event(event: RolloutEventRecord) -> EventRow:
+def _event(event: RolloutEventRecord, state: RolloutState) -> EventRow:
     verdict = "" if event.verdict is None else event.verdict.replace("_", " ")
     tone = OF_PHASE[Phase(event.phase)] if event.phase in tuple(Phase) else Tone.CALM
+    if state.is_ended_guard and event.phase == Phase.SUCCEEDED:
+        tone = Tone.CALM
     return EventRow(moment(event.at), verdict, tone, event.reason, event.actor)
 
 

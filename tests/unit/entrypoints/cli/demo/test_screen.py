@@ -4,6 +4,7 @@ import io
 import json
 import shlex
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,7 +143,7 @@ def test_without_a_terminal_a_line_of_figures_is_not_repeated_every_second():
 
     with demo_screen.live():
         for _ in range(50):
-            demo_screen.show_traffic(recent, total=1, failed=0)
+            demo_screen.show_traffic(recent, 1, Counter())
         demo_screen.note("challenger was ended by SIGKILL")
 
     assert screen.getvalue() == "! challenger was ended by SIGKILL\n"
@@ -155,7 +156,7 @@ def test_on_a_terminal_the_figures_are_one_line_that_is_renewed():
 
     with demo_screen.live():
         for total in range(3):
-            demo_screen.show_traffic(recent, total=total, failed=0)
+            demo_screen.show_traffic(recent, total, Counter())
 
     last, *_ = reversed(screen.getvalue().split("\r\x1b[2K"))
     assert "0 of 2 failed" in last

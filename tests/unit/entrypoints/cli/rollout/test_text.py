@@ -341,10 +341,18 @@ def test_beside_further_arms_the_champions_own_share_is_said_and_how_one_version
 
 def test_a_guard_that_waits_says_what_it_found_and_one_that_ended_is_no_new_champion():
     failed = replace(GUARD, phase=Phase.WAITING, reason="version 7 does worse at 50 %")
-    over = replace(GUARD, phase=Phase.SUCCEEDED, reason="over: weight 0")
+    over = replace(GUARD, phase=Phase.SUCCEEDED, reason="over: weight 0 in generation 9")
 
     assert "Waits for a person: version 7 does worse" in screen(status_view(a_status(failed), 80), 80)
-    assert end_words(a_status(over).view).plain == "✔ the guard of churn 7 found nothing: over: weight 0"
+    assert end_words(a_status(over).view).plain == (
+        "– the guard of churn 7 ended: weight 0 in generation 9; nothing was proven against 7"  # noqa: RUF001
+    )
+    shown = screen(status_view(a_status(over, events=[an_event(7, 500, Phase.SUCCEEDED, over.reason)]), 80), 80)
+    assert "churn  6 → 7   ENDED" in shown
+    assert "Ended: weight 0 in generation 9; nothing was proven against 7" in shown
+    assert "SUCCEEDED" not in shown
+    assert re.search(r"^ +50 % +– ", shown, re.MULTILINE)  # noqa: RUF001
+    assert "ENDED" in screen([listing([a_status(over).view.record], {})], 100)
     assert "guard" in screen([listing([a_status(over).view.record], {})], 100)
 
 

@@ -56,7 +56,7 @@ def plan_source_of(plan: str | None) -> str | dict[str, Any] | None:
     return document
 
 
-PLAN_COLUMNS = ("step", "at least", "requests", "finds from", "at today's traffic")
+PLAN_COLUMNS = ("step", "at least", "requests", "finds, at least", "at today's traffic")
 REFUSED_WORDS = "A rollout of it is refused. → docs/how-to/connect-a-model-server.md says what to do"
 
 
@@ -87,10 +87,11 @@ def plan_words(prepared: Prepared) -> PlanWords:
         for step in prepared.plan.steps
     )
     inputs = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
-    told = [f"! {words}" for words in (*prepared.forecast.warnings, *prepared.deadline_warnings)]
+    told = [line for words in prepared.warnings for line in f"! {words}".splitlines()]
     warnings = (*(line.plain for line in inputs), *told)
     # A warning says why it would never end.
-    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not warnings else []
+    is_said = inputs or prepared.forecast.warnings or prepared.deadline_warnings
+    expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not is_said else []
     frozen = [f"No step is taken: {window.words()}." for window in prepared.plan.freezes]
     gates = [f"{gate_words(place, who)}." for place, who in prepared.plan.gates.items()]
     return PlanWords(
@@ -156,5 +157,5 @@ def _effect_words(step: StepForecast | None) -> str:
     """Return the minimum detectable effect at a step's end: the errors, and the latency, in multiples."""
     if step is None or step.error_ratio is None:
         return "-"
-    latency = "" if step.latency_ratio is None else f", time {step.latency_ratio:.2g}x"
-    return f"errors {step.error_ratio:.2g}x{latency}"
+    latency = "" if step.latency_ratio is None else f", {step.latency_ratio:.2g}x the time"
+    return f"{step.error_ratio:.2g}x the errors{latency}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from shlex import quote
 
 from understudy.core.amounts import amount_words
 from understudy.core.durations import duration_words
@@ -11,7 +12,8 @@ from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry
 
-_OK, _FALLBACK, _SHADOW = "ok", "fallback", "shadow"
+_OK, _FALLBACK, _SHADOW, _CHALLENGER = "ok", "fallback", "shadow", "challenger"
+_OF_SERVERS = ("E502", "E503", "E504")
 _HEAD = 120
 """Characters of a change of the policy that are told."""
 
@@ -23,7 +25,7 @@ def receipt_sentence(found: Receipt) -> str:
         asked = f"{found.version}, the shadow, was asked beside a call of {who} {when} UTC"
         return f"What {who} got is not in the log; {asked}: {answer_of(found)}{_code(found)}."
     if found.status == _FALLBACK:
-        failed = f"{found.assigned or 'another version'} ({role}), which failed{_code(found)}"
+        failed = f"{found.assigned or 'another version'} ({route_role(found)}), which failed{_code(found)}"
         return f"{found.version} answered {who} {when} UTC in the place of {failed}: {answer_of(found)}."
     if found.status != _OK:
         return f"{found.version} ({role}) failed {who} {when} UTC{_code(found)}: no version answered."
@@ -56,8 +58,23 @@ def decision_words(found: Receipt) -> str:
     if found.reason == Reason.FORCED:
         return f"its caller, who named version {version} ({bucket})"
     if found.reason == Reason.CATEGORY:
-        return f"its category, which routes to {version} as {found.role} ({bucket})"
-    return f"{bucket}, which is {version}'s as {found.role}"
+        return f"its category, which routes to {version} as {route_role(found)} ({bucket})"
+    return f"{bucket}, which is {version}'s as {route_role(found)}"
+
+
+def route_role(found: Receipt) -> str:
+    """Return what the version of a call's route was to it: a row has the role of the version that answered."""
+    return _CHALLENGER if found.status == _FALLBACK else found.role or "a version"
+
+
+def checked_by(found: Receipt) -> str:
+    """Return the command that says why a call failed, where a model server is why; else nothing.
+
+    The log has a code and no words, which may quote inputs.
+    """
+    if found.error_code not in _OF_SERVERS:
+        return ""
+    return f"understudy version check {quote(found.model_name)} {quote(found.assigned or found.version)}"
 
 
 def answer_of(found: Receipt) -> str:

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from understudy.entrypoints.cli.shared.texts.receipt_text import receipt_facts, receipt_sentence, searched_words
+from understudy.entrypoints.cli.shared.texts.receipt_text import (
+    checked_by,
+    receipt_facts,
+    receipt_sentence,
+    searched_words,
+)
 from understudy.lifecycle.receipts import EntityCalls, Explained
 from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
@@ -27,7 +32,7 @@ def a_receipt(**changes: Any) -> Receipt:
         ({}, "u-1 got score 0.8312 from 6 (champion) at 20 Nov 13:00:07.112 UTC."),
         ({"is_cache_hit": True, "label": '"stay"'}, 'u-1 got "stay", score 0.8312 from the cache of 6 (champion)'),
         (
-            {"status": "fallback", "assigned": "7", "role": "challenger", "error_code": "E504"},
+            {"status": "fallback", "assigned": "7", "role": "champion", "error_code": "E504"},
             "6 answered u-1 at 20 Nov 13:00:07.112 UTC in the place of 7 (challenger), which failed (E504): score",
         ),
         (
@@ -62,6 +67,14 @@ def test_the_facts_say_by_which_decision():
     assert told["policy then"] == made
     unsaid = dict(receipt_facts(plain._replace(policy=entry._replace(reason=None)), {}))["policy then"]
     assert unsaid.endswith("challenger_weight 5 → 10 (no reason was given)")
+    fallen_back = a_receipt(
+        status="fallback", assigned="7", error_code="E502"
+    )  # its role is of the version that answered
+    assert dict(receipt_facts(Explained(fallen_back, (), None), {}))["decided by"] == (
+        "bucket 37 of 100, which is 7's as challenger"
+    )
+    assert checked_by(fallen_back) == "understudy version check churn 7"
+    assert checked_by(a_receipt(error_code="E101")) == checked_by(a_receipt()) == ""
     assert told["defaults used"] == "plan, age"
     assert told["shadow beside it"] == "8 gave score 0.79, 9.0 ms in the proxy"
     assert named["decided by"] == "its caller, who named version 6 (its bucket is not logged)"
