@@ -379,6 +379,11 @@ async def test_no_rollout_starts_beside_further_arms_and_none_is_left_behind(wor
 
 
 async def test_a_rollback_of_a_model_without_policy_is_refused_with_a_hint(world):
+    await world.database.execute(
+        "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema)"
+        " VALUES ('fraud', '1', 'x', 'sklearn', '{\"features\": [\"v\"]}')"
+    )
+
     with pytest.raises(PolicyRefused, match="nothing to roll back") as refused:
         await world.store.roll_back("fraud", ACTOR)
 
