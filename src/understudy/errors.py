@@ -283,6 +283,8 @@ class FormOfAnotherSession(RequestError):
 
 class ActNotConfirmed(RequestError):
     code = "E602"
+    field = ""
+    """The one that is missing or wrong, where its form can be shown again with it; empty: the form is no whole one."""
     title = "The act was not confirmed"
     hint = "Nothing was changed. Go back, and fill in what the detail names."
 

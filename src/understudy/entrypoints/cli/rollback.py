@@ -20,6 +20,7 @@ from understudy.entrypoints.cli.shared.options import (
 )
 from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_control_plane
+from understudy.entrypoints.cli.shared.texts.rollback_text import abort_command, nothing_words, restore_commands
 from understudy.entrypoints.documents.rollbacks import rollback_document
 from understudy.ports.registry.registry import PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
@@ -31,9 +32,6 @@ DRAIN_SECONDS = 30.0
 
 
 _NO_PROXY = f"no live proxy: none has reported within {LIVE_SECONDS:.0f} s, so the rollback is not confirmed"
-
-_RETIRED_BEFORE, _RETIRED = "nothing: version ", ", the champion before, is retired"
-"""Around the version's text, as the database says why nothing was done."""
 
 
 class _TakenBack(NamedTuple):
@@ -105,16 +103,13 @@ def _lines(taken: _TakenBack) -> list[Text]:
     done, confirmed = taken.done, taken.confirmed
     if confirmed is None:
         then = Text(f"{done.champion} answers every call. → understudy audit list {quote(done.model_name)}")
-        if done.did.endswith(_RETIRED):
-            model, before = quote(done.model_name), quote(done.did.removeprefix(_RETIRED_BEFORE).removesuffix(_RETIRED))
-            restore = f"understudy version restore {model} {before} --reason '…'"
-            again = f"understudy rollback {model} --reason '…'"
-            then = Text(f"{done.champion} answers every call. → {restore}, then {again}")
+        if commands := restore_commands(done):
+            then = Text(f"{done.champion} answers every call. → {', then '.join(commands)}")
         elif done.rollout_id is not None:
             # One that warms up has no share yet, and will.
-            end_it = f"understudy rollout abort {quote(done.model_name)} --reason '…' ends it"
+            end_it = f"{abort_command(done.model_name)} ends it"
             then = Text(f"{done.champion} answers every call now; rollout {done.rollout_id} is not over. → {end_it}")
-        return [_failed(f"{done.model_name}: nothing to roll back{done.did.removeprefix('nothing')}"), then]
+        return [_failed(f"{done.model_name}: {nothing_words(done)}"), then]
     lines = [_line(f"{done.did} committed as generation {done.generation}", taken.committed)]
     lines += _reach_lines(confirmed, taken.drained, done.generation)
     if not taken.is_whole:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -93,6 +94,8 @@ def _environment(addresses: tuple[tuple[str, str], ...], runbooks_url: str) -> E
     made.filters["shell"] = shlex.quote
     made.filters["unbroken"] = unbroken
     made.globals["runbooks"] = runbooks_url
+    # Of a form that is shown for the first time: nothing was typed, and nothing is wrong.
+    made.globals["typed"] = made.globals["wrong"] = MappingProxyType({})
     made.globals["runbook_of"] = {kind.value.replace("_", " "): page for kind, page in RUNBOOKS.items()}
     made.globals["static"] = dict(addresses)
     return made

@@ -3,6 +3,7 @@
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from understudy.bootstrap.console import ConsoleParts
@@ -15,9 +16,24 @@ from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.console.views.rollout import RolloutSeen
+from understudy.errors import RegistryError
 from understudy.lifecycle.policy_files import open_rollout_of
-from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, ModelRecord
-from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
+from understudy.ports.registry.registry import (
+    RETIRED,
+    Actor,
+    AuditEntry,
+    AuditFilter,
+    AuditSubject,
+    ModelRecord,
+    VersionRecord,
+)
+from understudy.ports.rollout.rollout_store import (
+    VIA_CONSOLE,
+    RollbackRecord,
+    RolloutEventRecord,
+    RolloutRecord,
+    UnreadableRollout,
+)
 from understudy.rollout.manual_rollback import manual_rollback
 from understudy.rollout.status import StatusReader
 
@@ -85,8 +101,10 @@ class Reads:
             newest = await rollouts.listing(model_name, RECENT)
         by_hand = await manual_rollback(registry, status.view.record.state)
         audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
-        labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        return RolloutSeen(status, by_hand, audit, labels, [one.id for one in newest])
+        versions = await registry.list_versions(model_name)
+        labels, recent = {version.id: version.version for version in versions}, [one.id for one in newest]
+        tried = await self._tried_rollback(status.view.record, versions) if recent[:1] == [rollout_id] else None
+        return RolloutSeen(status, by_hand, audit, labels, recent, tried)
 
     async def model(self, model_name: str) -> ModelSeen:
         """Return what the page of a model shows that has no rollout.
@@ -135,6 +153,20 @@ class Reads:
         """
         newest = await self.session.rollouts.listing(model_name, 1)
         return newest[0].id if newest else None
+
+    async def _tried_rollback(self, rollout: RolloutRecord, versions: Sequence[VersionRecord]) -> RollbackRecord | None:
+        """Return what a rollback would do after a rollout whose champion is retired; ``None``: not asked, or not known.
+
+        Of others it is not asked: the database looks for the way back under a lock of the policy.
+        """
+        state = rollout.state
+        is_retired = any(one.version == state.champion and one.status == RETIRED for one in versions)
+        if not state.phase.is_final or not is_retired:
+            return None
+        with suppress(RegistryError):
+            actor = Actor("console", VIA_CONSOLE)
+            return await self.session.rollouts.roll_back(state.model_name, actor, dry_run=True)
+        return None
 
     def _reader(self, model_name: str, rollout_id: int) -> StatusReader:
         session, name = self.session, (model_name, rollout_id)

@@ -2,15 +2,24 @@
 
 from functools import partial
 from secrets import token_urlsafe
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.core.rollout.state import Command, CommandKind
+from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import give_command, roll_back
 from understudy.entrypoints.console.pages.answers import model_of
-from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, confirmed_of, done_once
+from understudy.entrypoints.console.pages.confirming import (
+    NONCE_BYTES,
+    Confirmed,
+    confirmed_of,
+    done_once,
+    require_unmoved,
+    typed_again,
+)
 from understudy.entrypoints.console.views.confirmations.rollout_acts import (
     OF_WHAT_WAS_SEEN,
     ActPage,
@@ -20,6 +29,7 @@ from understudy.entrypoints.console.views.confirmations.rollout_acts import (
 )
 from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
 from understudy.errors import (
+    ActNotConfirmed,
     DeadlineExceeded,
     NotRegistered,
     Overloaded,
@@ -51,8 +61,7 @@ async def ask(console: Console, request: Request) -> Response:
         if act != ROLL_BACK:
             raise
         page = blind_rollback_page(model, number, problem.title)
-    nonce, back, action = token_urlsafe(NONCE_BYTES), _back(model, number), request.scope["path"]
-    return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action)
+    return _asked(console, request, visitor, page, _back(model, number))
 
 
 async def carry_out(console: Console, request: Request) -> Response:
@@ -60,7 +69,8 @@ async def carry_out(console: Console, request: Request) -> Response:
 
     Raises:
         FormOfAnotherSession, ScopeMissing, UnknownRoute: Nothing was changed.
-        ActNotConfirmed: The reason or the model's name is missing; nothing was changed.
+        ActNotConfirmed: The form is no whole one; nothing was changed. Where only the reason or the model's name is
+            missing, its page is shown again.
         GenerationMoved, PolicyRefused, NotRegistered, RegistryUnavailable: As the use case.
         DeadlineExceeded: It took too long; whether it was carried out the page shows.
     """
@@ -70,14 +80,32 @@ async def carry_out(console: Console, request: Request) -> Response:
         work = partial(roll_back, console.opened.acts, form.model, form.actor)
     else:
         kind = _kind(act)
-        if kind is not CommandKind.RESUME:
-            form.require_reason()
-        if kind is CommandKind.PROMOTE:
-            form.require_name()
-        command = Command(kind, form.actor.name, form.actor.reason or "")
         revision = form.number("revision") if kind in OF_WHAT_WAS_SEEN else None
+        try:
+            if kind is not CommandKind.RESUME:
+                form.require_reason()
+            if kind is CommandKind.PROMOTE:
+                form.require_name()
+        except ActNotConfirmed as problem:
+            return await _again(console, request, form, problem)
+        command = Command(kind, form.actor.name, form.actor.reason or "")
         work = partial(give_command, console.opened.acts, form.model, number, command, revision)
     return await done_once(console, form, _back(form.model, number), partial(console.opened.questions.act, work))
+
+
+async def _again(console: Console, request: Request, form: Confirmed, problem: ActNotConfirmed) -> Response:
+    """Return the page that asks once more; it confirms what it was first shown for, and nothing newer."""
+    values = typed_again(request, form, problem)
+    number = _number(form.fields.get("rollout"))
+    work = partial(_page_of, console, form.model, request.path_params["act"], number)
+    page = await console.opened.questions.ask(work)
+    require_unmoved(form, "revision", page.revision)
+    return _asked(console, request, form.visitor, page, _back(form.model, number), **values)
+
+
+def _asked(console: Console, request: Request, visitor: Visitor, page: ActPage, back: str, **values: Any) -> Response:
+    nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
+    return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action, **values)
 
 
 async def _page_of(console: Console, model: str, act: str, number: int | None) -> ActPage:

@@ -2,24 +2,59 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from understudy.entrypoints.console.access.visitors import Visitor
+from understudy.entrypoints.console.as_json import wants_json
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.answers import model_of
-from understudy.errors import ActNotConfirmed
+from understudy.errors import ActNotConfirmed, GenerationMoved
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE
 
 NONCE_BYTES, MAX_NONCE = 12, 64
 MAX_REASON = 1_000
 """Characters, as the database has it."""
+UNPROCESSABLE = 422
 _MAX_DIGITS, _BOUND = 18, 32
+
+
+def at_field(name: str, detail: str) -> ActNotConfirmed:
+    """Return that a field is missing or wrong, so that its form can be shown again."""
+    problem = ActNotConfirmed(detail)
+    problem.field = name
+    return problem
+
+
+def typed_again(request: Request, form: "Confirmed", problem: ActNotConfirmed) -> Mapping[str, Any]:
+    """Return what the page of an act shows once more: what was typed, and what is wrong beside its field.
+
+    Raises:
+        ActNotConfirmed: It is wrong at no field that can be filled in, or a program asks and not a browser.
+    """
+    if not problem.field or wants_json(request):
+        raise problem
+    said = problem.detail[0].upper() + problem.detail[1:]
+    return {
+        "typed": {name: form.fields.get(name, "") for name in ("reason", "name")},
+        "wrong": {problem.field: f"{said} ({problem.code}). Nothing was changed."},
+        "status": UNPROCESSABLE,
+    }
+
+
+def require_unmoved(form: "Confirmed", name: str, now: str | int | None) -> None:
+    """Show a form again only where it asks for what it did: a newer page wants to be read first.
+
+    Raises:
+        GenerationMoved: What the form was of is another now.
+    """
+    if form.fields.get(name, "") != ("" if now is None else str(now)):
+        raise GenerationMoved("it was changed by another since the page was shown")
 
 
 class Confirmed(NamedTuple):
@@ -40,7 +75,7 @@ class Confirmed(NamedTuple):
             ActNotConfirmed: There is none.
         """
         if not self.actor.reason:
-            raise ActNotConfirmed("a reason is needed")
+            raise at_field("reason", "a reason is needed")
 
     def require_name(self) -> None:
         """Go on only where the model's name was typed.
@@ -49,7 +84,7 @@ class Confirmed(NamedTuple):
             ActNotConfirmed: It was not.
         """
         if self.fields.get("name", "") != self.model:
-            raise ActNotConfirmed("the model's name was not typed as it is")
+            raise at_field("name", "the model's name was not typed as it is")
 
     def number(self, name: str) -> int:
         """Return a number that the page put into its form.

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from secrets import token_urlsafe
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,7 +14,14 @@ from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done, reach_words
 from understudy.entrypoints.console.pages.answers import done_of, model_of, reader_of
-from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
+from understudy.entrypoints.console.pages.confirming import (
+    NONCE_BYTES,
+    Confirmed,
+    confirmed_of,
+    done_once,
+    require_unmoved,
+    typed_again,
+)
 from understudy.entrypoints.console.views.confirmations.policy_change import (
     ChangePage,
     ChangeWords,
@@ -27,7 +34,7 @@ from understudy.entrypoints.console.views.confirmations.policy_change import (
 from understudy.entrypoints.console.views.links import audit_path, policy_path
 from understudy.entrypoints.console.views.policy import FIELDS, PolicySeen, asked_change, policy_page
 from understudy.entrypoints.proxy.messages.problems import status_of
-from understudy.errors import NotRegistered, PolicyRefused, RegistryError, UnknownRoute
+from understudy.errors import ActNotConfirmed, NotRegistered, PolicyRefused, RegistryError, UnknownRoute
 from understudy.lifecycle.asked_change import AskedChange, make_change, settled
 from understudy.lifecycle.policy_changes import moves_traffic
 from understudy.lifecycle.policy_files import open_rollout_of
@@ -71,11 +78,11 @@ async def carry_out_change(console: Console, request: Request) -> Response:
     """Change a policy as its page said, and lead to the page that shows it; where it is refused, the form with why.
 
     Raises:
-        ActNotConfirmed: The reason, the model's name or the generation is missing; nothing was changed.
+        ActNotConfirmed: The generation is missing; nothing was changed. Where the reason or the model's name is, the
+            page is shown again.
         GenerationMoved: The policy was changed since the page was shown; nothing was changed.
     """
     form = await confirmed_of(console, request)
-    form.require_reason()
     asked, generation = form.fields, form.number(GENERATION)
 
     async def find(session: Session) -> AskedChange:
@@ -83,7 +90,12 @@ async def carry_out_change(console: Console, request: Request) -> Response:
         return asked_change(policy, form.model, asked, generation)
 
     try:
+        form.require_reason()
         return await _made(console, form, policy_path(form.model), find)
+    except ActNotConfirmed as problem:
+        values = typed_again(request, form, problem)
+        page = await console.opened.questions.look(partial(_set_page, console, form.model, asked))
+        return _asked(console, request, form.visitor, page, **values)
     except (PolicyRefused, NotRegistered) as refused:
         return await _form(_At(console, request, form.visitor, form.model), asked, refused)
 
@@ -109,14 +121,20 @@ async def carry_out_restore(console: Console, request: Request) -> Response:
         As :func:`carry_out_change`.
     """
     form = await confirmed_of(console, request)
-    form.require_reason()
     older, expected = form.number("from"), form.number(GENERATION)
 
     async def find(session: Session) -> AskedChange:
         found = await restored_change(session.registry, form.model, older)
         return found._replace(expected_generation=expected)
 
-    return await _made(console, form, audit_path(form.model), find)
+    try:
+        form.require_reason()
+        return await _made(console, form, audit_path(form.model), find)
+    except ActNotConfirmed as problem:
+        values = typed_again(request, form, problem)
+        page = await console.opened.questions.look(partial(_restore_page, console, form.model, older))
+        require_unmoved(form, GENERATION, dict(page.fields)[GENERATION])
+        return _asked(console, request, form.visitor, page, **values)
 
 
 async def _made(console: Console, form: Confirmed, back: str, find: Find) -> Response:
@@ -183,9 +201,9 @@ class _At(NamedTuple):
     model: str
 
 
-def _asked(console: Console, request: Request, visitor: Visitor, page: ChangePage) -> Response:
+def _asked(console: Console, request: Request, visitor: Visitor, page: ChangePage, **values: Any) -> Response:
     nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
-    return console.page("change.html", visitor, model=page.model, view=page, nonce=nonce, action=action)
+    return console.page("change.html", visitor, model=page.model, view=page, nonce=nonce, action=action, **values)
 
 
 def _generation(text: str) -> int:

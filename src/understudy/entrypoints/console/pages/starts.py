@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from secrets import token_hex, token_urlsafe
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,10 +13,18 @@ from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.answers import model_of, reader_of
-from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
+from understudy.entrypoints.console.pages.confirming import (
+    NONCE_BYTES,
+    Confirmed,
+    confirmed_of,
+    done_once,
+    require_unmoved,
+    typed_again,
+)
 from understudy.entrypoints.console.views.confirmations.rollout_start import (
     FIELDS,
     AskedStart,
+    StartPage,
     asked_start,
     start_form,
     start_page,
@@ -23,7 +32,7 @@ from understudy.entrypoints.console.views.confirmations.rollout_start import (
 from understudy.entrypoints.console.views.links import model_path, rollout_path
 from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.proxy.messages.problems import status_of
-from understudy.errors import NotRegistered, PolicyRefused, RegistryError, VersionNotReady
+from understudy.errors import ActNotConfirmed, NotRegistered, PolicyRefused, RegistryError, VersionNotReady
 from understudy.rollout.start.start import (
     ENTITIES_WAIT_SECONDS,
     OUTCOMES_WAIT_SECONDS,
@@ -59,29 +68,40 @@ async def ask_start(console: Console, request: Request) -> Response:
         prepared = await console.opened.questions.look(partial(_prepared, console, model, asked))
     except _REFUSALS as refused:
         return await _form(console, visitor, model, request.query_params, refused)
-    nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
-    view = start_page(asked, prepared)
-    return console.page("begin.html", visitor, model=model, view=view, nonce=nonce, action=action)
+    return _asked(console, request, visitor, start_page(asked, prepared), model)
 
 
 async def carry_out_start(console: Console, request: Request) -> Response:
     """Start a rollout once its version has answered a warm-up, and lead to its page.
 
     Raises:
-        ActNotConfirmed: The reason, the model's name or the generation is missing; nothing was started.
+        ActNotConfirmed: The generation is missing; nothing was started. Where the reason or the model's name is, the
+            page is shown again.
         GenerationMoved: The policy was changed since the plan was shown; nothing was started.
         DeadlineExceeded: It took too long; whether it was started the model's page shows.
     """
     form = await confirmed_of(console, request)
-    form.require_reason()
-    form.require_name()
     asked, generation = asked_start(form.fields), form.number("generation")
     work = partial(console.opened.questions.start, partial(_begin, console, form, asked, generation))
     try:
+        form.require_reason()
+        form.require_name()
         return await done_once(console, form, model_path(form.model), work)
+    except ActNotConfirmed as problem:
+        values = typed_again(request, form, problem)
+        prepared = await console.opened.questions.look(partial(_prepared, console, form.model, asked))
+        require_unmoved(form, "generation", prepared.generation)
+        return _asked(console, request, form.visitor, start_page(asked, prepared), form.model, **values)
     except _REFUSALS as refused:
         fields = {name: form.fields.get(name, "") for name in FIELDS}
         return await _form(console, form.visitor, form.model, fields, refused)
+
+
+def _asked(
+    console: Console, request: Request, visitor: Visitor, view: StartPage, model: str, **values: Any
+) -> Response:
+    nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
+    return console.page("begin.html", visitor, model=model, view=view, nonce=nonce, action=action, **values)
 
 
 async def _begin(console: Console, form: Confirmed, asked: AskedStart, generation: int) -> Done:

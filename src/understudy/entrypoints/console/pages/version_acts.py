@@ -2,14 +2,22 @@
 
 from functools import partial
 from secrets import token_urlsafe
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.answers import model_of
-from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
+from understudy.entrypoints.console.pages.confirming import (
+    NONCE_BYTES,
+    Confirmed,
+    confirmed_of,
+    done_once,
+    typed_again,
+)
 from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.confirmations.version_acts import (
     bring_back_page,
@@ -20,7 +28,7 @@ from understudy.entrypoints.console.views.confirmations.version_acts import (
     wanted_replay,
 )
 from understudy.entrypoints.console.views.links import REPLAY, RETIRE, versions_path
-from understudy.errors import NotRegistered
+from understudy.errors import ActNotConfirmed, NotRegistered
 from understudy.experiments.log_replay import ReplayWanted
 from understudy.ports.registry.registry import Actor, VersionChange
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE
@@ -41,15 +49,13 @@ async def ask_about_version(console: Console, request: Request) -> Response:
     version = _version(request.query_params.get("version", ""))
     read = _replay_page if _act_of(request) == REPLAY else _status_page
     page = await console.opened.questions.look(partial(read, console, model, version, _act_of(request)))
-    nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
-    return console.page("act_form.html", visitor, model=model, view=page, nonce=nonce, action=action)
+    return _asked(console, request, visitor, page)
 
 
 async def carry_out_about_version(console: Console, request: Request) -> Response:
     """Retire a version, bring it back or replay calls on it, and lead to the page of the model's versions.
 
     Raises:
-        ActNotConfirmed: The reason is missing; nothing was changed.
         NotRegistered, PolicyRefused: It is not there, or has a role; nothing was changed.
         BackendUnavailable: No model server of the version answers.
     """
@@ -59,9 +65,19 @@ async def carry_out_about_version(console: Console, request: Request) -> Respons
         wanted = wanted_replay(form.model, version, form.fields)
         work = partial(console.opened.questions.report, partial(_replayed, console, wanted))
     else:
-        form.require_reason()
+        try:
+            form.require_reason()
+        except ActNotConfirmed as problem:
+            values = typed_again(request, form, problem)
+            read = partial(_status_page, console, form.model, version, act)
+            return _asked(console, request, form.visitor, await console.opened.questions.look(read), **values)
         work = partial(console.opened.questions.change, partial(_set, console, form, version, act))
     return await done_once(console, form, versions_path(form.model), work)
+
+
+def _asked(console: Console, request: Request, visitor: Visitor, page: ActForm, **values: Any) -> Response:
+    nonce, action = token_urlsafe(NONCE_BYTES), request.scope["path"]
+    return console.page("act_form.html", visitor, model=page.model, view=page, nonce=nonce, action=action, **values)
 
 
 async def _status_page(console: Console, model: str, version: str, act: str) -> ActForm:

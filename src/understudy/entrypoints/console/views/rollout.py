@@ -20,6 +20,7 @@ from understudy.entrypoints.cli.rollout.status import (
 from understudy.entrypoints.cli.rollout.text import ENDED, by_hand_lines, ladder_cells, phase_word
 from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
+from understudy.entrypoints.cli.shared.texts.rollback_text import nothing_words, restore_commands, rollback_command
 from understudy.entrypoints.console.views.changes import (
     ChangeRow,
     champion_change,
@@ -28,12 +29,12 @@ from understudy.entrypoints.console.views.changes import (
     moment,
     newest_words,
 )
-from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words, rollback_line
+from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
 from understudy.ports.registry.registry import AuditEntry
-from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RollbackRecord, RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.verdict_event import ACTOR
 
@@ -58,6 +59,8 @@ class RolloutSeen(NamedTuple):
     """Of the model's versions, by their ids."""
     recent: Sequence[int] = ()
     """The model's newest rollouts, newest first."""
+    tried: RollbackRecord | None = None
+    """What a rollback would do at this moment, where its champion is retired; ``None``: not asked."""
 
 
 class ShareRow(NamedTuple):
@@ -162,6 +165,10 @@ class RolloutPage(NamedTuple):
     is_newest: bool
     commands: tuple[str, ...]
     acts: tuple[ActLink, ...]
+    no_way_back: str
+    """Why there is nothing to roll back; empty where a rollback is offered."""
+    restoring: tuple[str, ...]
+    """The commands that make a way back, in their order."""
 
 
 def rollout_page(seen: RolloutSeen) -> RolloutPage:
@@ -172,6 +179,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     _, *about = heading(status)
     is_newest = not seen.recent or seen.recent[0] == view.record.id
     overtaken = _overtaken(seen)
+    nothing = f"There is {nothing_words(seen.tried)}." if seen.tried is not None and not seen.tried.changed else ""
     return RolloutPage(
         state.model_name,
         f"{state.model_name} {state.champion} → {state.challenger}",
@@ -198,7 +206,9 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
         is_newest,
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
-        tuple(_acts(state, view.record.id)) if is_newest else (),
+        tuple(_acts(state, view.record.id, has_way_back=not nothing)) if is_newest else (),
+        nothing,
+        () if not nothing or seen.tried is None else restore_commands(seen.tried),
     )
 
 
@@ -306,7 +316,7 @@ def _event(event: RolloutEventRecord, state: RolloutState) -> EventRow:
     return EventRow(moment(event.at), verdict, tone, event.reason, event.actor)
 
 
-def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
+def _acts(state: RolloutState, rollout_id: int, *, has_way_back: bool) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
     names: list[tuple[CommandKind, str]] = []
     if state.kind is Kind.ROLLOUT and not state.phase.is_final:
@@ -330,9 +340,11 @@ def _acts(state: RolloutState, rollout_id: int) -> list[ActLink]:
         )
         for act, label in names
     ]
+    if not has_way_back:
+        return links
     # Also of one that is over: what took its place may have to be taken back.
     back, is_urgent = act_path(model, ROLL_BACK, rollout_id), bool(state.step_starts) and not state.phase.is_final
-    return [*links, ActLink("Roll back", back, is_urgent, _rollback_words(state), rollback_line(model))]
+    return [*links, ActLink("Roll back", back, is_urgent, _rollback_words(state), rollback_command(model))]
 
 
 def _act_words(act: CommandKind) -> str:

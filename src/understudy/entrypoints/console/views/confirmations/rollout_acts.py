@@ -4,6 +4,12 @@ from shlex import quote
 from typing import NamedTuple
 
 from understudy.core.rollout.state import CommandKind, RolloutState
+from understudy.entrypoints.cli.shared.texts.rollback_text import (
+    abort_command,
+    nothing_words,
+    restore_commands,
+    rollback_command,
+)
 from understudy.entrypoints.console.views.links import ROLL_BACK
 from understudy.ports.registry.registry import PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord, RolloutView
@@ -26,8 +32,9 @@ class ActPage(NamedTuple):
     revision: int | None
     """Of the rollout as the visitor saw it, where the act holds for that alone."""
     is_possible: bool
-    is_needless: bool = False
-    """Whether it would change nothing: its button is neither the first choice nor red."""
+    """Whether there is anything to confirm."""
+    instead: tuple[str, ...] = ()
+    """Commands that help where there is not, in their order."""
 
 
 class _Words(NamedTuple):
@@ -67,11 +74,6 @@ def command_line(kind: CommandKind, model: str) -> str:
     return f"understudy rollout {quote(kind.value)} {quote(model)} --reason '…'"
 
 
-def rollback_line(model: str) -> str:
-    """Return the command that rolls a model back in a terminal."""
-    return f"understudy rollback {quote(model)} --reason '…'"
-
-
 def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
     """Return what is asked before a command to a rollout."""
     state, words = view.record.state, _WORDS[kind]
@@ -100,12 +102,13 @@ def rollback_page(model: str, policy: PolicyRecord, tried: RollbackRecord, rollo
         ("who answers", f"{policy.champion} as champion{others}", after),
         ("policy", f"generation {policy.generation}", tried.did),
     )
-    nothing = f"There is nothing to roll back{tried.did.removeprefix('nothing')}."
-    sentence = "Every call goes back at once." if tried.changed else nothing
+    sentence = "Every call goes back at once." if tried.changed else f"There is {nothing_words(tried)}."
+    # One that warms up has no share that could be taken back, and will.
+    warming = (abort_command(model),) if tried.rollout_id is not None else ()
     return ActPage(
         ROLL_BACK, model, "Roll back", sentence, rows, needs_reason=False, needs_name=False,
-        command=rollback_line(model), button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
-        is_needless=not tried.changed,
+        command=rollback_command(model), button="Roll back now", rollout_id=rollout_id, revision=None,
+        is_possible=tried.changed, instead=restore_commands(tried) or warming,
     )  # fmt: skip
 
 
@@ -114,7 +117,7 @@ def blind_rollback_page(model: str, rollout_id: int | None, why: str) -> ActPage
     sentence = f"What is there now cannot be read ({why}). The rollback can be tried all the same."
     return ActPage(
         ROLL_BACK, model, "Roll back", sentence, (), needs_reason=False, needs_name=False,
-        command=rollback_line(model), button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
+        command=rollback_command(model), button="Roll back now", rollout_id=rollout_id, revision=None, is_possible=True,
     )  # fmt: skip
 
 
