@@ -1,5 +1,6 @@
 """``understudy version``: the trained artifacts of a model."""
 
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from understudy.entrypoints.cli.version.tensors_text import tensors_text
 from understudy.entrypoints.cli.version.validate import validate
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
-from understudy.ports.loading.loading_registry import VersionLoadingRecord
+from understudy.ports.loading.loading_registry import ServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(
@@ -101,16 +102,19 @@ def list_versions(
 def show_version(*, model: ModelName, version: VersionLabel, as_json: AsJson = False) -> None:
     """Show one version."""
 
-    async def read(control_plane: ControlPlane) -> tuple[VersionRecord, VersionLoadingRecord | None]:
+    async def read(
+        control_plane: ControlPlane,
+    ) -> tuple[VersionRecord, VersionLoadingRecord | None, Sequence[ServerRecord]]:
         record = await control_plane.registry.show_version(model, version)
-        return record, await control_plane.loading.show(model, version)
+        loading = await control_plane.loading.show(model, version)
+        return record, loading, () if loading is None else await control_plane.loading.list_servers()
 
-    record, loading = with_control_plane(read)
+    record, loading, servers = with_control_plane(read)
     head = Text().append(f"{record.model_name} {record.version}", "bold").append(f"  {record.status}", "cyan")
     parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}
     if loading is not None:
-        parts += servers_text(loading)
+        parts += servers_text(loading, servers)
         document["loading"] = loading_document(loading)
     show(document, head, *parts, as_json=as_json)
 
