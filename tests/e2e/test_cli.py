@@ -315,6 +315,29 @@ def test_a_person_confirms_a_change_of_traffic_by_typing_the_models_name(
     assert policy["challenger_weight"] == weight
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["model", "set", "churn", "--weight", "5"],
+        ["model", "restore", "churn", "1"],
+        ["rollout", "start", "churn", "2"],
+        ["entity", "forget", "churn", "c-1"],
+    ],
+    ids=" ".join,
+)
+def test_at_a_terminal_too_yes_stands_for_the_question_and_not_for_the_reason(change: list[str]):
+    ours, terminal = pty.openpty()
+    command = [sys.executable, "-m", "understudy.entrypoints.cli", *change, "--yes"]
+    environment = {**os.environ, "DATABASE_URL": "postgresql://nowhere.invalid/x", "COLUMNS": "80", "NO_COLOR": "1"}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as asked:
+        os.close(terminal)
+        said = read_until(ours, b"\0")
+        assert asked.wait(30) == 2
+    os.close(ours)
+
+    assert "this change needs a reason" in said.decode()
+
+
 def read_until(terminal: int, mark: bytes) -> bytes:
     """Read what a terminal shows up to a mark, or to its end."""
     said = b""

@@ -96,7 +96,8 @@ async def examine(settings: Settings) -> list[Finding]:
     findings += [Finding("schema", State.GOOD, f"at {revision}"), judge_roles(without_rights)]
     findings += [judge_partitions(checkup.last_partition, this_month), await _examine_archive(settings)]
     findings += await _examine_lake(settings)
-    findings += [await _examine_monitor(settings), *await _examine_guards(settings)]
+    monitor, has_monitor = await _examine_monitor(settings)
+    findings += [monitor, *await _examine_guards(settings, has_monitor=has_monitor)]
     findings += [*await _examine_gates(settings), *await _examine_judges(settings)]
     findings += [*await _examine_shares(settings), *await _examine_erasures(settings)]
     findings += [*await _examine_loading(settings), *await _examine_files(settings)]
@@ -138,14 +139,16 @@ async def _examine_archive(settings: Settings) -> Finding:
     return judge_archive(*found, after_days, is_set=settings.archive_url is not None)
 
 
-async def _examine_monitor(settings: Settings) -> Finding:
+async def _examine_monitor(settings: Settings) -> tuple[Finding, bool]:
+    """Return what is found of the monitor, and whether one leads; so it is taken to be where that cannot be read."""
     try:
         found = await examine_monitor(
             settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
         )
     except RegistryUnavailable as problem:
-        return Finding("monitor", State.WARNING, problem.detail, problem.next_step)
-    return NO_MONITOR if found is None else judge_monitor(*found)
+        return Finding("monitor", State.WARNING, problem.detail, problem.next_step), True
+    finding = NO_MONITOR if found is None else judge_monitor(*found)
+    return finding, finding.state is State.GOOD
 
 
 async def _examine_lake(settings: Settings) -> list[Finding]:
@@ -158,14 +161,17 @@ async def _examine_lake(settings: Settings) -> list[Finding]:
     return [judge_lake(*waiting)] if is_asked_for or waiting.files else []
 
 
-async def _examine_guards(settings: Settings) -> list[Finding]:
+async def _examine_guards(settings: Settings, *, has_monitor: bool) -> list[Finding]:
     try:
         found = await examine_guards(
             settings.database_url.get_secret_value(), timeout_seconds=settings.database_timeout_seconds
         )
     except RegistryUnavailable as problem:
         return [Finding("guards", State.WARNING, problem.detail, problem.next_step)]
-    return [judge_guard(one.model_name, one.guard, one.failure, is_watched=one.is_watched) for one in found]
+    return [
+        judge_guard(one.model_name, one.guard, one.failure, is_watched=one.is_watched, has_monitor=has_monitor)
+        for one in found
+    ]
 
 
 async def _examine_gates(settings: Settings) -> list[Finding]:

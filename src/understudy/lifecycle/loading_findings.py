@@ -67,6 +67,26 @@ def _validate_again(model: str, version: str, status: str) -> str:
     return command if status in (STAGING, RETIRED) else f"{command} --while-serving"
 
 
+def server_trouble(server: ServerRecord) -> str:
+    """Return in a few words why it is not known what a server has; empty where its agent sees it.
+
+    A server's problem is always that its control does not answer or refuses (E215): the agent's own words follow the
+    code, and can be long.
+    """
+    if server.seen_seconds > SILENT_SECONDS:
+        return f"agent silent for {duration_words(round(server.seen_seconds))}"
+    code = server.problem.partition(" ")[0]
+    return f"control refused ({code})" if server.problem else ""
+
+
+def server_trouble_line(server: ServerRecord) -> str:
+    """Return the whole of a server's trouble, and when its agent last reported it."""
+    if server.seen_seconds > SILENT_SECONDS:
+        last = f"; it last said: {server.problem}" if server.problem else ""
+        return f"{server.name}: its agent has been silent for {duration_words(round(server.seen_seconds))}{last}"
+    return f"{server.name} did not answer its agent {duration_words(round(server.seen_seconds))} ago: {server.problem}"
+
+
 def judge_agents(servers: Sequence[ServerRecord]) -> list[Finding]:
     """Judge the model servers with an agent, one by one."""
     return [_judge_agent(server) for server in servers]

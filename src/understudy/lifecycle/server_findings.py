@@ -243,7 +243,7 @@ def judge_monitor(holder: str, age_seconds: float) -> Finding:
     return Finding("monitor", State.WARNING, what, MONITOR_ADVICE, is_pressing=True)
 
 
-def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool) -> Finding:
+def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool, has_monitor: bool) -> Finding:
     """Judge the split of a model: has its guard failed within a day, and does anything watch it?
 
     Args:
@@ -251,11 +251,16 @@ def judge_guard(model: str, guard: str, failure: str | None, *, is_watched: bool
         guard: ``ServingPolicy.guard``.
         failure: What a guard that failed within a day found.
         is_watched: Whether a guard or a rollout is open.
+        has_monitor: Whether a monitor leads: without one an open guard or rollout is judged by nothing.
     """
     name = f"guard {model}"
     if failure is not None:
         advice = f"understudy rollout list {quote(model)} has the guard; understudy rollout show its evidence."
         return Finding(name, State.PROBLEM, failure, advice, model)
+    if not has_monitor:
+        what = f"no monitor leads, so nothing watches the split or its rollout, or takes it back (guard = {guard})"
+        advice = f"understudy serve monitor runs one; until then: understudy rollback {quote(model)} --reason '…'"
+        return Finding(name, State.PROBLEM, what, advice, model)
     if is_watched:
         return Finding(name, State.GOOD, f"the split is watched, guard = {guard}", model_name=model)
     why = "guard is off" if guard == "off" else "no guard is open; the monitor opens one"

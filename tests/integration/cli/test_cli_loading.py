@@ -95,6 +95,22 @@ async def test_people_see_where_a_version_is_and_what_each_server_has(understudy
     assert "onnx-0" in listed.said
 
 
+async def test_a_version_is_not_shown_as_available_at_a_server_that_does_not_answer_its_agent(
+    understudy: CommandLine, database
+):
+    await record(database, "AVAILABLE")
+    fine = await understudy.beside("version", "show", "visits", "1")
+    await database.execute("UPDATE ModelServer SET problem = 'E215 the model server''s control at a:2: refused'")
+    shown = await understudy.beside("version", "show", "visits", "1")
+    listed = await understudy.beside("server", "list")
+
+    assert "was AVAILABLE" not in fine.said
+    assert "was AVAILABLE: control refused (E215)" in shown.said
+    assert "did not answer its agent" in shown.said
+    assert "was 1" in listed.said
+    assert "control refused (E215)" in listed.said
+
+
 async def test_a_version_is_kept_for_a_time_or_for_good_and_unloaded(understudy: CommandLine, database):
     kept = await understudy.beside("version", "load", "visits", "1", "--keep", "--json")
     tried = await understudy.beside("version", "unload", "visits", "1", "--dry-run", "--json")

@@ -10,6 +10,7 @@ from command import CommandLine, Done
 from contract.servers import MODEL_NAME, Behaviour, running
 
 from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.monitoring.lease import PostgresLease
 
 pytestmark = pytest.mark.timed  # the doctor waits for a server for two seconds
 NUMBERS = {"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}
@@ -138,3 +139,35 @@ async def test_a_token_for_any_host_and_one_in_plain_text_are_warnings_without_t
     assert states["token UNDERSTUDY_BACKEND_TOKEN_B"] == "good"
     assert states[f"{MODEL_NAME} 1 token"] == "warning"
     assert "t0ken" not in done.out + done.err
+
+
+async def test_a_split_is_a_problem_while_no_monitor_leads_and_is_not_called_watched(
+    database: asyncpg.Connection, database_url: str, understudy: CommandLine
+):
+    async with running(Behaviour()) as (good,):
+        await serve(database, good.endpoint)
+        whole = await understudy.beside("doctor", "--json")
+        second = await database.fetchval(
+            "INSERT INTO ModelVersion (model_name, version, artifact_path, framework, input_schema, output_schema)"
+            " SELECT model_name, '2', artifact_path, framework, input_schema, output_schema FROM ModelVersion"
+            " RETURNING id"
+        )
+        await database.execute(
+            "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", second, good.endpoint
+        )
+        await database.execute("UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 20", second)
+        split = await understudy.beside("doctor", "--json")
+        lease = PostgresLease(database_url)
+        await lease.take_or_renew("vm:1")
+        led = await understudy.beside("doctor", "--json")
+        await lease.close()
+
+    assert (whole.code, split.code, led.code) == (0, 1, 0)
+    before, after = guard_in(split), guard_in(led)
+    assert before["state"] == "problem"
+    assert before["what"].startswith("no monitor leads, so nothing watches the split")
+    assert (after["state"], after["what"]) == ("good", "the split is watched, guard = rollback")
+
+
+def guard_in(done: Done) -> dict[str, Any]:
+    return next(finding for finding in done.document["findings"] if finding["name"] == f"guard {MODEL_NAME}")

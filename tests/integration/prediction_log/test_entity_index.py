@@ -80,7 +80,9 @@ async def test_an_entitys_calls_are_found_by_it(understudy: CommandLine, databas
 
 
 async def test_it_is_taken_away_again(understudy: CommandLine, database, database_url):
-    indexes = "SELECT count(*) FROM pg_indexes WHERE indexdef LIKE '%hashtextextended((entity_id)::text, (0)::bigint))%'"
+    indexes = (
+        "SELECT count(*) FROM pg_indexes WHERE indexdef LIKE '%hashtextextended((entity_id)::text, (0)::bigint))%'"
+    )
     await understudy.beside("db", "index-entities")
     assert await database.fetchval(indexes) > 1
 

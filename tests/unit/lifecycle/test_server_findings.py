@@ -155,16 +155,28 @@ def test_a_monitor_whose_lease_is_over_leads_no_more(age_seconds, state):
 
 
 def test_a_guard_that_failed_is_a_problem_and_a_split_that_nothing_watches_a_warning():
-    failed = judge_guard("churn", "alert", "version 7 does worse at 10 %: error rate 3.1x", is_watched=True)
-    unwatched = judge_guard("churn", "off", None, is_watched=False)
-    unopened = judge_guard("churn", "rollback", None, is_watched=False)
+    worse = "version 7 does worse at 10 %: error rate 3.1x"
+    failed = judge_guard("churn", "alert", worse, is_watched=True, has_monitor=True)
+    unwatched = judge_guard("churn", "off", None, is_watched=False, has_monitor=True)
+    unopened = judge_guard("churn", "rollback", None, is_watched=False, has_monitor=True)
 
-    assert judge_guard("churn", "rollback", None, is_watched=True).state is State.GOOD
+    assert judge_guard("churn", "rollback", None, is_watched=True, has_monitor=True).state is State.GOOD
     assert (failed.name, failed.state) == ("guard churn", State.PROBLEM)
     assert "error rate 3.1x" in failed.what
     assert unwatched.state is unopened.state is State.WARNING
     assert "guard is off" in unwatched.what
     assert "no guard is open" in unopened.what
+
+
+@pytest.mark.parametrize(("guard", "is_watched"), [("rollback", True), ("off", True), ("rollback", False)])
+def test_a_split_is_not_called_watched_while_no_monitor_leads_and_that_is_a_problem(guard, is_watched):
+    finding = judge_guard("churn", guard, None, is_watched=is_watched, has_monitor=False)
+
+    assert finding.state is State.PROBLEM
+    assert "no monitor leads, so nothing watches" in finding.what
+    assert f"guard = {guard}" in finding.what
+    assert "understudy serve monitor" in finding.next_step
+    assert "understudy rollback churn" in finding.next_step
 
 
 def test_a_rollout_at_a_gate_is_a_warning_once_a_person_has_to_decide():

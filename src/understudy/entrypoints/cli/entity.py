@@ -54,7 +54,7 @@ def forget(
     """
     if not 0 < len(entity_id) <= 255:  # noqa: PLR2004 - as callers may send
         raise CommandRefused(ExitCode.USAGE, "an entity id has 1 to 255 characters", "Name the id that callers send.")
-    required_reason(reason, dry_run=dry_run)
+    required_reason(reason, dry_run=dry_run, yes=yes)
     if reason and names_entity(reason, entity_id):
         raise CommandRefused(
             ExitCode.USAGE, "the reason has the entity's id in it, and reasons are kept", "Name a request instead."

@@ -39,8 +39,8 @@ _ARCHIVE = """
 _MONITOR = "SELECT holder, extract(epoch FROM now() - renewed_at)::float8 AS age FROM monitorlease WHERE holder <> ''"
 
 
-# A split that nothing watches, and a guard that failed of late, or waits because single entities fail (as `time`), of
-# each model: with all of its versions that did.
+# A split or an open rollout, which something has to watch, and a guard that failed of late, or waits because single
+# entities fail (as `time`), of each model: with all of its versions that did.
 _GUARDS = """
     SELECT policy.model_name, policy.guard, EXISTS (
                SELECT FROM rollout AS open
@@ -56,7 +56,9 @@ _GUARDS = """
                 (guard.phase = 'FAILED' AND guard.finished_at > now() - INTERVAL '1 day')
                 OR (guard.phase = 'WAITING' AND coalesce(guard.state ->> 'waiting_for', 'time') = 'time'))) AS guards
         WHERE age = 1) AS failed
-    WHERE policy.challenger_weight > 0 OR policy.arms <> '[]' OR failed.reason IS NOT NULL
+    WHERE policy.challenger_weight > 0 OR policy.arms <> '[]' OR failed.reason IS NOT NULL OR EXISTS (
+        SELECT FROM rollout AS open WHERE open.model_name = policy.model_name AND open.kind = 'rollout'
+            AND open.phase IN ('PROGRESSING', 'WAITING', 'PROMOTING'))
     ORDER BY policy.model_name
 """
 
@@ -91,7 +93,7 @@ _ERASURES = """
 
 
 class GuardSeen(NamedTuple):
-    """A model whose traffic is split, or whose guard failed within a day."""
+    """A model whose traffic is split, that has an open rollout, or whose guard failed within a day."""
 
     model_name: str
     guard: str

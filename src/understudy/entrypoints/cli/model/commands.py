@@ -107,7 +107,7 @@ def set_model(
         raise CommandRefused(
             ExitCode.USAGE, "nothing to change was named", f"understudy model set {quote(model)} --weight 5"
         )
-    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run, yes=yes))
     wanted = Asked(model, changes, weights, actor, expect_generation, dry_run, yes)
     make_change(wanted, as_json=as_json)
 
@@ -125,7 +125,7 @@ def restore_model(
     """Make a model's policy what it was at an older generation, as a new change."""
     from understudy.entrypoints.cli.model.change import Asked, make_change
 
-    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run, yes=yes))
     make_change(Asked(model, {}, None, actor, None, dry_run, yes, restored=generation), as_json=as_json)
 
 

@@ -98,7 +98,7 @@ def start(
     as_json: AsJson = False,
 ) -> None:
     """Start a rollout; the monitor moves it on, and takes it back when the challenger is worse."""
-    actor = actor_of_command(required_reason(reason, dry_run=dry_run))
+    actor = actor_of_command(required_reason(reason, dry_run=dry_run, yes=yes))
     asked = StartAsked(model, version, plan_source_of(plan), freeze or (), expect_different_scores)
 
     async def begin(rollouts: RolloutOperations) -> tuple[Prepared, RolloutRecord | None]:

@@ -12,19 +12,21 @@ ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="The model's nam
 VersionLabel = Annotated[str, typer.Argument(metavar="VERSION", help="The version, such as 7.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON, for programs.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen; change nothing.")]
-Reason = Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit. Needed outside a terminal.")]
+Reason = Annotated[
+    str | None, typer.Option("--reason", help="Why; kept in the audit. Needed with --yes, and outside a terminal.")
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before production traffic moves.")]
 Utc = Annotated[bool, typer.Option("--utc", help="Show moments in UTC instead of how long ago they were.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=1_000, help="How many to show at most.")]
 
 
-def required_reason(reason: str | None, *, dry_run: bool) -> str | None:
-    """Return the reason; a program has to give one.
+def required_reason(reason: str | None, *, dry_run: bool, yes: bool = False) -> str | None:
+    """Return the reason; a program has to give one, and so has a person who is not asked (``yes``).
 
     Raises:
-        CommandRefused: There is none, and the command has no terminal to ask at.
+        CommandRefused: There is none, and no question at a terminal stands in its place.
     """
-    if reason or dry_run or is_interactive():
+    if reason or dry_run or (is_interactive() and not yes):
         return reason
     raise CommandRefused(ExitCode.USAGE, "this change needs a reason", 'Add --reason "why".')
 

@@ -1,6 +1,7 @@
 """``understudy version``: the trained artifacts of a model."""
 
 import json
+from collections.abc import Sequence
 from shlex import quote
 from typing import Annotated
 
@@ -23,7 +24,7 @@ from understudy.entrypoints.cli.version.validate import validate
 from understudy.entrypoints.documents.loading import loading_document
 from understudy.entrypoints.documents.versions import change_document, version_document
 from understudy.lifecycle.version_description import description_of
-from understudy.ports.loading.loading_registry import VersionLoadingRecord
+from understudy.ports.loading.loading_registry import ServerRecord, VersionLoadingRecord
 from understudy.ports.registry.registry import Registry, VersionChange, VersionRecord
 
 app = typer.Typer(
@@ -134,11 +135,14 @@ def show_version(
 ) -> None:
     """Show one version."""
 
-    async def read(control_plane: ControlPlane) -> tuple[VersionRecord, VersionLoadingRecord | None]:
+    async def read(
+        control_plane: ControlPlane,
+    ) -> tuple[VersionRecord, VersionLoadingRecord | None, Sequence[ServerRecord]]:
         record = await control_plane.registry.show_version(model, version)
-        return record, await control_plane.loading.show(model, version)
+        loading = await control_plane.loading.show(model, version)
+        return record, loading, () if loading is None else await control_plane.loading.list_servers()
 
-    record, loading = with_control_plane(read)
+    record, loading, servers = with_control_plane(read)
     if describe:
         described = description_of(record._asdict(), is_loaded_by_agents=loading is not None)
         typer.echo(json.dumps(described, indent=2, ensure_ascii=False))
@@ -147,7 +151,7 @@ def show_version(
     parts = [facts([*version_facts(record), *status_facts(record)]), *tensors_text(record)]
     document = {"version": version_document(record), "loading": None}
     if loading is not None:
-        parts += servers_text(loading)
+        parts += servers_text(loading, servers)
         document["loading"] = loading_document(loading)
     show(document, head, *parts, as_json=as_json)
 

@@ -20,8 +20,14 @@ from understudy.entrypoints.cli.shared.rendering import Column, a_table, advise,
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.times import ago, seconds_of
 from understudy.entrypoints.documents.loading import loading_document
+from understudy.lifecycle.loading_findings import server_trouble, server_trouble_line
 from understudy.lifecycle.policy_files import listed
-from understudy.ports.loading.loading_registry import VersionAtServerRecord, VersionLoading, VersionLoadingRecord
+from understudy.ports.loading.loading_registry import (
+    ServerRecord,
+    VersionAtServerRecord,
+    VersionLoading,
+    VersionLoadingRecord,
+)
 
 DEFAULT_FOR: Final = "2h"
 """How long a version without a role stays loaded: long enough to check it, and to start a rollout."""
@@ -109,17 +115,36 @@ def unload(*, model: ModelName, version: VersionLabel, dry_run: DryRun = False, 
     show({"loading": loading_document(record), "dry_run": dry_run}, head, *servers_text(record), then, as_json=as_json)
 
 
-def servers_text(record: VersionLoadingRecord) -> Sequence[RenderableType]:
-    """Return a table of the servers that have a version, or are to have it; and what failed."""
+def servers_text(record: VersionLoadingRecord, servers: Sequence[ServerRecord] = ()) -> Sequence[RenderableType]:
+    """Return a table of the servers that have a version, or are to have it; and what failed.
+
+    Args:
+        record: What is recorded of the version, which stays as it was while its server is away.
+        servers: The model servers; of those that do not answer it is said beside what is recorded.
+    """
+    troubles = {server.name: server for server in servers if server_trouble(server)}
     if not record.servers:
         return [Text(f"No server of {record.group_name} has been given it yet.", "dim"), *_validation_texts(record)]
     columns = [Column("server"), Column("wanted as", drop=1), Column("state"), Column("since", drop=2)]
     rows = [
-        (server.server, nothing_as(server.why), nothing_as(server.state), ago(server.updated_at))
+        (
+            server.server,
+            nothing_as(server.why),
+            _state_text(server, troubles.get(server.server)),
+            ago(server.updated_at),
+        )
         for server in record.servers
     ]
     failures = [_failure_text(server) for server in record.servers if server.error_code]
-    return [a_table(columns, rows), *failures, *_validation_texts(record)]
+    away = [Text(server_trouble_line(troubles[one.server]), "red") for one in record.servers if one.server in troubles]
+    return [a_table(columns, rows), *away, *failures, *_validation_texts(record)]
+
+
+def _state_text(recorded: VersionAtServerRecord, in_trouble: ServerRecord | None) -> str | Text:
+    """Return a version's state at a server; a server that does not answer may have lost what is recorded of it."""
+    if in_trouble is None or recorded.state is None:
+        return nothing_as(recorded.state)
+    return Text(f"was {recorded.state}: {server_trouble(in_trouble)}", "red")
 
 
 def _validation_texts(record: VersionLoadingRecord) -> list[RenderableType]:

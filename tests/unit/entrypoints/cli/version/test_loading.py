@@ -8,7 +8,12 @@ from rich.console import Console
 
 from understudy.entrypoints.cli.version.loading import has_given_up, is_loaded, servers_text
 from understudy.entrypoints.documents.loading import loading_document
-from understudy.ports.loading.loading_registry import ValidationRecord, VersionAtServerRecord, VersionLoadingRecord
+from understudy.ports.loading.loading_registry import (
+    ServerRecord,
+    ValidationRecord,
+    VersionAtServerRecord,
+    VersionLoadingRecord,
+)
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -33,9 +38,9 @@ def a_record(*servers: VersionAtServerRecord) -> VersionLoadingRecord:
     return VersionLoadingRecord("churn", "7", "onnx", None, is_kept=True, pinned_digest=None, servers=servers)
 
 
-def said(record: VersionLoadingRecord) -> str:
+def said(record: VersionLoadingRecord, *servers: ServerRecord) -> str:
     console = Console(file=io.StringIO(), width=100)
-    for part in servers_text(record):
+    for part in servers_text(record, servers):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -54,6 +59,19 @@ def test_a_failure_is_shown_with_its_code_the_servers_words_and_the_attempt():
     failed = at_server(state="ERROR", error_code="E217", error="the model server says: no model", attempt=3)
 
     assert "onnx-0: E217 the model server says: no model (attempt 3)" in said(a_record(failed))
+
+
+def test_a_version_at_a_server_that_does_not_answer_is_not_shown_as_available():
+    fine = ServerRecord("onnx-0", "onnx", "10.0.0.7:8500", "understudy 1", "", 3.0, wanted=1, available=1, failed=0)
+    away = fine._replace(problem="E215 the model server's control at 10.0.0.7:8501: connection refused")
+    other = away._replace(name="onnx-9")
+
+    text = said(a_record(at_server()), away, other)
+
+    assert "was AVAILABLE: control refused (E215)" in text
+    assert "onnx-0 did not answer its agent 3 s ago: E215 the model server's control" in text
+    assert "onnx-9" not in text
+    assert "was" not in said(a_record(at_server()), fine)
 
 
 def test_without_a_server_it_is_said_which_group_has_none():
