@@ -286,7 +286,7 @@ class ActNotConfirmed(RequestError):
     field = ""
     """The one that is missing or wrong, where its form can be shown again with it; empty: the form is no whole one."""
     title = "The act was not confirmed"
-    hint = "Nothing was changed. Go back, and fill in what the detail names."
+    hint = "Nothing was changed. Fill in what the detail names."
 
 
 class ServingError(UnderstudyError):
