@@ -17,6 +17,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
+from understudy.core.upstream.same_call import same_calls
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
@@ -32,12 +33,13 @@ from understudy.lifecycle.version_findings import (
     NO_CHAMPION,
     judge_each_server,
     judge_inputs,
+    judge_same_call,
     judge_status,
     judge_unloaded,
     judge_warm_up,
 )
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
-from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import RETIRED, ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ServerSeen
 from understudy.settings import Settings
@@ -61,6 +63,8 @@ class Asked(NamedTuple):
     against: VersionRecord | None
     loading: VersionLoadingRecord | None = None
     """What agents do about it; ``None``: people serve it."""
+    others: Sequence[VersionRecord] = ()
+    """The model's other versions that are not retired, and the one that it is compared with."""
 
 
 class Checked(NamedTuple):
@@ -116,7 +120,10 @@ async def asked_of(session: Session, model_name: str, version: str, against: str
     if other is None and model.policy is not None and model.policy.champion != version:
         other = model.policy.champion
     compared = None if other is None else await session.registry.show_version(model_name, other)
-    return Asked(model, record, compared, await session.loading.show(model_name, version))
+    others = [
+        one for one in await session.registry.list_versions(model_name) if one.status != RETIRED or one == compared
+    ]
+    return Asked(model, record, compared, await session.loading.show(model_name, version), others)
 
 
 async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried]]) -> Checked:
@@ -127,6 +134,8 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         version = version_from_row(record.model_name, record._asdict())
     except SchemaInvalid as problem:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
+    against = None if asked.against is None else asked.against.version
+    findings += [judge_same_call(found, against) for found in same_calls(record, asked.others)]
     compared, inputs = _compare_inputs(asked, version)
     try:
         servers, result = await try_it(version)
