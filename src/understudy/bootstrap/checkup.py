@@ -289,7 +289,7 @@ def _same_calls(snapshot: PolicySnapshot) -> list[Finding]:
     for policy in snapshot.policies.values():
         versions = {version.id: version for _, version in _roles(policy)}
         same = [same_call(version, policy.champion) for version in versions.values() if version != policy.champion]
-        for judged in (judge_same_call(one, None) for one in same if one is not None):
+        for judged in (judge_same_call(one, are_alike=False) for one in same if one is not None):
             what = f"{policy.model_name}: {judged.what}"
             found.append(judged._replace(what=what, model_name=policy.model_name))
     return found

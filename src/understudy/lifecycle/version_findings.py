@@ -74,13 +74,13 @@ def reached_by_proxies(server: ServerSeen, proxies: int) -> Finding:
     return Finding("server", State.GOOD, what)
 
 
-def judge_same_call(found: SameCall, against: str | None) -> Finding:
+def judge_same_call(found: SameCall, *, are_alike: bool) -> Finding:
     """Judge two versions that a model server does not tell apart.
 
-    It is a problem where that is certain and ``against`` is the other one, whom the version is to be compared with:
-    every comparison of the two then says that nothing differs.
+    It is a problem where that is certain, the two are to be compared, and ``are_alike``: they take and read the same,
+    so that every comparison of them says that nothing differs.
     """
-    state = State.PROBLEM if found.is_certain and found.other == against else State.WARNING
+    state = State.PROBLEM if found.is_certain and are_alike else State.WARNING
     return Finding("same call", state, found.words, found.advice)
 
 

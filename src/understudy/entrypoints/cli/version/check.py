@@ -134,8 +134,8 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         version = version_from_row(record.model_name, record._asdict())
     except SchemaInvalid as problem:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
-    against = None if asked.against is None else asked.against.version
-    findings += [judge_same_call(found, against) for found in same_calls(record, asked.others)]
+    alike = _alike(record, asked.against)
+    findings += [judge_same_call(found, are_alike=found.other == alike) for found in same_calls(record, asked.others)]
     compared, inputs = _compare_inputs(asked, version)
     try:
         servers, result = await try_it(version)
@@ -149,6 +149,12 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
     findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
+
+
+def _alike(version: VersionRecord, against: VersionRecord | None) -> str | None:
+    """Return the label of whom a version is compared with, if both have the same schemas."""
+    schemas = (version.input_schema, version.output_schema)
+    return against.version if against is not None and schemas == (against.input_schema, against.output_schema) else None
 
 
 def _compare_inputs(asked: Asked, version: ModelVersion) -> tuple[Finding, InputDifferences | None]:
