@@ -23,6 +23,7 @@ from understudy.bootstrap.session import session_of
 from understudy.bootstrap.upstream.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.core.rollout.state import Kind
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.upstream.same_call import same_call
 from understudy.errors import (
     BackendUnavailable,
     LoginNotAllowed,
@@ -65,6 +66,7 @@ from understudy.lifecycle.server_findings import (
     judge_wire,
 )
 from understudy.lifecycle.token_findings import judge_token_hosts, judge_token_wire
+from understudy.lifecycle.version_findings import judge_same_call
 from understudy.rollout.checks.judge_check import judge_wanted, judgements_stored
 from understudy.settings import FILE_SUFFIX, Settings
 
@@ -281,9 +283,22 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     return [
         *rejected,
         *servers,
+        *_same_calls(snapshot),
         *_tokens_in_plain_text(snapshot),
         *(proxies or [HIDDEN_PROXIES if checkup.proxies_hidden else NO_PROXY]),
     ]
+
+
+def _same_calls(snapshot: PolicySnapshot) -> list[Finding]:
+    """Return which versions with a role their model server may not tell from the champion; calls of none fail."""
+    found = []
+    for policy in snapshot.policies.values():
+        versions = {version.id: version for _, version in _roles(policy)}
+        same = [same_call(version, policy.champion) for version in versions.values() if version != policy.champion]
+        for judged in (judge_same_call(one, are_alike=False) for one in same if one is not None):
+            what = f"{policy.model_name}: {judged.what}"
+            found.append(judged._replace(what=what, model_name=policy.model_name))
+    return found
 
 
 def _tokens_in_plain_text(snapshot: PolicySnapshot) -> list[Finding]:

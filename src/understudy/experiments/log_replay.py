@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from shlex import quote
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
@@ -18,6 +19,7 @@ from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.outputs import predictions_of
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Row
+from understudy.core.upstream.same_call import SameCall, same_call
 from understudy.errors import (
     BackendUnavailable,
     BadAnswer,
@@ -64,6 +66,8 @@ class ReplayQuestion(NamedTuple):
     """Of the versions whose calls are sent again, by their ids."""
     sample_percent: int
     """Of the entities, whose inputs are logged at present."""
+    same_calls: Mapping[int, SameCall] = MappingProxyType({})
+    """Of the versions whose calls are sent again, those that a model server may not tell from this one; by id."""
 
     @property
     def timeout_seconds(self) -> float:
@@ -111,6 +115,7 @@ async def question_of(registry: Registry, wanted: ReplayWanted) -> ReplayQuestio
         {other.id: other.version for other in others},
         {other.id: other.input_schema for other in asked},
         model.policy.input_sample_percent if model.policy is not None else 0,
+        {other.id: found for other in asked if other.id != record.id and (found := same_call(record, other))},
     )
 
 
@@ -144,13 +149,25 @@ async def replay_calls(
         finally:
             await backend.close()
     counts = Counter(call.version_id for call in calls)
+    report = compare_replay(replayed, len(calls) - len(replayed))
     return ReplayFinding(
         question,
         dict(counts.most_common()),
         tuple(sorted(preparing.left_out)),
         tuple(sorted(preparing.defaulted)),
-        compare_replay(replayed, len(calls) - len(replayed)),
+        report._replace(sentence=report.sentence + _doubts(question, report, [*counts])),
     )
+
+
+def _doubts(question: ReplayQuestion, report: ReplayReport, answered_by: Sequence[int]) -> str:
+    """Return why the answers may be of one model both times, to follow a sentence; empty where nothing says so."""
+    label = question.version.version
+    doubts = []
+    if report.is_identical and question.version.id not in answered_by:
+        doubts.append(f"Every answer is the same to the last bit: is version {label} really another model?")
+    same = [question.same_calls[version_id] for version_id in answered_by if version_id in question.same_calls]
+    doubts += [f"But version {found.words}. {found.advice}" for found in same]
+    return "".join(f" {doubt}" for doubt in doubts)
 
 
 async def _see_that_it_is_ready(question: ReplayQuestion, backend: ModelBackend, timeout_seconds: float) -> None:

@@ -1,6 +1,6 @@
 """What the shadow made of the calls that the champion answered."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from shlex import quote
 from typing import NamedTuple
@@ -10,8 +10,10 @@ import numpy as np
 from understudy.core.experiments.shadow_comparison import DROPPED, ShadowPairs, ShadowReport, compare_shadow
 from understudy.core.routing.route import bucket_of
 from understudy.core.statistics.sample_size import FloatArray
+from understudy.core.upstream.same_call import CalledVersion, same_call
 from understudy.errors import NotRegistered
 from understudy.ports.experiments.experiment_log import Allocation, ExperimentLog, LoggedPair, ShadowQuery
+from understudy.ports.registry.registry import VersionRecord
 
 MAX_PAIRS = 50_000
 """Pairs that are compared at most; of more a random sample is."""
@@ -53,8 +55,12 @@ class Disagreements(NamedTuple):
     pairs: Sequence[LoggedPair]
 
 
-async def report_shadow(log: ExperimentLog, question: ShadowQuestion) -> ShadowFinding:
+async def report_shadow(
+    log: ExperimentLog, question: ShadowQuestion, versions: Iterable[VersionRecord] = ()
+) -> ShadowFinding:
     """Return how the shadow compares with the champion.
+
+    Of ``versions``, the model's, it is said when a model server does not tell the two apart.
 
     Raises:
         NotRegistered: The model never had a shadow.
@@ -68,6 +74,9 @@ async def report_shadow(log: ExperimentLog, question: ShadowQuestion) -> ShadowF
     of_generation = {allocation.generation: allocation for allocation in allocations}
     shown = [pair for pair in pairs if was_shown(pair, of_generation)]
     report = compare_shadow(_arrays(shown), question.threshold)
+    by_id = {version.id: version for version in versions}
+    same = _same_call_words(by_id.get(query.champion_id), by_id.get(query.shadow_id))
+    report = report._replace(sentence=report.sentence + same)
     return ShadowFinding(query.champion_id, query.shadow_id, query.since, query.until, calls, ratio, report)
 
 
@@ -85,6 +94,12 @@ def was_shown(pair: LoggedPair, of_generation: Mapping[int, Allocation]) -> bool
     allocation = of_generation[pair.generation]
     # As core.routing.is_shadowed, for a policy that is no more.
     return bucket_of(f"shadow:{allocation.bucket_key}", pair.entity_id) < allocation.shadow_percent
+
+
+def _same_call_words(champion: CalledVersion | None, shadow: CalledVersion | None) -> str:
+    """Return that one model may answer for both, to follow a sentence; empty where it does not, or one is unknown."""
+    found = None if champion is None or shadow is None else same_call(shadow, champion)
+    return "" if found is None else f" But version {found.words}. {found.advice}"
 
 
 def _query(allocations: Sequence[Allocation], question: ShadowQuestion) -> ShadowQuery:

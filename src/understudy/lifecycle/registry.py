@@ -9,10 +9,12 @@ from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.archive_plan import MAX_FOLDER_BYTES, fits_folder
 from understudy.core.routing.access import Scope, is_scope
 from understudy.core.routing.policy_file import MAX_LABEL, MAX_NAME
+from understudy.core.upstream.same_call import SameCall, same_calls
 from understudy.errors import PolicyRefused, SchemaInvalid
 from understudy.lifecycle.policy_changes import complete_changes
 from understudy.ports.registry.registry import (
     NO_KEY_LIMITS,
+    RETIRED,
     Actor,
     ChangedPolicy,
     FileWords,
@@ -112,6 +114,16 @@ async def champion_of(registry: Registry, model_name: str) -> VersionRecord | No
         return None
     policy = (await registry.show_model(model_name)).policy
     return None if policy is None else await registry.show_version(model_name, policy.champion)
+
+
+async def same_calls_of(registry: Registry, made: VersionRecord) -> list[SameCall]:
+    """Return which other versions, retired ones aside, a model server may not tell from a version that was registered.
+
+    Raises:
+        RegistryUnavailable: Postgres does not answer in time.
+    """
+    others = await registry.list_versions(made.model_name)
+    return same_calls(made, [other for other in others if other.status != RETIRED])
 
 
 async def _require_known(registry: Registry, model_name: str) -> None:

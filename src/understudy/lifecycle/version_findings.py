@@ -7,6 +7,7 @@ from understudy.core.durations import short_duration
 from understudy.core.rollout.proxy_warm_up import through_words
 from understudy.core.rollout.state import WarmUpResult
 from understudy.core.schema.input_diff import InputDifferences
+from understudy.core.upstream.same_call import SameCall
 from understudy.lifecycle.server_findings import Finding, State
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
 from understudy.ports.registry.registry import RETIRED
@@ -72,6 +73,16 @@ def reached_by_proxies(server: ServerSeen, proxies: int) -> Finding:
     """Return what is found of a model server that is not reached from here, as it need not be."""
     what = f"{server.endpoint} is reached {through_words(proxies)}, and not from here: {server.problem}"
     return Finding("server", State.GOOD, what)
+
+
+def judge_same_call(found: SameCall, *, are_alike: bool) -> Finding:
+    """Judge two versions that a model server does not tell apart.
+
+    It is a problem where that is certain, the two are to be compared, and ``are_alike``: they take and read the same,
+    so that every comparison of them says that nothing differs.
+    """
+    state = State.PROBLEM if found.is_certain and are_alike else State.WARNING
+    return Finding("same call", state, found.words, found.advice)
 
 
 def judge_inputs(against: str, version: str, found: InputDifferences) -> Finding:

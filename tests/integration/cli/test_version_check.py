@@ -95,7 +95,8 @@ async def test_inputs_that_differ_are_a_problem_for_callers_of_the_champion_and_
 ):
     async with running(Behaviour()) as (server,):
         for label in (3, 4):
-            await register(database_url, label, [server.port], input_schema=WIDE, output_schema='{"tensor": "p"}')
+            schemas = {"input_schema": WIDE, "output_schema": '{"tensor": "p"}'}
+            await register(database_url, label, [server.port], backend=f'{{"version": "{label}"}}', **schemas)
         champions = await understudy.beside("version", "check", "visits", "4", "--json")
         likes = await understudy.beside("version", "check", "visits", "4", "--against", "3", "--json")
 

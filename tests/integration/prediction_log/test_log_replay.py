@@ -176,3 +176,29 @@ async def test_what_is_not_there_not_ready_or_not_to_be_read_is_said(world, unde
     assert [done.code for done in (no_time, too_long, too_many)] == [2, 2, 2]
     assert "it has: 6, 7" in no_version.err
     assert f"no model server of {MODEL_NAME} 7 says that it is ready; nothing was sent" in away.err
+
+
+async def test_answers_that_are_all_the_same_to_the_last_bit_are_asked_about_and_one_call_of_two_versions_is_named(
+    world, understudy
+):
+    exact = [({"a": float(n), "b": 1.0, "c": 0.0}, n + 10.0) for n in range(50)]
+    async with running() as (server,):
+        before = await world.add_version("6", server.endpoint)
+        await world.add_version("7", server.endpoint)
+        await world.add_version("8", server.endpoint, backend='{"version": "8"}')
+        await world.log(before, exact)
+        same = await understudy.beside("log", "replay", MODEL_NAME, "7")
+        fewer = await understudy.beside("log", "replay", MODEL_NAME, "7", "--limit", "49")
+        perhaps = found_in(await replay(understudy, version="8"))["sentence"]
+        itself = found_in(await replay(understudy, "--from-version", "6", version="6"))["sentence"]
+
+    asked = "Every answer is the same to the last bit: is version 7 really another model?"
+    named = f"6 and 7 are the same call at {server.endpoint}: one model there answers both"
+    assert "The same answer as then in all 50 calls." in same.said
+    assert asked in same.said
+    assert named in same.said
+    assert f"understudy version diff {MODEL_NAME} 6 7 shows whether they are two models" in same.said
+    assert "to the last bit" not in fewer.said
+    assert named in fewer.said
+    assert f"6 lets the server at {server.endpoint} choose its version, which may be the model of 8" in perhaps
+    assert itself == "The same answer as then in all 50 calls."

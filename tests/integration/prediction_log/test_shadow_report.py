@@ -181,3 +181,29 @@ async def test_a_shadow_that_was_taken_away_is_still_reported_on(parts):
     found = await report_shadow(parts.log, a_question(shown.began))
 
     assert found.report.pairs == CALLS
+
+
+async def test_a_shadow_that_is_the_champions_call_is_named_with_its_pairs_that_differ_in_no_bit(
+    parts, database, understudy
+):
+    world = parts.world
+    for version in ("6", "8"):
+        told = "INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, '127.0.0.1:8611')"
+        await database.execute(told, world.versions[version])
+    generation = await world.set_policy("6", shadow="8")
+    await world.backdate(DAY)
+    began = time.time() - HOUR
+    calls = [
+        Call(f"cust-{number}", began + number, world.versions["6"], generation, score=number / 64)
+        for number in range(50)
+    ]
+    answered = await world.call(calls)
+    await world.call([call._replace(role="shadow", assigned=world.versions["8"]) for call in answered])
+
+    said = (await understudy.beside("shadow", "report", MODEL)).said
+    document = (await understudy.beside("shadow", "report", MODEL, "--json")).document
+
+    assert "Every score is the same to the last bit: is the shadow really another model?" in said
+    assert "6 and 8 are the same call at 127.0.0.1:8611: one model there answers both" in said
+    assert f"understudy version diff {MODEL} 6 8 shows whether they are two models" in said
+    assert "the same call at 127.0.0.1:8611" in document["report"]["report"]["sentence"]

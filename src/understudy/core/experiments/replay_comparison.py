@@ -173,6 +173,11 @@ class ReplayReport(NamedTuple):
         """Whether every call was sent, answered and compared, and there was one."""
         return self.state is ReplayState.COMPARED and not (self.failed or self.incomparable or self.unsent)
 
+    @property
+    def is_identical(self) -> bool:
+        """Whether all of enough answers are the same to the last bit, as those of two models hardly are."""
+        return not self.differed and self.scores is not None and self.scores.is_identical
+
 
 def compare_replay(calls: Sequence[ReplayedCall], unsent: int = 0, top: int = MAX_EXAMPLES) -> ReplayReport:
     """Return the comparison; it lists at most ``top`` of the calls that differ."""

@@ -25,6 +25,8 @@ DROPPED = "dropped"
 """Status of a shadow call that was never made, because too many were in flight."""
 CELLS = 10
 DEFAULT_THRESHOLD = 0.5
+MIN_IDENTICAL = 50
+"""Pairs from which on it is remarkable that none differs in any bit."""
 NOTICEABLE_PERCENT = 1.0
 """Of the shadow's calls: when as many fail, that is what a report says first."""
 _ERRORS = [Status.UNAVAILABLE.value, Status.BAD_ANSWER.value, Status.ERROR.value]
@@ -115,6 +117,11 @@ class ScoreComparison(NamedTuple):
     largest_difference: float = 0.0
     """Of one pair, without its sign."""
 
+    @property
+    def is_identical(self) -> bool:
+        """Whether all of enough pairs are the same to the last bit, as those of two models hardly are."""
+        return self.pairs >= MIN_IDENTICAL and self.largest_difference == 0
+
     def decides(self, threshold: float) -> bool:
         """Whether yes and no at a threshold mean something: of probabilities, or at a threshold that was given."""
         return threshold != DEFAULT_THRESHOLD or (self.edges[0], self.edges[-1]) == (0.0, 1.0)
@@ -185,7 +192,9 @@ def _sentence(count: int, shadow: Fates, scores: ScoreComparison | None, thresho
         none = f"No scores to compare in {count:,} pairs: {lost}; the others ended in an error or have no score."
         return failing + none
     compared = _compared(scores, threshold)
-    return f"{failing}Of the others: {compared[0].lower()}{compared[1:]}." if failing else f"{compared}; {lost}."
+    doubt = " Every score is the same to the last bit: is the shadow really another model?"
+    others = f"{failing}Of the others: {compared[0].lower()}{compared[1:]}." if failing else f"{compared}; {lost}."
+    return others + (doubt if scores.is_identical else "")
 
 
 def _compared(scores: ScoreComparison, threshold: float) -> str:

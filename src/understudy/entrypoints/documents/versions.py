@@ -1,8 +1,10 @@
 """Versions as JSON."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from understudy.core.schema.input_diff import InputDifferences
+from understudy.core.upstream.same_call import SameCall
 from understudy.ports.registry.registry import VersionChange, VersionRecord
 
 
@@ -11,10 +13,20 @@ def version_document(record: VersionRecord) -> dict[str, Any]:
     return record._asdict()
 
 
-def registered_document(made: VersionRecord, found: InputDifferences, *, dry_run: bool) -> dict[str, Any]:
-    """Return a version that was registered, or tried, and how its inputs differ from the champion's, as JSON."""
+def registered_document(
+    made: VersionRecord, found: InputDifferences, same: Sequence[SameCall], *, dry_run: bool
+) -> dict[str, Any]:
+    """Return a version that was registered, or tried, as JSON.
+
+    With it is how its inputs differ from the champion's, and which versions a server may not tell from it.
+    """
     version = {**version_document(made), "id": None if dry_run else made.id}
-    return {"version": version, "input_differences": found._asdict(), "dry_run": dry_run}
+    return {
+        "version": version,
+        "input_differences": found._asdict(),
+        "same_calls": [one._asdict() for one in same],
+        "dry_run": dry_run,
+    }
 
 
 def change_document(changed: VersionChange, *, dry_run: bool) -> dict[str, Any]:

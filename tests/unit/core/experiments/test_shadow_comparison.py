@@ -131,6 +131,15 @@ def test_a_shadow_that_answers_the_same_agrees_in_everything(same):
     assert found.spearman is None or found.spearman == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("count", "moved_by", "is_asked"), [(50, 0.0, True), (49, 0.0, False), (50, 2**-53, False)])
+def test_scores_that_are_all_the_same_to_the_last_bit_are_asked_about(count, moved_by, is_asked):
+    champion = [0.5 + place / 200 for place in range(count)]
+
+    sentence = compare_shadow(pairs_of(champion, [0.5 - moved_by, *champion[1:]])).sentence
+
+    assert sentence.endswith("same to the last bit: is the shadow really another model?") is is_asked
+
+
 def test_psi_is_the_sum_over_the_champions_tenths():
     champion, shadow = [place / 100 for place in range(100)], [place / 200 for place in range(100)]
 

@@ -89,6 +89,15 @@ def next_step(found: ReplayFinding) -> str:
         return more if report.replayed else asks
     if report.incomparable:
         return f"understudy version show {named} shows which inputs it takes, and what it answers"
+    return _after_a_whole_replay(found, named)
+
+
+def _after_a_whole_replay(found: ReplayFinding, named: str) -> str:
+    question = found.question
+    if found.report.is_identical and question.version.id not in found.answered_by:
+        then = question.labels[next(iter(found.answered_by))]
+        both = f"{quote(question.wanted.model_name)} {quote(then)} {quote(question.version.version)}"
+        return f"understudy version diff {both} shows whether they are two models"
     if question.version.status != STAGING:
         return f"understudy version show {named} shows what it is"
     return f"understudy plan {named} says how risky it is to roll it out, and how long that takes"

@@ -47,7 +47,7 @@ def report(
         return
 
     async def work(given: Experiments) -> tuple[ShadowFinding, Label]:
-        return await report_shadow(given.log, question), given.label
+        return await report_shadow(given.log, question, given.versions), given.label
 
     found, label = with_experiments(model, work)
     write_page(html, report_page(found, model, threshold, label))

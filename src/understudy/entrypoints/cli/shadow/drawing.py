@@ -17,4 +17,4 @@ def drawn_finding(found: ShadowFinding, question: ShadowQuestion, label: Label) 
 async def drawn_shadow(session: Session, question: ShadowQuestion) -> Drawn:
     """Return how the shadow compares with the champion; raises as :func:`report_shadow`."""
     given = await experiments_of(session, question.model_name)
-    return drawn_finding(await report_shadow(given.log, question), question, given.label)
+    return drawn_finding(await report_shadow(given.log, question, given.versions), question, given.label)

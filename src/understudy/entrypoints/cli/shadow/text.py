@@ -40,7 +40,11 @@ def report_texts(found: ShadowFinding, model_name: str, threshold: float, label:
         texts += ["", a_table([Column(title, right=place > 0) for place, title in enumerate(titles)], rows)]
     if report.scores is not None:
         texts += ["", *_drawn(report.scores)]
-    return [*texts, "", Text(f"→ {next_step(report, model_name)}", "cyan")]
+    then = next_step(report, model_name)
+    if report.scores is not None and report.scores.is_identical:
+        named = " ".join(map(quote, (model_name, label(found.champion_id), label(found.shadow_id))))
+        then = f"understudy version diff {named} shows whether they are two models"
+    return [*texts, "", Text(f"→ {then}", "cyan")]
 
 
 def heading_line(found: ShadowFinding, model_name: str, label: Label) -> str:

@@ -1,7 +1,7 @@
 """One command's session with the stores: opened in an event loop of its own, closed when the command ends."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ from understudy.entrypoints.documents.policies import version_label
 from understudy.errors import RegistryUnavailable
 from understudy.ports.experiments.experiment_log import ExperimentLog
 from understudy.ports.experiments.experiment_store import ExperimentStore
-from understudy.ports.registry.registry import Registry
+from understudy.ports.registry.registry import Registry, VersionRecord
 from understudy.settings import Settings
 
 if TYPE_CHECKING:
@@ -117,8 +117,13 @@ class Experiments(NamedTuple):
 
     log: ExperimentLog
     store: ExperimentStore
-    labels: Mapping[int, str]
-    """The model's versions by their ids."""
+    versions: Sequence[VersionRecord]
+    """The model's."""
+
+    @property
+    def labels(self) -> Mapping[int, str]:
+        """The model's versions by their ids."""
+        return {version.id: version.version for version in self.versions}
 
     def label(self, version_id: int) -> str:
         """Return a version's text."""
@@ -133,8 +138,8 @@ async def experiments_of(session: Session, model_name: str) -> Experiments:
         RegistryUnavailable: Postgres does not answer in time.
     """
     await session.registry.show_model(model_name)
-    labels = {version.id: version.version for version in await session.registry.list_versions(model_name)}
-    return Experiments(session.experiment_log, session.experiments, labels)
+    versions = await session.registry.list_versions(model_name)
+    return Experiments(session.experiment_log, session.experiments, versions)
 
 
 def with_experiments(model_name: str, work: Callable[[Experiments], Awaitable[T]]) -> T:

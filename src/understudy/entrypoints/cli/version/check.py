@@ -17,6 +17,7 @@ from understudy.core.routing.policy import ModelVersion
 from understudy.core.routing.policy_document import version_from_row
 from understudy.core.schema.compile import compile_input_schema
 from understudy.core.schema.input_diff import InputDifferences, Names, differences_of
+from understudy.core.upstream.same_call import same_calls
 from understudy.entrypoints.cli.shared.environment import settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName, VersionLabel
@@ -32,12 +33,13 @@ from understudy.lifecycle.version_findings import (
     NO_CHAMPION,
     judge_each_server,
     judge_inputs,
+    judge_same_call,
     judge_status,
     judge_unloaded,
     judge_warm_up,
 )
 from understudy.ports.loading.loading_registry import VersionLoadingRecord
-from understudy.ports.registry.registry import ModelRecord, PolicyRecord, VersionRecord
+from understudy.ports.registry.registry import RETIRED, ModelRecord, PolicyRecord, VersionRecord
 from understudy.ports.rollout.warm_up import WarmUpRequests
 from understudy.ports.upstream.model_backend import ServerSeen
 from understudy.settings import Settings
@@ -61,6 +63,8 @@ class Asked(NamedTuple):
     against: VersionRecord | None
     loading: VersionLoadingRecord | None = None
     """What agents do about it; ``None``: people serve it."""
+    others: Sequence[VersionRecord] = ()
+    """The model's other versions that are not retired, and the one that it is compared with."""
 
 
 class Checked(NamedTuple):
@@ -116,7 +120,10 @@ async def asked_of(session: Session, model_name: str, version: str, against: str
     if other is None and model.policy is not None and model.policy.champion != version:
         other = model.policy.champion
     compared = None if other is None else await session.registry.show_version(model_name, other)
-    return Asked(model, record, compared, await session.loading.show(model_name, version))
+    others = [
+        one for one in await session.registry.list_versions(model_name) if one.status != RETIRED or one == compared
+    ]
+    return Asked(model, record, compared, await session.loading.show(model_name, version), others)
 
 
 async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried]]) -> Checked:
@@ -127,6 +134,8 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         version = version_from_row(record.model_name, record._asdict())
     except SchemaInvalid as problem:
         return Checked(asked, [*findings, Finding("schema", State.PROBLEM, problem.detail, problem.next_step)])
+    alike = _alike(record, asked.against)
+    findings += [judge_same_call(found, are_alike=found.other == alike) for found in same_calls(record, asked.others)]
     compared, inputs = _compare_inputs(asked, version)
     try:
         servers, result = await try_it(version)
@@ -140,6 +149,12 @@ async def checked(asked: Asked, try_it: Callable[[ModelVersion], Awaitable[Tried
         findings += judge_each_server(record.model_name, record.version, servers, version.timeout_seconds, through)
     findings += judge_validation(asked.loading, record.status)
     return Checked(asked, [*findings, compared, judge_warm_up(result)], servers, inputs, result)
+
+
+def _alike(version: VersionRecord, against: VersionRecord | None) -> str | None:
+    """Return the label of whom a version is compared with, if both have the same schemas."""
+    schemas = (version.input_schema, version.output_schema)
+    return against.version if against is not None and schemas == (against.input_schema, against.output_schema) else None
 
 
 def _compare_inputs(asked: Asked, version: ModelVersion) -> tuple[Finding, InputDifferences | None]:

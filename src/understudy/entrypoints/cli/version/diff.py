@@ -11,8 +11,10 @@ from rich.text import Text
 
 from understudy.core.schema.input_diff import Names
 from understudy.core.schema.version_diff import Callers, Comparison, Difference, Part, compare_versions
+from understudy.core.upstream.same_call import SameCall, same_call
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, ModelName
+from understudy.entrypoints.cli.shared.policy_changes.same_call_warnings import same_call_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table, show
 from understudy.entrypoints.cli.shared.session import with_registry
 from understudy.errors import NotRegistered
@@ -36,6 +38,7 @@ class Compared(NamedTuple):
     old: str
     new: str
     found: Comparison
+    same: SameCall | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -86,7 +89,7 @@ def compared_of(old: VersionRecord, new: VersionRecord) -> Compared:
     """
     names = Names(f"version {old.version}", f"version {new.version}")
     found = compare_versions(old._asdict(), new._asdict(), names)
-    return Compared(old.model_name, old.version, new.version, found)
+    return Compared(old.model_name, old.version, new.version, found, same_call(new, old))
 
 
 def difference_document(compared: Compared) -> dict[str, Any]:
@@ -98,13 +101,15 @@ def difference_document(compared: Compared) -> dict[str, Any]:
         "callers": compared.found.callers,
         "input_differences": compared.found.inputs._asdict(),
         "differences": [difference._asdict() for difference in compared.found.differences],
+        "same_call": None if compared.same is None else compared.same._asdict(),
     }
 
 
 def difference_texts(compared: Compared, width: int | None = None) -> list[RenderableType]:
     """Return the verdict, why, a table of all that differs, and what to do next."""
     because = [Text(f"  {line}") for line in compared.found.inputs.lines()]
-    return [_verdict(compared), *because, _table_of(compared, width), _next_step(compared)]
+    same = same_call_warnings([] if compared.same is None else [compared.same])
+    return [_verdict(compared), *because, *same, _table_of(compared, width), _next_step(compared)]
 
 
 def _verdict(compared: Compared) -> Text:

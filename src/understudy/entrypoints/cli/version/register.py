@@ -11,11 +11,13 @@ from rich.text import Text
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.bootstrap.registering.pinned_version import pinned_version
 from understudy.core.schema.input_diff import NO_DIFFERENCES, InputDifferences, input_differences
+from understudy.core.upstream.same_call import SameCall
 from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.environment import settings_of_place
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import AsJson, DryRun, ModelName, VersionLabel
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.policy_changes.same_call_warnings import same_call_warnings
 from understudy.entrypoints.cli.shared.rendering import advice_console, facts, is_interactive, show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.version.choices import backend_of, choices_of
@@ -63,7 +65,7 @@ from understudy.entrypoints.documents.versions import registered_document
 from understudy.entrypoints.logs import keep_log_off_output
 from understudy.errors import NotRegistered, ScopeMissing
 from understudy.lifecycle.described_version import require_agreement
-from understudy.lifecycle.registry import champion_of, register_version
+from understudy.lifecycle.registry import champion_of, register_version, same_calls_of
 from understudy.ports.loading.loading_registry import VersionLoading
 from understudy.ports.registry.registry import NewVersion, VersionRecord
 from understudy.settings import Settings
@@ -177,15 +179,16 @@ class _Registration(NamedTuple):
         require_agreement(answers)
         if self.described.is_proposed and not dry_run and not yes:
             self._confirm(settings)
-        made, champion, is_other, groups = self._stored(settings, dry_run=dry_run)
+        made, champion, is_other, groups, same = self._stored(settings, dry_run=dry_run)
         found = NO_DIFFERENCES if champion is None else input_differences(champion.input_schema, made.input_schema)
         document = {
-            **registered_document(made, found, dry_run=dry_run),
+            **registered_document(made, found, same, dry_run=dry_run),
             "servers": [answer._asdict() for answer in answers],
             "open": list(self.described.notes),
         }
         head, then = self._words(None if champion is None else found, is_other=is_other, dry_run=dry_run)
         warnings = [] if champion is None else input_warnings(champion.version, self.new.version, found)
+        warnings += same_call_warnings(same)
         tensors, notes = tensors_text(made), notes_text(self.described.notes)
         group = self.new.group_name
         document["group"] = group
@@ -208,7 +211,8 @@ class _Registration(NamedTuple):
             champion, groups = await champion_of(registry, last.model_name), None
             if last.group_name is not None:
                 groups = await _groups(control_plane.loading, last)
-            return _Stored(made, champion, last.version in there, groups)
+            same = await same_calls_of(registry, made)
+            return _Stored(made, champion, last.version in there, groups, same)
 
         return with_control_plane(register, settings=settings)
 
@@ -249,6 +253,8 @@ class _Stored(NamedTuple):
     """Whether it took the place of one."""
     groups: Sequence[str] | None
     """The groups that agents have reported servers of; ``None``: this command's key may not know them."""
+    same: Sequence[SameCall]
+    """The versions that a model server may not tell from it."""
 
 
 async def _groups(loading: VersionLoading, new: NewVersion) -> Sequence[str] | None:

@@ -52,7 +52,10 @@ FromMlflow = Annotated[
 Endpoints = Annotated[
     list[str] | None,
     typer.Option(
-        "--endpoint", metavar="HOST:PORT", rich_help_panel=_WHERE, help="A model server; repeat for replicas."
+        "--endpoint",
+        metavar="HOST:PORT",
+        rich_help_panel=_WHERE,
+        help="A model server; repeat for replicas. Where it serves several versions, --backend version=… says which.",
     ),
 ]
 Artifact = Annotated[

@@ -97,5 +97,6 @@ async def _shadow(model: str, session: Session) -> ShadowSeen:
     await session.registry.show_model(model)
     versions = await session.registry.list_versions(model)
     labels, now = {version.id: version.version for version in versions}, time.time()
-    found = await report_shadow(session.experiment_log, ShadowQuestion(model, now, now - SHADOW_SECONDS, THRESHOLD))
+    question = ShadowQuestion(model, now, now - SHADOW_SECONDS, THRESHOLD)
+    found = await report_shadow(session.experiment_log, question, versions)
     return ShadowSeen(model, found, lambda version_id: version_label(version_id, labels))

@@ -25,7 +25,7 @@ from understudy.entrypoints.proxy.control.pages import MAX_PAGE, NEXT, PageAsked
 from understudy.entrypoints.proxy.control.version_bodies import VersionRegistration
 from understudy.entrypoints.proxy.messages.reply import Reply
 from understudy.lifecycle.policy_files import explained_contradictions
-from understudy.lifecycle.registry import champion_of, register_version
+from understudy.lifecycle.registry import champion_of, register_version, same_calls_of
 from understudy.ports.registry.registry import VersionPage, VersionRecord
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ async def register(call: ControlCall, body: bytes, *, dry_run: bool) -> Reply:
         champion = await champion_of(parts.registry, call.model_name)
         schema = None if champion is None else champion.input_schema
         found = NO_DIFFERENCES if schema is None else input_differences(schema, made.input_schema)
-        return answer(registered_document(made, found, dry_run=dry_run), 200 if dry_run else 201)
+        same = await same_calls_of(parts.registry, made)
+        return answer(registered_document(made, found, same, dry_run=dry_run), 200 if dry_run else 201)
 
     return await call.run(Bulkhead.WRITE, store, WRITE_SECONDS)
 

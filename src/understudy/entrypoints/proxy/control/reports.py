@@ -57,7 +57,8 @@ async def report_shadow(call: ControlCall, question: ShadowQuestion, columns: in
 
             return answer(await drawn_document(partial(drawn_shadow, parts, question), columns))
         label = await version_labeller(parts, call.model_name)
-        found = await shadow_report.report_shadow(parts.experiment_log, question)
+        versions = await parts.registry.list_versions(call.model_name)
+        found = await shadow_report.report_shadow(parts.experiment_log, question, versions)
         return answer(shadow_document(found, call.model_name, label))
 
     return await call.run(Bulkhead.READ, read, REPORT_SECONDS)

@@ -162,6 +162,9 @@ def test_versions_that_differ_in_nothing_say_so_and_what_to_ask_next():
 
     assert shown.splitlines() == [
         "✔ every call that fits churn 7 can be answered by 8",
+        "! 7 and 8 are the same call at triton-a:8001: one model there answers both",
+        "  Register 7 with --backend version=7 and 8 with --backend version=8, or as the",
+        "server calls it; or give each a server of its own.",
         "Nothing differs: inputs, outputs, model servers and settings are the same.",
         "→ understudy version check churn 8 asks whether its model servers answer",
     ]

@@ -5,7 +5,9 @@ from typing import NamedTuple
 from rich.text import Text
 
 from understudy.core.schema.input_diff import InputDifferences, input_differences
+from understudy.core.upstream.same_call import SameCall, same_call
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.policy_changes.same_call_warnings import same_call_warnings
 from understudy.ports.registry.registry import PolicyRecord, Registry
 
 
@@ -15,11 +17,14 @@ class Newcomer(NamedTuple):
     version: str
     champion: str
     found: InputDifferences
+    same: SameCall | None = None
+    """With the champion so far."""
 
     @property
     def warnings(self) -> list[Text]:
-        """What callers have to send for it that the champion does not ask for."""
-        return input_warnings(self.champion, self.version, self.found)
+        """What callers have to send for it that the champion does not ask for, and whether it is another model."""
+        same = same_call_warnings([] if self.same is None else [self.same])
+        return input_warnings(self.champion, self.version, self.found) + same
 
 
 async def newcomers_of(registry: Registry, before: PolicyRecord | None, after: PolicyRecord) -> list[Newcomer]:
@@ -33,8 +38,9 @@ async def newcomers_of(registry: Registry, before: PolicyRecord | None, after: P
     champion = await registry.show_version(after.model_name, before.champion)
     newcomers = []
     for version in sorted(filter(None, versions)):
-        schema = (await registry.show_version(after.model_name, version)).input_schema
-        newcomers.append(Newcomer(version, before.champion, input_differences(champion.input_schema, schema)))
+        one = await registry.show_version(after.model_name, version)
+        inputs = input_differences(champion.input_schema, one.input_schema)
+        newcomers.append(Newcomer(version, before.champion, inputs, same_call(one, champion)))
     return newcomers
 
 

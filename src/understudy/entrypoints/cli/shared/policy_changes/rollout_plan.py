@@ -14,8 +14,10 @@ from rich.text import Text
 from understudy.core.durations import duration_words
 from understudy.core.rollout.forecast import StepForecast
 from understudy.core.rollout.gates import gate_words
+from understudy.core.upstream.same_call import same_calls
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.policy_changes.input_warnings import input_warnings
+from understudy.entrypoints.cli.shared.policy_changes.same_call_warnings import same_call_warnings
 from understudy.entrypoints.cli.shared.rendering import Column, a_table
 from understudy.ports.rollout.rollout_store import RolloutRecord
 from understudy.rollout.start.start import Prepared
@@ -87,8 +89,9 @@ def plan_words(prepared: Prepared) -> PlanWords:
         for step in prepared.plan.steps
     )
     inputs = input_warnings(prepared.champion.version, prepared.challenger.version, prepared.inputs)
+    same = same_call_warnings(same_calls(prepared.challenger, [prepared.champion]))
     told = [line for words in prepared.warnings for line in f"! {words}".splitlines()]
-    warnings = (*(line.plain for line in inputs), *told)
+    warnings = (*(line.plain for line in (*inputs, *same)), *told)
     # A warning says why it would never end.
     is_said = inputs or prepared.forecast.warnings or prepared.deadline_warnings
     expected = [prepared.forecast.sentence] if prepared.forecast.seconds is not None or not is_said else []

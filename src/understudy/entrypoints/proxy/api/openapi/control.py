@@ -136,7 +136,9 @@ def _command(kind: CommandKind, summary: str) -> dict[str, Any]:
 
 _VERSION = {"model_name": "visits", "version": "7", "status": "staging", "endpoints": ["models:8001"]}
 _VERSIONS = _document(versions=[_VERSION], next_cursor=None)
-_REGISTERED = _document(version=_VERSION, input_differences={"breaking": [], "possible": []}, dry_run=False)
+_REGISTERED = _document(
+    version=_VERSION, input_differences={"breaking": [], "possible": []}, same_calls=[], dry_run=False
+)
 _RETIRED = _document(version=_VERSION, changed=True, dry_run=False)
 _SERVER = {"name": "triton-0", "group_name": "onnx", "wanted": 2, "available": 2, "failed": 0, "problem": ""}
 _LOADING = {"model_name": "visits", "version": "7", "group_name": "onnx", "servers": [{"server": "triton-0"}]}
