@@ -89,11 +89,12 @@ def next_step(found: ReplayFinding) -> str:
         return more if report.replayed else asks
     if report.incomparable:
         return f"understudy version show {named} shows which inputs it takes, and what it answers"
-    return _after_a_whole_replay(found, named)
+    return _after_a_whole_replay(found)
 
 
-def _after_a_whole_replay(found: ReplayFinding, named: str) -> str:
+def _after_a_whole_replay(found: ReplayFinding) -> str:
     question = found.question
+    named = f"{quote(question.wanted.model_name)} {quote(question.version.version)}"
     if found.report.is_identical and question.version.id not in found.answered_by:
         then = question.labels[next(iter(found.answered_by))]
         both = f"{quote(question.wanted.model_name)} {quote(then)} {quote(question.version.version)}"

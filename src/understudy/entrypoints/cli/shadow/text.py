@@ -42,7 +42,7 @@ def report_texts(found: ShadowFinding, model_name: str, threshold: float, label:
         texts += ["", *_drawn(report.scores)]
     then = next_step(report, model_name)
     if report.scores is not None and report.scores.is_identical:
-        named = " ".join(map(quote, (model_name, label(found.champion_id), label(found.shadow_id))))
+        named = f"{quote(model_name)} {quote(label(found.champion_id))} {quote(label(found.shadow_id))}"
         then = f"understudy version diff {named} shows whether they are two models"
     return [*texts, "", Text(f"→ {then}", "cyan")]
 
