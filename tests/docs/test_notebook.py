@@ -24,7 +24,7 @@ async def kernel():  # notebooks run cells while an event loop runs
 names = asyncio.run(kernel())
 by_version, scores, asked, evidence = (names[one] for one in ("by_version", "scores", "asked", "evidence"))
 print(json.dumps({
-    "versions": sorted(by_version.index), "failed": round(float(by_version["failed"].max()), 3),
+    "versions": sorted(by_version.index), "failed": round(float(by_version["failed"]["3"]), 3),
     "minutes": scores.height, "asked": sorted(asked["version"]), "tests": list(names["tests"].columns),
     "checks": sorted(set(evidence["check"])), "evidence": evidence.height,
 }))
@@ -57,7 +57,7 @@ def test_every_cell_runs_beside_a_demo_that_took_a_version_back(short_path: Path
     found = json.loads(done.stdout.splitlines()[-1])
     assert {"1", "3"} <= set(found["versions"])
     assert set(found["versions"]) <= set(found["asked"]) <= {"1", "2", "3"}, "shadows are left out"
-    assert found["failed"] > 0, "the champion answered in place of version 3, which is a fallback"
+    assert found["failed"] > 0, "the champion answered in place of version 3, whose failures these are"
     assert found["minutes"] >= 2
     assert {"error_rate", "typical_latency"} <= set(found["checks"])
     assert found["evidence"] >= len(found["checks"])

@@ -3,16 +3,17 @@
 import asyncio
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import UUID
 
 from understudy.bootstrap.session import Session
 from understudy.core.durations import moment_seconds
 from understudy.entrypoints.demo.running import read_running
-from understudy.errors import NotRegistered
+from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.frames.evidence_rows import EVIDENCE_COLUMNS, evidence_rows
 from understudy.frames.experiment_rows import EXPERIMENT_COLUMNS, experiment_rows
 from understudy.frames.rows import Rows
@@ -20,10 +21,15 @@ from understudy.ports.prediction_log.log_archive import WantedRows
 from understudy.settings import Settings
 
 T = TypeVar("T")
-Moment = str | datetime
-"""So long ago (``7d``), or a moment: ``2026-11-20T13:00Z`` or a ``datetime`` with its zone."""
+Moment = str | datetime | timedelta
+"""So long ago (``7d`` or a ``timedelta``), or a moment: ``2026-11-20T13:00Z`` or a ``datetime`` with its zone."""
 MAX_ROWS = 100_000
-_NEWEST_FIRST = "SELECT * FROM predictionlog ORDER BY predicted_at DESC, id DESC"
+# What the champion answered in another version's place is a row of the champion: the assigned version is its cause.
+_NEWEST_FIRST = """
+    SELECT called.*,
+           (SELECT v.version FROM modelversion AS v WHERE v.id = called.assigned_version_id) AS assigned_version
+    FROM predictionlog AS called ORDER BY called.predicted_at DESC, called.id DESC
+"""
 _BEGINNING, _END = 0.0, 4_102_444_800.0
 _TIMEOUT_SECONDS = 5.0
 
@@ -35,9 +41,10 @@ class Reader:
 
     Args:
         database_url: Of a login that may read, such as one with ``understudy_reader``. By default ``DATABASE_URL``,
-            else that of a demo that runs in this folder.
+            else that of a demo that runs in this folder or in one above it.
 
     Raises:
+        RegistryUnavailable: There is none of them.
         pydantic.ValidationError: The environment cannot be used.
     """
 
@@ -52,7 +59,10 @@ class Reader:
         until: Moment | None = None,
         limit: int = MAX_ROWS,
     ) -> Rows:
-        """Return logged calls, newest first: the columns of ``PredictionLog`` without inputs, and model and version.
+        """Return logged calls, newest first: the columns of ``PredictionLog`` without inputs, and names.
+
+        The names are ``model``, ``version`` (which answered) and ``assigned_version`` (which should have); they differ
+        where ``status`` is ``fallback``.
 
         Args:
             model: Only of this one; ``None``: of all.
@@ -117,6 +127,7 @@ class Reader:
             NotRegistered: There is no such model.
             RegistryUnavailable, MigrationNeeded, LoginNotAllowed: As :meth:`log`.
         """
+        _check_limit(limit)
 
         async def read(session: Session) -> Rows:
             if model is not None:
@@ -138,13 +149,12 @@ class Reader:
 
 
 async def _asked(session: Session, sql: str, wanted: WantedRows, limit: int) -> Rows:
-    if limit < 1:
-        raise ValueError("limit is at least 1")
+    _check_limit(limit)
     rows: list[tuple[Any, ...]] = []
     async with session.live_log.ask(sql, wanted) as found:
         columns, unseen = found.columns, found.unseen_rows
         async for row in found.rows:
-            rows.append(tuple(row))
+            rows.append(tuple(_plain(value) for value in row))
             if len(rows) > limit:
                 break
     if unseen:
@@ -153,24 +163,59 @@ async def _asked(session: Session, sql: str, wanted: WantedRows, limit: int) -> 
     return Rows(columns, rows[:limit], is_complete=len(rows) <= limit, unseen_rows=unseen)
 
 
+def _plain(value: Any) -> Any:
+    """Return a uuid as the text that a client's ``prediction_id`` is: else frames of both are joined to no rows."""
+    return str(value) if isinstance(value, UUID) else value
+
+
+def _check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int):
+        raise TypeError(f"limit={limit!r:.80}: expected a whole number, at least 1")
+    if limit < 1:
+        raise ValueError(f"limit={limit}: limit is at least 1")
+
+
 def _wanted(since: Moment | None, until: Moment | None, model: str | None) -> WantedRows:
     now = time.time()
     return WantedRows(
-        _BEGINNING if since is None else _seconds(since, now),
-        _END if until is None else _seconds(until, now),
+        _BEGINNING if since is None else _seconds("since", since, now),
+        _END if until is None else _seconds("until", until, now),
         None if model is None else (model,),
     )
 
 
-def _seconds(moment: Moment, now: float) -> float:
+def _seconds(name: str, moment: object, now: float) -> float:
+    if isinstance(moment, timedelta):
+        return now - moment.total_seconds()
     if isinstance(moment, str):
-        return moment_seconds(moment, now)
+        try:
+            return moment_seconds(moment, now)
+        except ValueError as problem:
+            raise ValueError(f"{name}={moment!r:.80}: {problem}") from None
+    if not isinstance(moment, datetime):
+        expected = "so long ago ('7d', a timedelta), or a moment as text or as a datetime with its zone"
+        raise TypeError(f"{name}={moment!r:.80}: expected {expected}")
     if moment.tzinfo is None:
-        raise ValueError("a datetime needs its zone: datetime(2026, 11, 20, tzinfo=UTC)")
+        raise ValueError(f"{name}={moment!r}: a datetime needs its zone: datetime(2026, 11, 20, tzinfo=UTC)")
     return moment.timestamp()
 
 
 def _default_url() -> str:
     settings = Settings()
-    running = None if "database_url" in settings.model_fields_set else read_running(Path(settings.state_dir))
-    return settings.database_url.get_secret_value() if running is None else str(running["database_url"])
+    if "database_url" in settings.model_fields_set:
+        return settings.database_url.get_secret_value()
+    for folder in _demo_folders(settings):
+        running = read_running(folder)
+        if running is not None:
+            return str(running["database_url"])
+    raise RegistryUnavailable(
+        f"no DATABASE_URL, and no demo in {Path.cwd()} or a folder above it (looked for {settings.state_dir})",
+        hint="Set DATABASE_URL, start understudy demo here, or name its state by UNDERSTUDY_STATE_DIR.",
+    )
+
+
+def _demo_folders(settings: Settings) -> Iterator[Path]:
+    """Yield where a demo may run, the nearest first: Jupyter runs a notebook in the notebook's own folder."""
+    yield settings.state_dir
+    if "state_dir" not in settings.model_fields_set:
+        yield from (above / settings.state_dir for above in Path.cwd().parents)

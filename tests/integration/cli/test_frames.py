@@ -3,6 +3,8 @@
 import json
 from datetime import UTC, datetime, timedelta
 
+import pandas as pd
+import polars as pl
 import pytest
 from worlds.archive import few_days, fill, month_ago, versions_of
 
@@ -11,7 +13,7 @@ from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import CheckState, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.rollout.plan import NAMED_PLANS
-from understudy.errors import NotRegistered
+from understudy.errors import NotRegistered, RegistryUnavailable
 from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
 from understudy.frames import Reader
 from understudy.ports.experiments.experiment_store import NewExperiment
@@ -50,6 +52,21 @@ async def test_the_log_is_read_the_newest_first_and_says_when_there_is_more(read
     assert len(reader.log(since=month_ago(0).start)) == 0
 
 
+async def test_calls_are_joined_with_what_a_client_has_of_them_and_name_the_version_that_was_assigned(reader, database):
+    """A client's prediction id is text."""
+    second = await database.fetchval(_VERSION, "churn", "2")
+    await database.execute("UPDATE predictionlog SET assigned_version_id = $1 WHERE id % 2 = 0", second)
+
+    frame = reader.log(since="80d").to_pandas()
+    answered = await database.fetch("SELECT prediction_id::text, id FROM predictionlog")
+    mine = pd.DataFrame([dict(row) for row in answered]).merge(frame, on="prediction_id")
+
+    assert len(mine) == ROWS
+    assert set(frame[frame.id % 2 == 0].assigned_version) == {"2"}
+    assert "2" not in set(frame.version)
+    assert reader.log(since="80d", limit=1).to_polars().schema["prediction_id"] == pl.String
+
+
 async def test_a_question_in_sql_can_only_read(reader, database):
     counted = reader.query("SELECT version, count(*) AS calls FROM predictionlog GROUP BY version ORDER BY version")
 
@@ -69,6 +86,12 @@ async def test_what_cannot_be_read_is_said(reader):
         reader.log(since=datetime(2026, 11, 1))  # noqa: DTZ001 - on purpose
     with pytest.raises(ValueError, match="at least 1"):
         reader.log(limit=0)
+    with pytest.raises(TypeError, match="limit=None: expected a whole number"):
+        reader.log(limit=None)  # as people write for "all"
+    with pytest.raises(ValueError, match="since='1 hour': "):
+        reader.log(since="1 hour")
+    with pytest.raises(TypeError, match="until=7: expected so long ago"):
+        reader.log(until=7)
 
 
 async def test_evidence_and_experiments_are_read(reader, database, database_url):
@@ -96,3 +119,12 @@ async def test_without_an_address_it_is_the_environments(reader, database_url, m
     monkeypatch.setenv("DATABASE_URL", database_url)
 
     assert len(Reader().log(since="80d")) == ROWS
+
+
+async def test_without_an_address_and_a_demo_it_says_where_it_has_looked(monkeypatch, tmp_path):
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("UNDERSTUDY_STATE_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(RegistryUnavailable, match=f"no DATABASE_URL, and no demo in {tmp_path}"):
+        Reader()
