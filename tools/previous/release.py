@@ -9,6 +9,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 VERSIONS = "src/understudy/adapters/migrations/versions"
+_COMMAND = """\
+import runpy
+
+runpy.run_module("understudy.entrypoints.cli", run_name="__main__")
+"""
 
 
 class Release(NamedTuple):
@@ -20,7 +25,7 @@ class Release(NamedTuple):
     """Its newest migration, such as ``0036``."""
 
     def make_python(self) -> Path:
-        """Return a Python with what is installed here, and with this release's code in place of this tree's.
+        """Return a Python with what is installed here, and this release's code and command in place of this tree's.
 
         ``PYTHONPATH`` alone is not enough: some tests start processes with a ``PYTHONPATH`` of their own.
         """
@@ -29,7 +34,10 @@ class Release(NamedTuple):
         (packages,) = folder.glob("lib/python*/site-packages")
         installed = sysconfig.get_path("purelib")
         (packages / "trees.pth").write_text(f"{self.tree / 'src'}\n{installed}\n", encoding="utf-8")
-        return folder / "bin" / "python"
+        python, command = folder / "bin" / "python", folder / "bin" / "understudy"
+        command.write_text(f"#!{python}\n{_COMMAND}", encoding="utf-8")
+        command.chmod(0o755)
+        return python
 
 
 def take_out(ref: str = "") -> Release:
