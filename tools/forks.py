@@ -91,12 +91,12 @@ class Slices:
             return number
 
     def following(self, worker: int) -> int | None:
-        """Return which test the worker's next :meth:`take` will give; nobody else can take that one."""
+        """Return which test the worker's next :meth:`take` will give; no other worker can take that one."""
         with self._alone():
             return self._first(worker)
 
     def clear(self) -> None:
-        """Leave no test to anybody."""
+        """Leave no test to any worker."""
         with self._alone():
             for worker in range(self._workers):
                 self._put(worker, 0, 0)

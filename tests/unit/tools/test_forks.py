@@ -143,7 +143,7 @@ import pytest
 
 class Leaky:
     def __del__(self):
-        raise RuntimeError("nobody sees it")
+        raise RuntimeError("nothing reads it")
 
 def test_leaves_what_fails_once_it_is_looked_for():
     one = Leaky()
@@ -152,7 +152,7 @@ def test_leaves_what_fails_once_it_is_looked_for():
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize(("source", "said"), [(LEAKS, "nobody sees it"), ("def broken(:", "SyntaxError")])
+@pytest.mark.parametrize(("source", "said"), [(LEAKS, "nothing reads it"), ("def broken(:", "SyntaxError")])
 def test_what_fails_outside_of_a_test_fails_the_run_too(tmp_path, source, said):
     done = run_of(tmp_path, source)
 

@@ -99,7 +99,7 @@ class RewritableTable(Protocol):
         """
 
     def give_up(self, number: int) -> None:
-        """Have the table take no rewrite up to this number any more, whoever is still at work on it."""
+        """Have the table take no rewrite up to this number any more, of another process either."""
 
     def live_among(self, paths: Sequence[str]) -> tuple[set[str], int]:
         """Return which of some files the table consists of now, and the table's state."""

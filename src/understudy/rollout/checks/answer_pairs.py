@@ -1,8 +1,9 @@
 """Pairs of answers for a judge: what the champion answered, and what the challenger answers to the same inputs now.
 
 Calls are drawn at random from the champion's of the last day whose inputs were logged, and sent to the challenger's
-model server, past caches and log. One direction is enough: a pair is of the same inputs whoever was asked first. Calls
-whose inputs are not wholly in the log, because one is private or a list, are left out: the answer would be to others.
+model server, past caches and log. One direction is enough: a pair is of the same inputs, whichever version was asked
+first. Calls whose inputs are not wholly in the log, because one is private or a list, are left out: the answer would be
+to others.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

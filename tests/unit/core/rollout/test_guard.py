@@ -95,7 +95,7 @@ def test_a_guard_judges_from_the_moment_in_which_the_split_was_set_and_answers_t
     assert "version 2 at 10 %" in begun.event
 
 
-def test_a_guard_is_judged_by_the_metrics_and_the_judge_that_it_began_with_whoever_reads_it_later():
+def test_a_guard_is_judged_by_the_metrics_and_the_judge_that_it_began_with():
     world = World()
 
     begun = world.tick(guard_limits=ALSO)

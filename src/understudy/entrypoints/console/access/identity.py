@@ -63,7 +63,7 @@ class Identity(NamedTuple):
 
 
 def _text(value: str) -> str:
-    """Return a header's value as whoever writes names in UTF-8 has it; the server reads each byte as a character."""
+    """Return a header's value as a proxy wrote it, in UTF-8; the server reads each byte as a character."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""Watches: each page that somebody has open is read once for all its viewers, and they are told when it changed."""
+"""Watches: each open page is read once for all its viewers, and they are told when it changed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable, Iterator

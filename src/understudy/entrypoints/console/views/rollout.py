@@ -40,7 +40,7 @@ from understudy.rollout.verdicts.verdict_event import ACTOR
 
 MAX_EVENTS, MAX_CHANGES = 40, 15
 NOT_KNOWN = ("…", "not known now", Tone.CALM)
-"""What stands in the place of a pass that nobody vouches for at this moment."""
+"""What stands in the place of a pass that no monitor vouches for at this moment."""
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
 _FIRST = (Tone.BAD, Tone.WAIT)
 _STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM, ENDED: Tone.CALM}

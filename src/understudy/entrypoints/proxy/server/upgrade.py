@@ -15,7 +15,7 @@ _FIELDS = frozenset((b"upgrade", b"http2-settings"))
 """Header fields that ask for another protocol, and that ``connection`` names then."""
 
 LINE_SECONDS = 1.0
-"""Shortest time between two lines in the log about requests that are no HTTP: anybody may send thousands a second."""
+"""Shortest time between two lines in the log about requests that are no HTTP: a client may send thousands a second."""
 
 
 class InvalidRequests:
