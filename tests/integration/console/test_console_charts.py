@@ -26,7 +26,7 @@ async def test_each_chart_has_its_sentence_and_its_figures_and_comes_once(
     async with console.visit("read") as visit:
         page = await visit.get(path)
         part = await visit.get(f"/live{path}/charts")
-        while "The charts are computed still" in part.text:
+        while "The charts are not ready yet" in part.text:
             part = await visit.get(f"/live{path}/charts")
         digest = part.text.rpartition('value="')[2].partition('"')[0]
         same = await visit.get(f"/live{path}/charts?seen={digest}")
