@@ -57,7 +57,7 @@ async def of_server(console: RunningConsole, path: str) -> tuple[float, float, f
         used = time.process_time()
         cold = await seconds_of(visit, path)
         used = time.process_time() - used
-        while "computed still" in (await visit.get(f"/live{path}/charts")).text:
+        while "The charts are not ready yet" in (await visit.get(f"/live{path}/charts")).text:
             pass
         taken = [await seconds_of(visit, path) for _ in range(ROUNDS)]
     return cold, used, sorted(taken)[round(0.95 * ROUNDS) - 1]
