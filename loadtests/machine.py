@@ -13,8 +13,6 @@ SERVER_CORE = 0
 LOAD_CORE = 1
 """Where everything else runs: load, model servers, upstreams, Postgres."""
 
-_GIVES_WAY = 10
-"""The "nice" value of what gives way: a tenth of the others' share, and they need not wait for it when they wake up."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _USER, _CHILDREN_SYSTEM = 11, 14
 """Fields of ``/proc/PID/stat`` behind the command's name: utime, stime, and the same of children waited for."""
@@ -65,23 +63,24 @@ def moved_to_core(pid: int, core: int) -> Iterator[None]:
 
 @contextmanager
 def giving_way(pid: int) -> Iterator[None]:
-    """Let others on its core go before a running process and all below it meanwhile; what they start inherits that.
+    """Let a running process and all below it run only when nothing else on its core wants to, and what they start too.
 
-    Where the account may not raise a priority again, it stays so.
+    A lower priority alone (``nice``) is not enough: who wakes up beside such a process still waits for its slice of
+    time to end, some 3 ms.
     """
-    before = {one: os.getpriority(os.PRIO_PROCESS, one) for one in tree_of(pid)}
-    for one, priority in before.items():
-        _set_priority(one, max(priority, _GIVES_WAY))
+    before = {one: os.sched_getscheduler(one) for one in threads_of(pid)}
+    for one in before:
+        _set_policy(one, os.SCHED_IDLE)
     try:
         yield
     finally:
-        for one in tree_of(pid):
-            _set_priority(one, before.get(one, before[pid]))
+        for one in threads_of(pid):
+            _set_policy(one, before.get(one, before[pid]))
 
 
-def _set_priority(pid: int, priority: int) -> None:
+def _set_policy(thread: int, policy: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.setpriority(os.PRIO_PROCESS, pid, priority)
+        os.sched_setscheduler(thread, policy, os.sched_param(0))
 
 
 def _move(pid: int, cores: set[int]) -> None:
@@ -126,6 +125,15 @@ def tree_of(pid: int) -> list[int]:
     with suppress(FileNotFoundError, ProcessLookupError):
         return [pid, *(one for child in _children_of(pid) for one in tree_of(child))]
     return []
+
+
+def threads_of(pid: int) -> list[int]:
+    """Return the threads of a process and of all below it."""
+    found: list[int] = []
+    for one in tree_of(pid):
+        with suppress(FileNotFoundError):
+            found.extend(int(task.name) for task in Path(f"/proc/{one}/task").iterdir())
+    return found
 
 
 def resident_bytes(pid: int) -> int:
