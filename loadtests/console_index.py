@@ -13,7 +13,7 @@ from understudy.adapters.postgres.prediction_log.entity_index import drop_entity
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.serving.prediction_log.shared_spool import SharedSpool
 
-PAIRS, ROWS = 5, 40_000
+PAIRS, ROWS = 5, 200_000
 LEAST_RATIO = 0.85
 """Of the rows a second that are shipped without it."""
 _TIMEOUT_SECONDS = 60.0
