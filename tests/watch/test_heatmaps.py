@@ -169,7 +169,8 @@ async def lived_through(world: World, prometheus: Prometheus) -> dict[str, list[
     await until(prometheus, 'count(prediction_tenths{role="challenger"}) == 10')
     await until(prometheus, 'sum(increase(prediction_score_count{role="challenger"}[3s])) == 0')
     await world.serve(minute + RENEWED_SECONDS + 60, 3 * EUROS[:600])
-    await until(prometheus, 'min_over_time(sum(prediction_tenths{role="champion"})[3s:1s]) == 600')
+    # For three seconds, so that a step of the range below falls into them.
+    await until(prometheus, 'count_over_time((sum(prediction_tenths{role="champion"}) == 600)[3s:1s]) == 3')
     await until(prometheus, 'prediction_score_count{role="champion"} == 1501')
     ended, found = time.time(), {}
     for title, asked in {CALLS: COUNTED, **{panel.title: panel.expr for panel in heatmaps()}}.items():

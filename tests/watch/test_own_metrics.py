@@ -1,9 +1,11 @@
 """Metrics of plans against a real Prometheus: each of its answers has its problem, and a worse version is found."""
 
+import asyncio
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -127,6 +129,19 @@ async def test_a_query_that_a_real_prometheus_gives_no_values_for_has_its_proble
     assert (answer.problem, answer.values) == (problem, {})
 
 
+async def stopped(pid: int) -> None:
+    """Wait until a process stands still: a signal to stop is sent sooner than it is obeyed."""
+    give_up = time.monotonic() + 20
+    while not _stands_still(pid):
+        assert time.monotonic() < give_up
+        await asyncio.sleep(0.01)
+
+
+def _stands_still(pid: int) -> bool:
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return all((one / "stat").read_text().rpartition(")")[2].split()[0] == "T" for one in threads)
+
+
 async def test_a_prometheus_that_hangs_is_slow_and_answers_once_it_goes_on(server, end):
     sources = HttpMetricSources({"shop": server.url}, {}, timeout_seconds=1)
     patient = HttpMetricSources({"shop": server.url}, {}, timeout_seconds=20)
@@ -134,6 +149,7 @@ async def test_a_prometheus_that_hangs_is_slow_and_answers_once_it_goes_on(serve
 
     server.process.send_signal(signal.SIGSTOP)
     try:
+        await stopped(server.process.pid)
         hanging = await sources.read("shop", query, end, end)
     finally:
         server.process.send_signal(signal.SIGCONT)
