@@ -63,7 +63,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         stack.push_async_callback(control.close)
         stage = FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings))
         agent = Agent(
-            AgentServer(name, settings.server_group, settings.server_target),
+            AgentServer(name, settings.server_group, settings.server_target, settings.server_transition),
             store,
             control,
             stage,

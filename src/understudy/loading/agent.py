@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from understudy.core.loading.giving_way import Transition, with_those_that_leave
 from understudy.core.loading.next_action import Action, VersionSeen, next_actions
 from understudy.core.loading.served_name import is_served_name, served_name
 from understudy.core.loading.state import LoadingState, next_attempt, retry_seconds
@@ -62,6 +63,7 @@ class AgentServer(NamedTuple):
     group_name: str
     target: str
     """``host:port`` as proxies reach it."""
+    transition: Transition = Transition.AVAILABILITY
 
 
 class Agent:
@@ -117,7 +119,8 @@ class Agent:
         is_idle = not self._tasks
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
-        report = ServerReport(*self._server, self._build, problem)
+        name, group_name, target, _ = self._server
+        report = ServerReport(name, group_name, target, self._build, problem)
         versions = await self._store.look(report, epoch)
         _count(self._telemetry, versions, problem)
         if served is None:
@@ -133,7 +136,9 @@ class Agent:
         names = {version.version_id: name for name, version in named.items()}
         at_server = {version.version_id for name, version in named.items() if name in served}
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
-        due = next_actions(seen, busy, needs_room=self._memory.needs_room)
+        needs_room = self._memory.needs_room
+        seen = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
+        due = next_actions(seen, busy, needs_room=needs_room)
         if Action.WITHDRAW in due.values():
             self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
@@ -247,8 +252,9 @@ class Agent:
                 is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)
                 self._tell("agent.lost_by_server", version, endpoint_is_gone=is_gone)
             case Action.WITHDRAW:
-                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch):
-                    return False  # it may be gone at another round, once it is not the last one
+                turn = version.is_wanted and self._server.transition is Transition.RESOURCE
+                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch, in_turn=turn):
+                    return False  # it may be gone at another round, once it is not the last one, or has its turn
                 self._tell("agent.withdrawn", version)
             case Action.FORGET:
                 await self._store.forget(version.version_id, epoch)
@@ -341,7 +347,7 @@ class Agent:
             is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
             pause = None if is_final else retry_seconds(max(attempt, 1))
             if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
-                attempt, pause = 0, ROOM_RETRY_SECONDS
+                attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             if pause is not None:
@@ -367,6 +373,9 @@ def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> Versi
         is_quiet=is_quiet,
         is_over=record is not None and record.is_over,
         idle_seconds=version.idle_seconds,
+        memory_bytes=0 if record is None or record.memory_bytes is None else record.memory_bytes,
+        is_elsewhere=version.is_elsewhere,
+        has_had_its_time=version.is_wanted and version.has_had_its_time,
     )
 
 

@@ -12,6 +12,7 @@ from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
+from understudy.core.loading.giving_way import KEPT_SECONDS, Transition
 from understudy.core.loading.memory import MEBIBYTE
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
@@ -35,8 +36,11 @@ NAME, NEXT = served_name("visits", "1"), served_name("visits", "2")
 class World:
     """An agent with everything around it; version 1 and 2 of visits are registered, and their artifacts are there."""
 
-    def __init__(self, folder: Path, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, memory_bytes: int | None = None, transition: Transition = Transition.AVAILABILITY
+    ) -> None:
         self.memory_bytes = memory_bytes
+        self.transition = transition
         self.now = asyncio.get_running_loop().time
         self.store = MemoryAgentStore(self.now)
         self.control = MemoryServerControl()
@@ -50,7 +54,7 @@ class World:
         self.agent = self.new_agent()
 
     def new_agent(self) -> Agent:
-        server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500")
+        server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500", self.transition)
         return Agent(
             server,
             self.store,
@@ -79,9 +83,15 @@ class World:
         return set(await self.control.loaded())
 
 
-def in_a_world(folder: Path, scenario: Callable[[World], Awaitable[None]], *, memory_bytes: int | None = None) -> None:
+def in_a_world(
+    folder: Path,
+    scenario: Callable[[World], Awaitable[None]],
+    *,
+    memory_bytes: int | None = None,
+    transition: Transition = Transition.AVAILABILITY,
+) -> None:
     async def run() -> None:
-        world = World(folder, memory_bytes)
+        world = World(folder, memory_bytes, transition)
         await scenario(world)
         await world.agent.close()
 
@@ -866,3 +876,70 @@ def test_while_a_version_is_slow_to_leave_no_further_one_makes_room(tmp_path):
         assert await world.loaded() == {served_name("churn", "4"), served_name("churn", "5")}
 
     in_a_world(tmp_path, scenario, memory_bytes=80 * MEBIBYTE)
+
+
+ROOM_FOR_ONE, ROOM_FOR_TWO = 50 * MEBIBYTE, 80 * MEBIBYTE
+
+
+def test_a_champion_before_makes_room_for_the_next_version_half_an_hour_after_the_change_and_no_sooner(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.register(3, "visits", "3", "visits/3")
+        world.stage.artifacts["visits/3"] = b"weights of 3"
+        world.store.place(1, Why.PREVIOUS_CHAMPION)
+        world.store.place(2, Why.CHAMPION, has_role=True)
+        await world.run_for(5)
+        world.store.place(3, Why.ASKED)
+
+        await world.run_for(KEPT_SECONDS - 60)
+        before = await world.loaded()
+        await world.run_for(120)
+
+        assert before == {NAME, NEXT}
+        assert await world.loaded() == {NEXT, served_name("visits", "3")}
+        assert world.store.state_of(3) is LoadingState.AVAILABLE
+        await world.run_for(300)
+        assert await world.loaded() == {NEXT, served_name("visits", "3")}  # and it does not come back in its place
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_TWO)
+
+
+def test_a_champion_leaves_for_the_next_version_while_another_server_has_it_and_it_is_this_servers_turn(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.others_serve = False
+        await world.run_for(5)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(60)
+        alone = await world.loaded()
+        world.store.put_elsewhere(1)
+        await world.run_for(60)
+        too_early = await world.loaded()
+        world.store.others_serve = True
+        await world.run_for(60)
+
+        assert (alone, too_early) == ({NAME}, {NAME})
+        assert await world.loaded() == {NEXT}
+        assert world.store.state_of(2) is LoadingState.AVAILABLE
+        assert world.store.state_of(1) is LoadingState.ERROR  # it is wanted still, and waits for room
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+def test_a_next_version_that_cannot_be_loaded_gives_its_place_back_and_is_not_tried_for_ever(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.control.refuses.add(NEXT)
+        world.store.place(2, Why.ASKED)
+
+        await world.run_for(600)
+        asked = world.control.asked
+        await world.run_for(600)
+
+        assert await world.loaded() == {NAME}
+        assert world.control.asked == asked
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert (world.store.state_of(2), world.store.error_of(2)) == (LoadingState.ERROR, "E217")
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
