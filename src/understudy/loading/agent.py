@@ -34,6 +34,7 @@ from understudy.errors import (
 )
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.server_refusal import ServerRefusal
+from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
 from understudy.loading.unload_wait import UnloadWait
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
@@ -106,6 +107,7 @@ class Agent:
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
+        self._sudden = SuddenUnplacing(now)
         self._again: asyncio.TimerHandle | None = None
         self._away_since: float | None = None
         """Since when the server has not answered."""
@@ -127,6 +129,9 @@ class Agent:
             self._look_again_while_away()
             return  # what it has is unknown; calls that it does not answer go elsewhere
         self._away_since = None
+        if self._sudden.is_doubted(versions):
+            self._look_again_after(DOUBT_SECONDS)
+            return
         named = {served_name(version.model_name, version.version): version for version in versions}
         busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
         seen = [
@@ -160,6 +165,7 @@ class Agent:
         self._look_again_after(None)
         self._away_since = None
         self._unload_wait.clear()
+        self._sudden.clear()
         self._refusal.clear()
         self._staged = None
         tasks = [task for _, task in self._tasks.values()]

@@ -26,6 +26,7 @@ from understudy.loading.agent import (
     AgentServer,
 )
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.sudden_unplacing import DOUBT_SECONDS
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
 from understudy.ports.loading.artifact_stage import Staged
 
@@ -943,3 +944,49 @@ def test_a_next_version_that_cannot_be_loaded_gives_its_place_back_and_is_not_tr
         assert (world.store.state_of(2), world.store.error_of(2)) == (LoadingState.ERROR, "E217")
 
     in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+@pytest.mark.parametrize(("gone", "is_doubted"), [(range(1, 9), True), (range(1, 6), True), (range(1, 4), False)])
+def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then_unloads_them(
+    tmp_path, gone, is_doubted
+):
+    async def scenario(world: World) -> None:
+        for number in range(1, 9):
+            world.store.register(number, f"m{number}", "1", f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.store.place(number, Why.ASKED)
+        await world.run_for(20)
+        assert len(await world.loaded()) == 8
+
+        for number in gone:
+            world.store.place(number, None)
+        await world.run_for(DOUBT_SECONDS - 0.5)
+        kept = [world.store.has_endpoint(number) for number in gone]
+        await world.run_for(30)
+
+        assert kept == [is_doubted] * len(gone)
+        assert len(await world.loaded()) == 8 - len(gone)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoints(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in range(1, 5):
+            world.store.register(number, f"m{number}", "1", f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.store.place(number, Why.ASKED)
+        await world.run_for(20)
+        asked = world.control.asked
+
+        for number in range(1, 5):
+            world.store.place(number, None)
+        await world.run_for(DOUBT_SECONDS / 2)
+        for number in range(1, 5):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(60)
+
+        assert all(world.store.has_endpoint(number) for number in range(1, 5))
+        assert world.control.asked == asked
+
+    in_a_world(tmp_path, scenario)
