@@ -172,8 +172,16 @@ test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fe
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
 
 .PHONY: lifecycle-faults
-lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look)
-	@PYTHONPATH=tests $(BIN)/python -m rigs.lifecycle $(KILLS)
+lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look, "--matrix 5" for five in each state of a version)
+	@PYTHONPATH=tests timeout 10800 $(BIN)/python -m rigs.lifecycle $(KILLS)
+
+.PHONY: lifecycle-unloads
+lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second through three proxies that stand still at random (20 minutes; UNLOADS="--unloads 100" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.unloads $(UNLOADS)
+
+.PHONY: lifecycle-exchanges
+lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (15 minutes; EXCHANGES="--changes 3" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.exchanges $(EXCHANGES)
 
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
