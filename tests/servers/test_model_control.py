@@ -27,6 +27,7 @@ from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.agent_store import MemoryAgentStore
+from understudy.adapters.memory.last_loaded import MemoryLastLoaded
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
@@ -38,6 +39,7 @@ from understudy.core.loading.wanted import Why
 from understudy.errors import BackendUnavailable, BadAnswer, LoadRefused, ServerNotManageable
 from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.without_registry import WithoutRegistry
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
 FRAMEWORKS = {"mlserver": "sklearn", "triton": "python"}
@@ -194,6 +196,7 @@ async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_agai
         telemetry := MemoryTelemetry(),
         validation=MemoryValidation(),
         memory=MemoryBudget(stage, telemetry),
+        without_registry=WithoutRegistry(server.control, stage, MemoryLastLoaded()),
         now=loop.time,
         on_progress=woken.set,
     )

@@ -36,6 +36,7 @@ from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.server_refusal import ServerRefusal
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
 from understudy.loading.unload_wait import UnloadWait
+from understudy.loading.without_registry import WithoutRegistry
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
@@ -78,6 +79,7 @@ class Agent:
         telemetry: Gets how many versions are in which state, durations and failures.
         validation: Asks what was loaded before it is announced.
         memory: Keeps account of the server's memory.
+        without_registry: Has a server that comes back empty load again what it had while Postgres is away.
         now: The monotonic clock, in seconds.
         on_progress: Called when a task has ended, so that the next round need not wait.
     """
@@ -92,6 +94,7 @@ class Agent:
         *,
         validation: Validation,
         memory: MemoryBudget,
+        without_registry: WithoutRegistry,
         now: Callable[[], float],
         on_progress: Callable[[], None],
     ) -> None:
@@ -101,6 +104,7 @@ class Agent:
         self._stage = stage
         self._validation = validation
         self._memory = memory
+        self._without_registry = without_registry
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
@@ -124,6 +128,7 @@ class Agent:
         name, group_name, target, _ = self._server
         report = ServerReport(name, group_name, target, self._build, problem)
         versions = await self._store.look(report, epoch)
+        await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
         if served is None:
             self._look_again_while_away()
@@ -160,9 +165,14 @@ class Agent:
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
+    def look_without_registry(self) -> None:
+        """Look at the server while Postgres is away, and this process is no server's agent for that."""
+        self._without_registry.look()
+
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
         self._look_again_after(None)
+        await self._without_registry.close()
         self._away_since = None
         self._unload_wait.clear()
         self._sudden.clear()

@@ -9,6 +9,7 @@ from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
+from understudy.adapters.memory.last_loaded import MemoryLastLoaded
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
@@ -28,6 +29,7 @@ from understudy.loading.agent import (
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.sudden_unplacing import DOUBT_SECONDS
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
+from understudy.loading.without_registry import WithoutRegistry
 from understudy.ports.loading.artifact_stage import Staged
 
 ROUND_SECONDS = 5.0
@@ -47,6 +49,7 @@ class World:
         self.control = MemoryServerControl()
         self.stage = MemoryArtifactStage(folder)
         self.validation = MemoryValidation()
+        self.last = MemoryLastLoaded()
         self.telemetry = MemoryTelemetry()
         self.woken = asyncio.Event()
         for number in (1, 2):
@@ -64,6 +67,7 @@ class World:
             self.telemetry,
             validation=self.validation,
             memory=MemoryBudget(self.stage, self.telemetry, capacity_bytes=self.memory_bytes),
+            without_registry=WithoutRegistry(self.control, self.stage, self.last),
             now=self.now,
             on_progress=self.woken.set,
         )
@@ -988,5 +992,71 @@ def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoi
 
         assert all(world.store.has_endpoint(number) for number in range(1, 5))
         assert world.control.asked == asked
+
+    in_a_world(tmp_path, scenario)
+
+
+async def stranded(world: World, seconds: float) -> None:
+    """Let the agent look at its server as its worker has it look each second while Postgres is away."""
+    await world.agent.close()  # it leads no more
+    for _ in range(int(seconds)):
+        world.agent.look_without_registry()
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_server_that_comes_back_empty_without_postgres_has_what_it_had_and_nothing_else(tmp_path, is_killed):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(5)
+        world.store.available = False
+        world.control.restart()
+        if is_killed:
+            world.agent = world.new_agent()
+
+        await stranded(world, 5)
+        assert await world.loaded() == {NAME}
+
+        world.store.available = True
+        asked = world.control.asked
+        await world.run_for(30)
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert world.control.asked == asked  # it is as if the server had never been away
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_without_postgres_nothing_is_loaded_into_a_server_that_has_something_or_that_had_nothing(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in (1, 2):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(5)
+        await world.control.unload(NAME)  # as another agent has decided meanwhile
+        await stranded(world, 5)
+        assert await world.loaded() == {NEXT}
+
+        for number in (1, 2):
+            world.store.place(number, None)
+        await world.run_for(30)
+        await stranded(world, 5)
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_without_postgres_a_damaged_copy_is_not_loaded_and_the_other_versions_are(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in (1, 2):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(5)
+        world.store.available = False
+        world.control.restart()
+        digest = world.store.digest_of(1)
+        assert digest is not None
+        world.stage.staged.remove(digest)
+
+        await stranded(world, 5)
+
+        assert await world.loaded() == {NEXT}
 
     in_a_world(tmp_path, scenario)
