@@ -274,7 +274,7 @@ bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treat
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
 
 .PHONY: bench-agent
-bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (5 minutes; BENCH="--only rest")
+bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd; how long loads and unloads take (7 minutes; BENCH="--only rest")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
 
 ROWS ?= 3000000
