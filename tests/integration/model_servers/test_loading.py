@@ -507,6 +507,18 @@ async def test_the_monitor_reads_which_servers_have_a_version_unless_their_agent
     assert (await placements.read()).available == set()
 
 
+async def test_a_champion_before_that_is_asked_for_has_not_had_its_time(database, database_url, agent):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await database.execute("UPDATE Placement SET why = 'previous champion', decided_at = now() - INTERVAL '31 minutes'")
+    await database.execute("UPDATE VersionLoading SET wanted_until = 'infinity'")
+    asked_for = (await agent.seen())[0].has_had_its_time
+    await database.execute("UPDATE VersionLoading SET wanted_until = now()")
+
+    assert not asked_for
+    assert (await agent.seen())[0].has_had_its_time
+
+
 async def test_a_champion_before_without_room_is_no_version_that_people_miss(
     database, database_url, agent, placements, loading
 ):

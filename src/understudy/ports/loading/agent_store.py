@@ -78,7 +78,8 @@ class VersionAtServer(NamedTuple):
     is_elsewhere: bool = False
     """Whether another server has an endpoint of it whose agent reports, and says that the server answers."""
     has_had_its_time: bool = False
-    """Whether it is placed since it was champion before, and has been for longer than such a version is kept warm."""
+    """Whether it is placed since it was champion before, for longer than such a version is kept warm, and was asked for
+    no longer than until now."""
 
     @property
     def is_wanted(self) -> bool:
