@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 from e2e.lifecycle import Lifecycle, until
@@ -51,7 +51,10 @@ _CHAMPION = "INSERT INTO ServingPolicy (model_name, champion_version, guard) VAL
 _SHARE = "UPDATE ServingPolicy SET challenger_version = $1, challenger_weight = 50"
 _CHANGE = "UPDATE ServingPolicy SET champion_version = $1, challenger_version = NULL, challenger_weight = 0"
 _WANTED_BY_ROLE = "UPDATE VersionLoading SET wanted_until = NULL"
-_LATER = "UPDATE Placement SET decided_at = now() - INTERVAL '31 minutes' WHERE why = 'previous champion'"
+_LATER = """
+    UPDATE Placement SET decided_at = now() - INTERVAL '31 minutes'
+    WHERE why = 'previous champion' AND model_version_id = $1 RETURNING server
+"""
 _AVAILABLE = "SELECT count(*) FROM LoadedVersion WHERE state = 'AVAILABLE' AND model_version_id = {}"
 _LOOK = """
     SELECT version, (SELECT count(*) FROM ModelEndpoint WHERE model_version_id = champion_version)
@@ -132,13 +135,14 @@ class Exchange:
 
     async def change(self, label: str) -> None:
         """Make a version champion, and wait until each server has it."""
+        before = (await self._ask(_LOOK))[0][0]
         await self.loading.load("visits", label, ACTOR, group_name=None, seconds=None)
         await self.until_available(label, self.case.enough)
         await self._ask(_SHARE, self.ids[label])
         await asyncio.sleep(SHARED_SECONDS)
         await self._ask(_CHANGE, self.ids[label])
         await self._ask(_WANTED_BY_ROLE)
-        while not await self._ask(f"{_LATER} RETURNING server"):
+        while not await self._ask(_LATER, self.ids[before]):
             await asyncio.sleep(LOOK_SECONDS)  # until the leader has noticed which one was champion before
         await self.until_available(label, self.case.servers)
 
@@ -159,7 +163,7 @@ class Exchange:
                 self.least_servers = min(self.least_servers, has)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _ask(self, query: str, *values: object) -> list[tuple[object, ...]]:
+    async def _ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return [tuple(row) for row in await sql(self.stack.database_url, query, *values)]
 
 
