@@ -519,24 +519,15 @@ async def test_a_champion_before_that_is_asked_for_has_not_had_its_time(database
     assert (await agent.seen())[0].has_had_its_time
 
 
-async def test_a_champion_before_without_room_is_no_version_that_people_miss(
-    database, database_url, agent, placements, loading
-):
+async def test_the_monitor_reads_which_servers_have_no_room_for_a_version(database_url, agent, placements):
     version_id = await register(database_url, "1")
     await agent.make_available(version_id)
-    insert = "INSERT INTO ServingPolicy (model_name, champion_version) VALUES ('visits', $1)"
-    await database.execute(insert, version_id)
-    next_id = await register(database_url, "2")
-    await agent.make_available(next_id)
-    await database.execute("UPDATE ServingPolicy SET champion_version = $1", next_id)
-    await database.execute("UPDATE VersionLoading SET wanted_until = NULL")
 
     await agent.store.fail(version_id, "E217", "no", agent.epoch, attempt=1, retry_seconds=5)
-    broken = await loading.list_missing()
+    broken = (await placements.read()).without_room
     await agent.store.fail(version_id, "E214", "it needs more", agent.epoch, attempt=1, retry_seconds=5)
 
-    assert [(one.version, one.why) for one in broken] == [("1", "previous champion")]
-    assert await loading.list_missing() == []
+    assert broken == set()
     assert (await placements.read()).without_room == {(version_id, SERVER.name)}
 
 

@@ -13,7 +13,7 @@ from understudy.adapters.postgres.loading.agent_store import JUDGE, storable
 from understudy.adapters.postgres.loading.placements import REASONS
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.wanted import SILENT_SECONDS, ManagedVersion, Why
-from understudy.errors import NothingFits, NotRegistered, PolicyRefused
+from understudy.errors import NotRegistered, PolicyRefused
 from understudy.ports.loading.loading_registry import (
     MissingVersion,
     ServerRecord,
@@ -106,9 +106,7 @@ _MISSING = f"""
     CROSS JOIN LATERAL (
         SELECT count(*) AS servers, array_agg(
             concat_ws(' ', name || ':', coalesce(loaded.state, 'nothing has begun'), loaded.error_code, loaded.error)
-            ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE'
-                                   AND NOT (wanted.reasons = ARRAY['{Why.PREVIOUS_CHAMPION}']
-                                            AND loaded.error_code IS NOT DISTINCT FROM '{NothingFits.code}')) AS without
+            ORDER BY name) FILTER (WHERE loaded.state IS DISTINCT FROM 'AVAILABLE') AS without
         FROM ModelServer AS server
         LEFT JOIN LoadedVersion AS loaded ON loaded.server = server.name AND loaded.model_version_id = wanted.id
         WHERE server.group_name = wanted.group_name AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds') AS live
