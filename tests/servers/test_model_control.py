@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -182,38 +183,98 @@ async def test_triton_in_another_mode_is_said_to_need_the_flag(server: EmptyServ
     assert list((server.folder / "models").iterdir()) == []
 
 
-async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_again(server: EmptyServer):
-    await server.start()
-    loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    store = MemoryAgentStore(loop.time)
-    store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
-    stage = FolderStage(server.folder / "stage", {"": FolderOrigin(server.folder)})
-    agent = Agent(
-        AgentServer("s-0", "g", server.target),
-        store,
-        server.control,
-        stage,
-        telemetry := MemoryTelemetry(),
-        validation=MemoryValidation(),
-        memory=MemoryBudget(stage, telemetry),
-        without_registry=WithoutRegistry(server.control, stage, MemoryLastLoaded()),
-        now=loop.time,
-        on_progress=woken.set,
-    )
+class AgentBeside:
+    """An agent of the server, whose records and placements are in this process; version 1 of visits is registered."""
 
-    async def until(state: LoadingState) -> None:
+    def __init__(self, server: EmptyServer) -> None:
+        loop = asyncio.get_running_loop()
+        self.woken = asyncio.Event()
+        self.store = MemoryAgentStore(loop.time)
+        self.store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
+        stage, telemetry = FolderStage(server.folder / "stage", {"": FolderOrigin(server.folder)}), MemoryTelemetry()
+        self.agent = Agent(
+            AgentServer("s-0", "g", server.target),
+            self.store,
+            server.control,
+            stage,
+            telemetry,
+            validation=MemoryValidation(),
+            memory=MemoryBudget(stage, telemetry),
+            without_registry=WithoutRegistry(server.control, stage, MemoryLastLoaded()),
+            now=loop.time,
+            on_progress=self.woken.set,
+        )
+
+    async def until(self, state: LoadingState) -> None:
+        """Let rounds follow each other, at progress and each second, until the version is in a state."""
         async with asyncio.timeout(60):
-            while store.state_of(1) is not state:
-                await agent.tick(1)
-                woken.clear()
-                if store.state_of(1) is not state:
-                    await asyncio.wait([loop.create_task(woken.wait())], timeout=1)
+            while True:
+                await self.agent.tick(1)
+                self.woken.clear()
+                if self.store.state_of(1) is state:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await self.woken.wait()
 
-    store.place(1, Why.CHAMPION)
-    await until(LoadingState.AVAILABLE)
+
+@pytest.fixture
+async def beside(server: EmptyServer) -> AsyncIterator[AgentBeside]:
+    made = AgentBeside(server)
+    yield made
+    await made.agent.close()
+
+
+async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_again(
+    server: EmptyServer, beside: AgentBeside
+):
+    await server.start()
+
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
     assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
-    store.place(1, None)
-    await until(LoadingState.END)
-    await agent.close()
+    beside.store.place(1, None)
+    await beside.until(LoadingState.END)
 
     assert await server.control.loaded() == frozenset()
+
+
+async def test_an_agent_has_a_killed_server_load_again_within_five_seconds_of_its_start(
+    server: EmptyServer, beside: AgentBeside
+):
+    await server.start()
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
+
+    await server.kill()
+    await beside.agent.tick(1)  # it does not answer
+    await server.start()
+    began = time.monotonic()
+    await beside.agent.tick(1)  # it has come back empty
+    await beside.until(LoadingState.AVAILABLE)
+    took = time.monotonic() - began
+
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    assert took < 5
+
+
+async def test_a_server_that_was_killed_without_postgres_has_what_it_had_from_the_stage(
+    server: EmptyServer, beside: AgentBeside
+):
+    await server.start()
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
+
+    beside.store.available = False
+    await beside.agent.close()  # as its worker does once the lease is lost
+    await server.kill()
+    beside.agent.look_without_registry()
+    await server.start()
+    async with asyncio.timeout(60):
+        while await server.control.loaded() != {NAME}:
+            beside.agent.look_without_registry()
+            await asyncio.sleep(1)
+
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    beside.store.available = True
+    await beside.until(LoadingState.AVAILABLE)
