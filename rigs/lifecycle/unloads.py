@@ -40,8 +40,8 @@ from understudy.lifecycle.registry import register_version
 from understudy.ports.registry.registry import Actor, NewVersion
 
 PROXIES: Final = 3
-LABELS: Final = tuple(str(number) for number in range(1, 27))
-"""The first one is champion, and stays."""
+LABELS: Final = tuple(str(number) for number in range(1, 63))
+"""The first one is champion, and stays. Of the others there is a prime number, so that each is called as often."""
 EXAMPLES: Final = 4
 CALLS_PER_SECOND: Final = 300.0
 CHAMPION_EVERY: Final = 4
