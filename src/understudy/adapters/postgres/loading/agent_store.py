@@ -59,7 +59,7 @@ _LOOK = f"""
         EXISTS (SELECT FROM ModelEndpoint AS endpoint JOIN ModelServer AS other ON other.name = endpoint.server
                 WHERE endpoint.model_version_id = version.id AND other.name <> $1 AND other.target <> $2
                   AND other.problem = '' AND {_ANSWERS}) AS is_elsewhere,
-        coalesce(placement.why = '{Why.PREVIOUS_CHAMPION}' AND coalesce(loading.wanted_until <= now(), TRUE)
+        coalesce(placement.why = 'previous champion' AND coalesce(loading.wanted_until <= now(), TRUE)
                  AND placement.decided_at <= now() - INTERVAL '{KEPT_SECONDS} seconds', FALSE) AS has_had_its_time
     FROM ModelVersion AS version
     LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id

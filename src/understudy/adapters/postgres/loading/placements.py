@@ -8,7 +8,6 @@ from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.monitoring.lease import fenced
 from understudy.core.loading.idle import Idle
 from understudy.core.loading.wanted import SILENT_SECONDS, GroupMember, ManagedVersion, Place, Placements, Why
-from understudy.errors import NothingFits
 from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
@@ -56,9 +55,7 @@ _AVAILABLE = f"""
     SELECT model_version_id, server FROM LoadedVersion JOIN ModelServer ON ModelServer.name = server
     WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
 """  # noqa: S608 - a constant
-_WITHOUT_ROOM = f"""
-    SELECT model_version_id, server FROM LoadedVersion WHERE state = 'ERROR' AND error_code = '{NothingFits.code}'
-"""  # noqa: S608 - a constant
+_WITHOUT_ROOM = "SELECT model_version_id, server FROM LoadedVersion WHERE state = 'ERROR' AND error_code = 'E214'"
 # A version or server that was deleted meanwhile is left out.
 _DECIDE = """
     INSERT INTO Placement (model_version_id, server, why, epoch)
