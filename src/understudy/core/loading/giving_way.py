@@ -67,11 +67,14 @@ def _may_leave(one: VersionSeen, new: VersionSeen, transition: Transition) -> bo
     """Whether a wanted version may leave for another one of its model.
 
     With ``RESOURCE`` the next version gets its first server so, and the others once it is the more important one: a
-    version that has a server is not taken from it again by the one that has left for it.
+    version that has a server is not taken from it again by the one that has left for it. A more important one that no
+    server has, since the one that had it died, takes the place of the next.
     """
     if one.rank is None or one.version_id == new.version_id or one.model_name != new.model_name:
         return False
     if one.has_had_its_time:
         return True
-    is_next = not new.is_elsewhere or (new.rank or 0) < one.rank
-    return transition is Transition.RESOURCE and one.is_elsewhere and is_next
+    if transition is not Transition.RESOURCE:
+        return False
+    is_nowhere, is_more_important = not new.is_elsewhere, (new.rank or 0) < one.rank
+    return (one.is_elsewhere and (is_nowhere or is_more_important)) or (is_nowhere and is_more_important)

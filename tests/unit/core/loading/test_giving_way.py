@@ -204,3 +204,18 @@ def test_a_group_with_room_for_two_changes_its_champion_again_and_again(servers)
         group.run()
         assert group.places(number) == servers
         assert number == 1 or group.places(number - 1) == servers
+
+
+def test_a_champion_whose_last_server_died_takes_the_place_that_it_gave_up():
+    group = Group(2, 1, Transition.RESOURCE)
+    group.run()
+    group.ranks[2] = ASKED
+    group.run()
+    left, died = sorted(group.servers, key=lambda server: server.has(1))
+
+    group.servers.remove(died)
+    group.is_started = False  # until it is loaded again no server has it
+    group.run()
+
+    assert left.has(1)
+    assert not left.has(2)
