@@ -178,11 +178,11 @@ lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders a
 	@PYTHONPATH=tests timeout 10800 $(BIN)/python -m rigs.lifecycle $(KILLS)
 
 .PHONY: lifecycle-unloads
-lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second through three proxies that stand still at random (20 minutes; UNLOADS="--unloads 100" for a look)
+lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second through three proxies that stand still at random (10 minutes; UNLOADS="--unloads 100" for a look)
 	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.unloads $(UNLOADS)
 
 .PHONY: lifecycle-exchanges
-lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (15 minutes; EXCHANGES="--changes 3" for a look)
+lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (10 minutes; EXCHANGES="--changes 3" for a look)
 	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.exchanges $(EXCHANGES)
 
 .PHONY: figures
