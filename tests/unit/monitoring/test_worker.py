@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import floor
 from typing import NamedTuple
@@ -316,12 +317,14 @@ def test_after_an_outage_the_leader_leads_again_and_its_jobs_are_due_at_once():
 def test_who_cannot_ask_for_the_lease_is_told_so_each_second_and_who_stands_by_is_not():
     stranded: dict[str, list[float]] = {"a:1:x": [], "b:2:y": []}
 
+    def note(told: list[float]) -> None:
+        told.append(now())
+
     async def scenario() -> None:
         lease = Reach(MemoryLease(now))
         lease.outages = [(20.5, 40.0)]
         workers = [
-            a_worker(lease, [], holder=holder, stranded=lambda told=told: told.append(now()))  # type: ignore[misc]
-            for holder, told in stranded.items()
+            a_worker(lease, [], holder=holder, stranded=partial(note, told)) for holder, told in stranded.items()
         ]
         await run_for(60, *workers)
 
