@@ -147,8 +147,8 @@ class Agent:
         at_server = {version.version_id for name, version in named.items() if name in served}
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
         needs_room = self._memory.needs_room
-        seen = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
-        due = next_actions(seen, busy, needs_room=needs_room)
+        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
+        due = next_actions(judged, busy, needs_room=needs_room)
         if Action.WITHDRAW in due.values():
             self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
