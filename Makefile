@@ -164,16 +164,26 @@ faults: $(VENV)/.dev ## Break everything the product depends on, under load, and
 
 LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/artifacts tests/unit/serving/routing \
   tests/contract/test_agent_store.py tests/contract/test_lease.py tests/contract/test_server_control.py \
-  tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/integration/model_servers/test_loading.py \
+  tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/contract/test_last_loaded.py \
+  tests/integration/model_servers/test_loading.py tests/integration/model_servers/test_model_memory.py \
   tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
+  tests/system/test_agent_without_postgres.py \
   tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py
 .PHONY: test-lifecycle
 test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
 
 .PHONY: lifecycle-faults
-lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look)
-	@PYTHONPATH=tests $(BIN)/python -m rigs.lifecycle $(KILLS)
+lifecycle-faults: $(VENV)/.dev ## 60 kill -9 of agents, model servers, leaders and Postgres while a champion is exchanged under load (20 minutes; KILLS="--kills 8" for a look, "--matrix 5" for five in each state of a version)
+	@PYTHONPATH=tests timeout 10800 $(BIN)/python -m rigs.lifecycle $(KILLS)
+
+.PHONY: lifecycle-unloads
+lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second through three proxies that stand still at random (10 minutes; UNLOADS="--unloads 100" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.unloads $(UNLOADS)
+
+.PHONY: lifecycle-exchanges
+lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (10 minutes; EXCHANGES="--changes 3" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.exchanges $(EXCHANGES)
 
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
@@ -264,7 +274,7 @@ bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treat
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
 
 .PHONY: bench-agent
-bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (5 minutes; BENCH="--only rest")
+bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd; how long loads and unloads take (7 minutes; BENCH="--only rest")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
 
 ROWS ?= 3000000

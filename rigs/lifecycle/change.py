@@ -9,9 +9,14 @@ from rigs.lifecycle.stack import ACTOR, LABELS, MODEL, LifecycleStack, patiently
 _CHAMPION = "UPDATE ServingPolicy SET champion_version = $2 WHERE model_name = $1"
 
 
+def versions_of(number: int) -> tuple[str, str]:
+    """Return the version that goes in the change of this number, and the one that becomes champion."""
+    return LABELS[(number - 1) % len(LABELS)], LABELS[(number + 1) % len(LABELS)]
+
+
 async def change_champion(stack: LifecycleStack, number: int) -> None:
     """Make the change of this number, whatever is killed meanwhile; the one before is over."""
-    oldest, new = (LABELS[place % len(LABELS)] for place in (number - 1, number + 1))
+    oldest, new = versions_of(number)
     await patiently(lambda: stack.loading.load(MODEL, new, ACTOR, group_name=None, seconds=None))
     await until_available(stack, new)
     await patiently(lambda: sql(stack.url, _CHAMPION, MODEL, stack.ids[new]))

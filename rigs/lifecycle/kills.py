@@ -4,59 +4,73 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from e2e.stack import sql
 
-from rigs.lifecycle.stack import MONITORS, SERVERS, LifecycleStack, patiently
+from rigs.lifecycle.stack import MONITORS, LifecycleStack, patiently
 
 MAX_AWAY_SECONDS: Final = 1.0
 """How long a victim is away at most, before it is started again."""
 _HOLDER = "SELECT holder FROM MonitorLease ORDER BY renewed_at DESC LIMIT 1"
-Kill = Callable[[LifecycleStack, Random], Awaitable[str]]
 
 
-async def kill_agent(stack: LifecycleStack, chance: Random) -> str:
-    """Kill the agent of one of the servers."""
-    member = stack.members[chance.choice(SERVERS)]
-    await _again(stack, member.agent, member.start_agent, chance)
-    return member.agent
+class Victim(NamedTuple):
+    """What is to be killed."""
+
+    name: str
+    kill: Callable[[], None]
+    """Returns once it is dead."""
+    start: Callable[[], None]
 
 
-async def kill_server(stack: LifecycleStack, chance: Random) -> str:
-    """Kill one of the model servers; it comes back empty."""
-    member = stack.members[chance.choice(SERVERS)]
-    await _again(stack, member.server, member.start_server, chance)
-    return member.server
+Choose = Callable[[LifecycleStack, str], Awaitable[Victim]]
 
 
-async def kill_leader(stack: LifecycleStack, chance: Random) -> str:
-    """Kill the monitor that leads."""
+async def choose_agent(stack: LifecycleStack, server: str) -> Victim:
+    """Choose the agent of a server."""
+    member = stack.members[server]
+    return _process(stack, member.agent, member.start_agent)
+
+
+async def choose_server(stack: LifecycleStack, server: str) -> Victim:
+    """Choose a model server; it comes back empty."""
+    member = stack.members[server]
+    return _process(stack, member.server, member.start_server)
+
+
+async def choose_leader(stack: LifecycleStack, _: str) -> Victim:
+    """Choose the monitor that leads."""
     holder = str((await patiently(lambda: sql(stack.url, _HOLDER)))[0][0])
     name = next(name for name in MONITORS if holder.startswith(f"{name}:"))
-    await _again(stack, name, lambda: stack.start_monitor(name), chance)
-    return name
+    return _process(stack, name, lambda: stack.start_monitor(name))
 
 
-async def kill_postgres(stack: LifecycleStack, chance: Random) -> str:
-    """Kill the postmaster, with every session."""
-    await asyncio.to_thread(stack.postgres.kill)
-    await asyncio.sleep(chance.uniform(0, MAX_AWAY_SECONDS))
-    await asyncio.to_thread(stack.start_postgres)
-    return "postgres"
+async def choose_postgres(stack: LifecycleStack, _: str) -> Victim:
+    """Choose the postmaster, with every session."""
+    return Victim("postgres", stack.postgres.kill, stack.start_postgres)
 
 
-KILLS: Final[Mapping[str, Kill]] = {
-    "agent": kill_agent,
-    "server": kill_server,
-    "leader": kill_leader,
-    "postgres": kill_postgres,
+KINDS: Final[Mapping[str, Choose]] = {
+    "agent": choose_agent,
+    "server": choose_server,
+    "leader": choose_leader,
+    "postgres": choose_postgres,
 }
+"""Each is chosen before the moment has come: the name of a leader takes a question."""
 
 
-async def _again(stack: LifecycleStack, name: str, start: Callable[[], None], chance: Random) -> None:
-    process = stack.stack.processes[name]
-    process.signal(signal.SIGKILL)
-    await asyncio.to_thread(process.child.wait, 10)
+async def kill(victim: Victim, chance: Random) -> None:
+    """Kill a victim, and return once it was started again."""
+    await asyncio.to_thread(victim.kill)
     await asyncio.sleep(chance.uniform(0, MAX_AWAY_SECONDS))
-    await asyncio.to_thread(start)
+    await asyncio.to_thread(victim.start)
+
+
+def _process(stack: LifecycleStack, name: str, start: Callable[[], None]) -> Victim:
+    def end() -> None:
+        process = stack.stack.processes[name]
+        process.signal(signal.SIGKILL)
+        process.child.wait(10)
+
+    return Victim(name, end, start)

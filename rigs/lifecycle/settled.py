@@ -1,6 +1,6 @@
 """Whether everything is where it is wanted: by the policy, the records, the endpoints, and what the servers say."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -37,17 +37,18 @@ async def differences(stack: LifecycleStack) -> Mapping[str, str]:
     labels = {version_id: label for label, version_id in stack.ids.items()}
     names = {served_name(MODEL, labels[version_id]) for version_id in versions}
     for server, member in stack.members.items():
-        told = await _loaded(member.control_port)
+        told = await loaded_at(member.control_port)
         if told != names:
-            found[server] = f"has {told}, not {sorted(names)}"
+            found[server] = "no answer" if told is None else f"has {sorted(told)}, not {sorted(names)}"
     return found
 
 
-async def _loaded(port: int) -> set[str] | str:
+async def loaded_at(port: int) -> Collection[str] | None:
+    """Return what a server says that it has, by the port of its control; ``None``: it does not answer."""
     control = RepositoryControl(f"127.0.0.1:{port}", RepositoryFolder(Path("/nowhere"), LAYOUTS[KIND]), KIND)
     try:
-        return set(await control.loaded())
-    except UnderstudyError as problem:
-        return f"no answer ({problem})"
+        return frozenset(await control.loaded())
+    except UnderstudyError:
+        return None
     finally:
         await control.close()

@@ -2,15 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import cycle, islice
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from e2e.lifecycle import Lifecycle
 from e2e.stack import Stack, sql
 
 from understudy.adapters import migrations
-from understudy.adapters.dev_server.example_models import example_version
+from understudy.adapters.dev_server.example_models import ExampleVersion, example_cases, example_version
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.postgres.connections.connection import VENDOR_ERRORS
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
@@ -30,15 +31,20 @@ TIMEOUT_SECONDS: Final = 5.0
 GIVE_UP_SECONDS: Final = 120.0
 PAUSE_SECONDS: Final = 0.2
 STARTS: Final = 3
-_AWAY = (*VENDOR_ERRORS, RegistryUnavailable, PolicyRefused)
+CASES: Final = 200
+AWAY: Final = (*VENDOR_ERRORS, RegistryUnavailable, PolicyRefused)
 """What is met while Postgres is killed, or starts."""
 T = TypeVar("T")
 
 
 class LifecycleStack:
-    """All of it in ``folder``; ``stop`` ends what was started."""
+    """All of it in ``folder``; ``stop`` ends what was started.
 
-    def __init__(self, folder: Path) -> None:
+    With ``has_cases`` artifacts bring so many validation cases that their validation takes a part of a second.
+    """
+
+    def __init__(self, folder: Path, *, has_cases: bool = False) -> None:
+        self._cases = CASES if has_cases else 0
         self.postgres = EmbeddedPostgres(folder / "postgres")
         self.start_postgres()
         self.stack = Stack(folder, self.postgres.url)
@@ -93,7 +99,9 @@ class LifecycleStack:
         registry = PostgresRegistry(self.url)
         for label in LABELS:
             example = example_version(MODEL, int(label))
-            artifact = next(iter(self.members.values())).put_artifact(int(label))
+            cases = islice(cycle(_cases_of(example)), self._cases)
+            member = next(iter(self.members.values()))
+            artifact = member.put_cases(int(label), *cases) if self._cases else member.put_artifact(int(label))
             new = NewVersion(
                 MODEL,
                 label,
@@ -110,13 +118,18 @@ class LifecycleStack:
             await self.loading.unload(MODEL, label, ACTOR)
 
 
+def _cases_of(example: ExampleVersion) -> Sequence[dict[str, Any]]:
+    """Return the cases of an example without their names, so that each may be asked several times."""
+    return [{name: value for name, value in case.items() if name != "case_id"} for case in example_cases(example)]
+
+
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
     """Ask until it is answered: what it needs may just have been killed."""
     give_up = time.monotonic() + GIVE_UP_SECONDS
     while True:
         try:
             return await ask()
-        except _AWAY:
+        except AWAY:
             if time.monotonic() > give_up:
                 raise
         await asyncio.sleep(PAUSE_SECONDS)

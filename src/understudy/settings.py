@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from understudy.core.connection_urls import http_problem, postgres_problem, redis_problem
 from understudy.core.loading.artifact_address import parse_stores
+from understudy.core.loading.giving_way import Transition
 from understudy.core.loading.oci_address import parse_logins, parse_registries
 from understudy.core.routing.proxy_identity import parse_networks, parse_roles
 from understudy.core.routing.token_grants import parse_grants
@@ -391,6 +392,8 @@ class Settings(BaseModel):
     server_memory_bytes: int | None = Field(default=None, ge=1)
     """What that server may take of its machine's or container's memory; without it versions are loaded whatever they
     take."""
+    server_transition: Transition = Transition.AVAILABILITY
+    """What becomes of a version in the way of the next one of its model, where that server has no room for both."""
     server_pid_file: Path | None = None
     """File with the number of that server's process, whose memory the agent measures; without it memory is
     estimated."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -35,6 +36,9 @@ class World:
     require_validation: Callable[[], Awaitable[object]]
     verdict: Callable[[], Awaitable[Verdict | None]]
     rest: Callable[[], Awaitable[object]]
+    wait: Callable[[float], Awaitable[object]]
+    neighbour: Callable[[str], Awaitable[object]]
+    """Put another server into the group: ``without`` the model, ``with`` the version, or ``silent`` with it."""
 
     async def seen(self) -> VersionAtServer | None:
         found = [one for one in await self.store.look(SERVER, self.epoch) if one.version_id == self.version_id]
@@ -76,7 +80,15 @@ async def memory_world() -> World:
     async def rest() -> None:
         store.rest(7)
 
-    return World(store, 7, 1, place, give_role, forbid_address, ask_again, require_validation, verdict, rest)
+    async def wait(seconds: float) -> None:
+        store.place_earlier(7, seconds)
+
+    async def neighbour(state: str) -> None:
+        store.others_serve = state != "without"
+        store.put_elsewhere(7, is_there=state == "with")
+
+    people = (place, give_role, forbid_address, ask_again, require_validation)
+    return World(store, 7, 1, *people, verdict, rest, wait, neighbour)
 
 
 async def postgres_world(database_url: str, database: asyncpg.Connection) -> World:
@@ -121,8 +133,27 @@ async def postgres_world(database_url: str, database: asyncpg.Connection) -> Wor
     async def rest() -> None:
         await database.execute("UPDATE Placement SET idle_since = now()")
 
+    async def wait(seconds: float) -> None:
+        await database.execute("UPDATE Placement SET decided_at = now() - make_interval(secs => $1)", seconds)
+
     people = (place, give_role, forbid_address, ask_again, require_validation)
-    return World(store, version_id, epoch, *people, verdict, rest)
+    neighbour = partial(put_neighbour, database, version_id)
+    return World(store, version_id, epoch, *people, verdict, rest, wait, neighbour)
+
+
+async def put_neighbour(database: asyncpg.Connection, version_id: int, state: str) -> None:
+    await database.execute(
+        "INSERT INTO ModelServer (name, group_name, target, seen_at) VALUES ('onnx-1', 'onnx', '10.0.0.8:8500',"
+        " now() - make_interval(secs => $1)) ON CONFLICT (name) DO UPDATE SET seen_at = excluded.seen_at",
+        3_600.0 if state == "silent" else 0.0,
+    )
+    await database.execute("DELETE FROM ModelEndpoint WHERE server = 'onnx-1'")
+    if state != "without":
+        await database.execute(
+            "INSERT INTO ModelEndpoint (model_version_id, target, source, server)"
+            " VALUES ($1, '10.0.0.8:8500', 'agent', 'onnx-1')",
+            version_id,
+        )
 
 
 @pytest.fixture(params=["twin", "postgres"])
@@ -360,3 +391,40 @@ async def test_an_idle_version_is_seen_as_such_until_it_is_wanted_again(world):
     assert (wanted.is_wanted, wanted.idle_seconds) == (True, None)
     assert (idle.is_wanted, idle.why) == (False, Why.ASKED)
     assert idle.idle_seconds >= 0
+
+
+async def test_a_version_that_another_server_has_which_answers_is_seen_to_be_elsewhere(world):
+    await world.make_available()
+    seen = {}
+    for state in ("without", "with", "silent"):
+        await world.neighbour(state)
+        seen[state] = (await world.seen()).is_elsewhere
+
+    assert seen == {"without": False, "with": True, "silent": False}
+
+
+async def test_a_server_gives_a_version_up_in_its_turn_while_no_other_one_is_without_its_model(world):
+    await world.make_available()
+
+    await world.neighbour("without")
+    early = await world.store.withdraw(world.version_id, LoadingState.QUIESCING, world.epoch, in_turn=True)
+    kept = await world.record()
+    await world.neighbour("with")
+    in_turn = await world.store.withdraw(world.version_id, LoadingState.QUIESCING, world.epoch, in_turn=True)
+
+    assert (early, kept.state) == (False, LoadingState.AVAILABLE)
+    assert in_turn
+    assert (await world.record()).state is LoadingState.QUIESCING
+
+
+async def test_a_champion_before_has_had_its_time_after_half_an_hour_and_no_other_version_ever_has(world):
+    await world.place(Why.PREVIOUS_CHAMPION)
+    young = (await world.seen()).has_had_its_time
+    await world.wait(1_900.0)
+    old = (await world.seen()).has_had_its_time
+    await world.place(None)
+    await world.place(Why.CHAMPION)
+    await world.wait(1_900.0)
+
+    assert (young, old) == (False, True)
+    assert not (await world.seen()).has_had_its_time

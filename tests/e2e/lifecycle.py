@@ -32,10 +32,11 @@ class Lifecycle:
         self.control_port = free_port()
         self.root = stack.folder / "artifacts"
 
-    def start_server(self) -> None:
+    def start_server(self, *more: str, module: str = "understudy.entrypoints.modelserver") -> None:
+        """Start the server without models; ``more`` are further options, ``module`` is what reads them."""
         stage = self._stage / "models"
         options = ("--port", str(self.port), "--repository", str(stage), "--control-port", str(self.control_port))
-        arguments = ["-m", "understudy.entrypoints.modelserver", *options]
+        arguments = ["-m", module, *options, *more]
         self._stack.processes[self.server] = Process(self.server, arguments, self._stack.folder)
         wait_for_port(self.control_port)
 

@@ -106,7 +106,7 @@ class Load:
 
 async def run_load(
     port: int | Callable[[], int],
-    path: str,
+    path: str | Callable[[int], str],
     body_of: Callable[[int], bytes],
     *,
     per_second: float,
@@ -118,7 +118,8 @@ async def run_load(
 ) -> Load:
     """Send ``per_second`` requests for ``seconds``; a slow answer delays nobody, except when all connections wait.
 
-    ``headers`` are further lines of each, with their ends; ``connect`` makes a caller of a host and a port.
+    ``path`` and ``body_of`` are asked by the number of a request. ``headers`` are further lines of each, with their
+    ends; ``connect`` makes a caller of a host and a port.
 
     The load has a thread and an event loop of its own: a test that starts or stops a process blocks its own loop for
     seconds, in which answers that have arrived would count as late.
@@ -134,7 +135,8 @@ async def run_load(
         async def one(number: int) -> None:
             connection = await free.get()
             try:
-                answer = await connection.post(path, body_of(number), headers)
+                place = path if isinstance(path, str) else path(number)
+                answer = await connection.post(place, body_of(number), headers)
                 load.answers.append(answer._replace(number=number))
             finally:
                 free.put_nowait(connection)

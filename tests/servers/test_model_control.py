@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from understudy.adapters.artifacts.folder_origin import FolderOrigin
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.memory.agent_store import MemoryAgentStore
+from understudy.adapters.memory.last_loaded import MemoryLastLoaded
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
@@ -38,6 +40,7 @@ from understudy.core.loading.wanted import Why
 from understudy.errors import BackendUnavailable, BadAnswer, LoadRefused, ServerNotManageable
 from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.without_registry import WithoutRegistry
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
 FRAMEWORKS = {"mlserver": "sklearn", "triton": "python"}
@@ -104,6 +107,12 @@ class EmptyServer:
         version = self.version(name)
         async with connected(version) as backend:
             return await scores_of(backend, version, self.running().rows)
+
+    async def has(self, name: str) -> bool:
+        """Whether it says that it has a model; one that loads may answer no question."""
+        with suppress(ServerNotManageable):
+            return name in await self.control.loaded()
+        return False
 
     async def _answers(self) -> bool:
         try:
@@ -180,37 +189,99 @@ async def test_triton_in_another_mode_is_said_to_need_the_flag(server: EmptyServ
     assert list((server.folder / "models").iterdir()) == []
 
 
-async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_again(server: EmptyServer):
-    await server.start()
-    loop, woken = asyncio.get_running_loop(), asyncio.Event()
-    store = MemoryAgentStore(loop.time)
-    store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
-    stage = FolderStage(server.folder / "stage", {"": FolderOrigin(server.folder)})
-    agent = Agent(
-        AgentServer("s-0", "g", server.target),
-        store,
-        server.control,
-        stage,
-        telemetry := MemoryTelemetry(),
-        validation=MemoryValidation(),
-        memory=MemoryBudget(stage, telemetry),
-        now=loop.time,
-        on_progress=woken.set,
-    )
+class AgentBeside:
+    """An agent of the server, whose records and placements are in this process; version 1 of visits is registered."""
 
-    async def until(state: LoadingState) -> None:
+    def __init__(self, server: EmptyServer) -> None:
+        loop = asyncio.get_running_loop()
+        self.woken = asyncio.Event()
+        self.store = MemoryAgentStore(loop.time)
+        self.store.register(1, "visits", "1", "good", timeout_seconds=0.1, framework=server.framework)
+        stage, telemetry = FolderStage(server.folder / "stage", {"": FolderOrigin(server.folder)}), MemoryTelemetry()
+        self.agent = Agent(
+            AgentServer("s-0", "g", server.target),
+            self.store,
+            server.control,
+            stage,
+            telemetry,
+            validation=MemoryValidation(),
+            memory=MemoryBudget(stage, telemetry),
+            without_registry=WithoutRegistry(server.control, stage, MemoryLastLoaded()),
+            now=loop.time,
+            on_progress=self.woken.set,
+        )
+
+    async def until(self, state: LoadingState) -> None:
+        """Let rounds follow each other, at progress and each second, until the version is in a state."""
         async with asyncio.timeout(60):
-            while store.state_of(1) is not state:
-                await agent.tick(1)
-                woken.clear()
-                if store.state_of(1) is not state:
-                    await asyncio.wait([loop.create_task(woken.wait())], timeout=1)
+            while True:
+                await self.agent.tick(1)
+                self.woken.clear()
+                if self.store.state_of(1) is state:
+                    return
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        await self.woken.wait()
 
-    store.place(1, Why.CHAMPION)
-    await until(LoadingState.AVAILABLE)
+
+@pytest.fixture
+async def beside(server: EmptyServer) -> AsyncIterator[AgentBeside]:
+    made = AgentBeside(server)
+    yield made
+    await made.agent.close()
+
+
+async def test_an_agent_brings_an_artifact_into_the_server_and_takes_it_out_again(
+    server: EmptyServer, beside: AgentBeside
+):
+    await server.start()
+
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
     assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
-    store.place(1, None)
-    await until(LoadingState.END)
-    await agent.close()
+    beside.store.place(1, None)
+    await beside.until(LoadingState.END)
 
     assert await server.control.loaded() == frozenset()
+
+
+async def test_an_agent_has_a_killed_server_load_again_at_once(server: EmptyServer, beside: AgentBeside):
+    """Within five seconds beside the load itself, which is as long as after the first start: it imports libraries."""
+    await server.start()
+    began = time.monotonic()
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
+    first = time.monotonic() - began
+
+    await server.kill()
+    await beside.agent.tick(1)  # it does not answer
+    await server.start()
+    began = time.monotonic()
+    await beside.agent.tick(1)  # it has come back empty
+    await beside.until(LoadingState.AVAILABLE)
+    took = time.monotonic() - began
+
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    assert took < first + 5
+
+
+async def test_a_server_that_was_killed_without_postgres_has_what_it_had_from_the_stage(
+    server: EmptyServer, beside: AgentBeside
+):
+    await server.start()
+    beside.store.place(1, Why.CHAMPION)
+    await beside.until(LoadingState.AVAILABLE)
+
+    beside.store.available = False
+    await beside.agent.close()  # as its worker does once the lease is lost
+    await server.kill()
+    beside.agent.look_without_registry()
+    await server.start()
+    async with asyncio.timeout(60):
+        while not await server.has(NAME):
+            beside.agent.look_without_registry()
+            await asyncio.sleep(1)
+
+    assert await server.scores(NAME) == pytest.approx(server.running().scores, abs=1e-5)
+    beside.store.available = True
+    await beside.until(LoadingState.AVAILABLE)

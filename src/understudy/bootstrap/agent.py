@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.artifacts.last_loaded_file import LastLoadedFile
 from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.control.process_memory import ProcessMemory
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
@@ -26,6 +27,7 @@ from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
 from understudy.loading.validation import VersionValidation
+from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.settings import Settings
 
@@ -63,7 +65,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         stack.push_async_callback(control.close)
         stage = FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings))
         agent = Agent(
-            AgentServer(name, settings.server_group, settings.server_target),
+            AgentServer(name, settings.server_group, settings.server_target, settings.server_transition),
             store,
             control,
             stage,
@@ -75,6 +77,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
                 measure=ProcessMemory(settings.server_pid_file).used_bytes,
             ),
             validation=_validation(settings, settings.server_target),
+            without_registry=WithoutRegistry(control, stage, LastLoadedFile(settings.stage_dir / "last_loaded")),
             now=time.monotonic,
             on_progress=lambda: worker.hurry(),  # noqa: PLW0108 - the worker is made below, with the agent's rounds
         )
@@ -89,6 +92,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             unix=time.time,
             kind="agent",
             stand_down=agent.close,
+            stranded=agent.look_without_registry,
         )
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
 

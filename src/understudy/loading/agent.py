@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from understudy.core.loading.giving_way import Transition, with_those_that_leave
 from understudy.core.loading.next_action import Action, VersionSeen, next_actions
 from understudy.core.loading.served_name import is_served_name, served_name
 from understudy.core.loading.state import LoadingState, next_attempt, retry_seconds
@@ -33,7 +34,9 @@ from understudy.errors import (
 )
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.server_refusal import ServerRefusal
+from understudy.loading.sudden_unplacing import DOUBT_SECONDS, SuddenUnplacing
 from understudy.loading.unload_wait import UnloadWait
+from understudy.loading.without_registry import WithoutRegistry
 from understudy.ports.loading.agent_store import AgentStore, LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
 from understudy.ports.loading.server_control import ServerControl
@@ -62,6 +65,7 @@ class AgentServer(NamedTuple):
     group_name: str
     target: str
     """``host:port`` as proxies reach it."""
+    transition: Transition = Transition.AVAILABILITY
 
 
 class Agent:
@@ -75,6 +79,7 @@ class Agent:
         telemetry: Gets how many versions are in which state, durations and failures.
         validation: Asks what was loaded before it is announced.
         memory: Keeps account of the server's memory.
+        without_registry: Has a server that comes back empty load again what it had while Postgres is away.
         now: The monotonic clock, in seconds.
         on_progress: Called when a task has ended, so that the next round need not wait.
     """
@@ -89,6 +94,7 @@ class Agent:
         *,
         validation: Validation,
         memory: MemoryBudget,
+        without_registry: WithoutRegistry,
         now: Callable[[], float],
         on_progress: Callable[[], None],
     ) -> None:
@@ -98,12 +104,14 @@ class Agent:
         self._stage = stage
         self._validation = validation
         self._memory = memory
+        self._without_registry = without_registry
         self._telemetry = telemetry
         self._now = now
         self._on_progress = on_progress
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
+        self._sudden = SuddenUnplacing(now)
         self._again: asyncio.TimerHandle | None = None
         self._away_since: float | None = None
         """Since when the server has not answered."""
@@ -117,13 +125,18 @@ class Agent:
         is_idle = not self._tasks
         served, problem = await self._ask_server()
         problem = problem or self._refusal.words
-        report = ServerReport(*self._server, self._build, problem)
+        name, group_name, target, _ = self._server
+        report = ServerReport(name, group_name, target, self._build, problem)
         versions = await self._store.look(report, epoch)
+        await self._without_registry.note(versions)
         _count(self._telemetry, versions, problem)
         if served is None:
             self._look_again_while_away()
             return  # what it has is unknown; calls that it does not answer go elsewhere
         self._away_since = None
+        if self._sudden.is_doubted(versions):
+            self._look_again_after(DOUBT_SECONDS)
+            return
         named = {served_name(version.model_name, version.version): version for version in versions}
         busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
         seen = [
@@ -133,7 +146,9 @@ class Agent:
         names = {version.version_id: name for name, version in named.items()}
         at_server = {version.version_id for name, version in named.items() if name in served}
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
-        due = next_actions(seen, busy, needs_room=self._memory.needs_room)
+        needs_room = self._memory.needs_room
+        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
+        due = next_actions(judged, busy, needs_room=needs_room)
         if Action.WITHDRAW in due.values():
             self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
@@ -150,11 +165,17 @@ class Agent:
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
+    def look_without_registry(self) -> None:
+        """Look at the server while Postgres is away, and this process is no server's agent for that."""
+        self._without_registry.look()
+
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
         self._look_again_after(None)
+        await self._without_registry.close()
         self._away_since = None
         self._unload_wait.clear()
+        self._sudden.clear()
         self._refusal.clear()
         self._staged = None
         tasks = [task for _, task in self._tasks.values()]
@@ -247,8 +268,9 @@ class Agent:
                 is_gone = await self._store.withdraw(version.version_id, LoadingState.FETCHING, epoch)
                 self._tell("agent.lost_by_server", version, endpoint_is_gone=is_gone)
             case Action.WITHDRAW:
-                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch):
-                    return False  # it may be gone at another round, once it is not the last one
+                turn = version.is_wanted and self._server.transition is Transition.RESOURCE
+                if not await self._store.withdraw(version.version_id, LoadingState.QUIESCING, epoch, in_turn=turn):
+                    return False  # it may be gone at another round, once it is not the last one, or has its turn
                 self._tell("agent.withdrawn", version)
             case Action.FORGET:
                 await self._store.forget(version.version_id, epoch)
@@ -341,7 +363,7 @@ class Agent:
             is_final = isinstance(problem, ArtifactDiffers | ArtifactNotTaken | NotValidated)
             pause = None if is_final else retry_seconds(max(attempt, 1))
             if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
-                attempt, pause = 0, ROOM_RETRY_SECONDS
+                attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             if pause is not None:
@@ -367,6 +389,9 @@ def _seen(version: VersionAtServer, *, is_served: bool, is_quiet: bool) -> Versi
         is_quiet=is_quiet,
         is_over=record is not None and record.is_over,
         idle_seconds=version.idle_seconds,
+        memory_bytes=0 if record is None or record.memory_bytes is None else record.memory_bytes,
+        is_elsewhere=version.is_elsewhere,
+        has_had_its_time=version.is_wanted and version.has_had_its_time,
     )
 
 

@@ -1,6 +1,6 @@
 """The memory of one agent's model server: what its versions take, and whether a further one is loaded."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from math import inf
 
 from understudy.core.loading.memory import Room, estimated_bytes, no_room, taken_bytes
@@ -46,14 +46,17 @@ class MemoryBudget:
         self._own_bytes: float = inf
         """The least that the server was seen to take beside its versions: what it keeps of unloaded ones is reused."""
         self._loaded: Sequence[VersionAtServer] = ()
-        self._without_room: set[int] = set()
+        self._missing: dict[int, int] = {}
+        self._has_changed = False
+        """Whether a version was loaded, or asked to leave, since a load found no room last."""
 
     async def look(self, versions: Sequence[VersionAtServer], served: Collection[int], *, is_idle: bool) -> None:
         """Take notice of a round: of the versions that the server has, and, while nothing is under way, of its process.
 
         ``served`` has the ids of those that the server says it has.
         """
-        self._without_room &= {version.version_id for version in versions if version.is_wanted}
+        wanted = {version.version_id for version in versions if version.is_wanted}
+        self._missing = {version_id: size for version_id, size in self._missing.items() if version_id in wanted}
         self._loaded = [one for one in versions if one.version_id in served and _is_charged(one)]
         if self._capacity_bytes is None or not is_idle:
             return
@@ -67,12 +70,17 @@ class MemoryBudget:
 
     @property
     def needs_room(self) -> bool:
-        """Whether a load found no room since a version left last: one that nothing wants is to make some."""
-        return bool(self._without_room)
+        """Whether a load found no room since a version came or left last: another one is to make some."""
+        return bool(self._missing) and not self._has_changed
+
+    @property
+    def missing(self) -> Mapping[int, int]:
+        """How many bytes more each version needed that was not loaded at its last try for want of room."""
+        return self._missing
 
     def expect_room(self) -> None:
         """Take notice that a version leaves: whether a further one has to is known at the next load."""
-        self._without_room.clear()
+        self._has_changed = True
 
     async def load(self, version: VersionAtServer, load: Callable[[], Awaitable[None]]) -> int | None:
         """Load a version if there is room for it, and return what it takes; ``None``: no account is kept.
@@ -88,14 +96,17 @@ class MemoryBudget:
         files = () if digest is None else await self._stage.files_of(digest)
         measured = _bytes_of(version)
         room = await self._room_beside(version, self._capacity_bytes)
-        problem = no_room(estimated_bytes(files, measured), room, was_measured=measured is not None)
+        needed = estimated_bytes(files, measured)
+        problem = no_room(needed, room, was_measured=measured is not None)
         if problem is not None:
             if not any(one.record is not None and one.record.state in _LEAVING for one in self._loaded):
-                self._without_room.add(version.version_id)  # else one is about to make room
+                self._missing[version.version_id] = needed - room.free_bytes  # else one is about to make room
+                self._has_changed = False
             raise NothingFits(problem)
-        self._without_room.discard(version.version_id)
+        self._missing.pop(version.version_id, None)
         before = await self._measure()
         await load()
+        self._has_changed = True
         return taken_bytes(files, before, await self._measure())
 
     async def _room_beside(self, version: VersionAtServer, capacity_bytes: int) -> Room:

@@ -55,7 +55,7 @@ class PlacementJob:
 
     def _tell(self, facts: LoadingFacts) -> None:
         """Set the gauge of each version that a server is still to have; one that all have loses it."""
-        missing = missing_servers(facts.versions, facts.servers, facts.available)
+        missing = missing_servers(facts.versions, facts.servers, facts.available, facts.without_room)
         found = {facts.names[version_id]: count for version_id, count in missing.items()}
         for labels in self._told - found.keys():
             self._telemetry.forget("version_servers_missing", *labels)

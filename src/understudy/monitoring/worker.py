@@ -57,6 +57,7 @@ class MonitorWorker:
         unix: The wall clock, in seconds since the epoch.
         kind: What metrics and log events begin with: ``monitor`` or ``agent``.
         stand_down: Breaks off what jobs began beside themselves; called whenever leadership ends.
+        stranded: Called each time that the lease cannot be asked for: who leads is not known.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class MonitorWorker:
         unix: Callable[[], float],
         kind: Literal["monitor", "agent"] = "monitor",
         stand_down: Callable[[], Awaitable[None]] | None = None,
+        stranded: Callable[[], None] | None = None,
     ) -> None:
         self._lease = lease
         self._jobs = tuple(jobs)
@@ -81,6 +83,7 @@ class MonitorWorker:
         self._unix = unix
         self._kind = kind
         self._stand_down = stand_down
+        self._stranded = stranded
         self._is_stopping = False
         self._is_hurried = False
         self._woken = asyncio.Event()
@@ -135,6 +138,8 @@ class MonitorWorker:
             return await self._ask()
         except RegistryError as problem:
             self._tell(problem)
+            if self._stranded is not None:
+                self._stranded()
             return None
 
     async def _lead(self, epoch: Epoch) -> None:

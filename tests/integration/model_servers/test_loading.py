@@ -507,6 +507,30 @@ async def test_the_monitor_reads_which_servers_have_a_version_unless_their_agent
     assert (await placements.read()).available == set()
 
 
+async def test_a_champion_before_that_is_asked_for_has_not_had_its_time(database, database_url, agent):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+    await database.execute("UPDATE Placement SET why = 'previous champion', decided_at = now() - INTERVAL '31 minutes'")
+    await database.execute("UPDATE VersionLoading SET wanted_until = 'infinity'")
+    asked_for = (await agent.seen())[0].has_had_its_time
+    await database.execute("UPDATE VersionLoading SET wanted_until = now()")
+
+    assert not asked_for
+    assert (await agent.seen())[0].has_had_its_time
+
+
+async def test_the_monitor_reads_which_servers_have_no_room_for_a_version(database_url, agent, placements):
+    version_id = await register(database_url, "1")
+    await agent.make_available(version_id)
+
+    await agent.store.fail(version_id, "E217", "no", agent.epoch, attempt=1, retry_seconds=5)
+    broken = (await placements.read()).without_room
+    await agent.store.fail(version_id, "E214", "it needs more", agent.epoch, attempt=1, retry_seconds=5)
+
+    assert broken == set()
+    assert (await placements.read()).without_room == {(version_id, SERVER.name)}
+
+
 async def test_a_version_with_a_role_is_not_unloaded_and_it_is_said_which(database, database_url, loading):
     version_id = await register(database_url, "1")
     await database.execute("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, 'a:1')", version_id)

@@ -9,9 +9,11 @@ from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.agent_store import MemoryAgentStore
 from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
+from understudy.adapters.memory.last_loaded import MemoryLastLoaded
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.adapters.memory.validation import MemoryValidation
+from understudy.core.loading.giving_way import KEPT_SECONDS, Transition
 from understudy.core.loading.memory import MEBIBYTE
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import MAX_ATTEMPTS, MAX_COUNTED, LoadingState
@@ -25,7 +27,9 @@ from understudy.loading.agent import (
     AgentServer,
 )
 from understudy.loading.memory_budget import MemoryBudget
+from understudy.loading.sudden_unplacing import DOUBT_SECONDS
 from understudy.loading.unload_wait import LAST_CALLS_SECONDS, SILENT_SECONDS
+from understudy.loading.without_registry import WithoutRegistry
 from understudy.ports.loading.artifact_stage import Staged
 
 ROUND_SECONDS = 5.0
@@ -35,13 +39,17 @@ NAME, NEXT = served_name("visits", "1"), served_name("visits", "2")
 class World:
     """An agent with everything around it; version 1 and 2 of visits are registered, and their artifacts are there."""
 
-    def __init__(self, folder: Path, memory_bytes: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, memory_bytes: int | None = None, transition: Transition = Transition.AVAILABILITY
+    ) -> None:
         self.memory_bytes = memory_bytes
+        self.transition = transition
         self.now = asyncio.get_running_loop().time
         self.store = MemoryAgentStore(self.now)
         self.control = MemoryServerControl()
         self.stage = MemoryArtifactStage(folder)
         self.validation = MemoryValidation()
+        self.last = MemoryLastLoaded()
         self.telemetry = MemoryTelemetry()
         self.woken = asyncio.Event()
         for number in (1, 2):
@@ -50,7 +58,7 @@ class World:
         self.agent = self.new_agent()
 
     def new_agent(self) -> Agent:
-        server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500")
+        server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500", self.transition)
         return Agent(
             server,
             self.store,
@@ -59,6 +67,7 @@ class World:
             self.telemetry,
             validation=self.validation,
             memory=MemoryBudget(self.stage, self.telemetry, capacity_bytes=self.memory_bytes),
+            without_registry=WithoutRegistry(self.control, self.stage, self.last),
             now=self.now,
             on_progress=self.woken.set,
         )
@@ -79,9 +88,15 @@ class World:
         return set(await self.control.loaded())
 
 
-def in_a_world(folder: Path, scenario: Callable[[World], Awaitable[None]], *, memory_bytes: int | None = None) -> None:
+def in_a_world(
+    folder: Path,
+    scenario: Callable[[World], Awaitable[None]],
+    *,
+    memory_bytes: int | None = None,
+    transition: Transition = Transition.AVAILABILITY,
+) -> None:
     async def run() -> None:
-        world = World(folder, memory_bytes)
+        world = World(folder, memory_bytes, transition)
         await scenario(world)
         await world.agent.close()
 
@@ -866,3 +881,182 @@ def test_while_a_version_is_slow_to_leave_no_further_one_makes_room(tmp_path):
         assert await world.loaded() == {served_name("churn", "4"), served_name("churn", "5")}
 
     in_a_world(tmp_path, scenario, memory_bytes=80 * MEBIBYTE)
+
+
+ROOM_FOR_ONE, ROOM_FOR_TWO = 50 * MEBIBYTE, 80 * MEBIBYTE
+
+
+def test_a_champion_before_makes_room_for_the_next_version_half_an_hour_after_the_change_and_no_sooner(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.register(3, "visits", "3", "visits/3")
+        world.stage.artifacts["visits/3"] = b"weights of 3"
+        world.store.place(1, Why.PREVIOUS_CHAMPION)
+        world.store.place(2, Why.CHAMPION, has_role=True)
+        await world.run_for(5)
+        world.store.place(3, Why.ASKED)
+
+        await world.run_for(KEPT_SECONDS - 60)
+        before = await world.loaded()
+        await world.run_for(120)
+
+        assert before == {NAME, NEXT}
+        assert await world.loaded() == {NEXT, served_name("visits", "3")}
+        assert world.store.state_of(3) is LoadingState.AVAILABLE
+        await world.run_for(300)
+        assert await world.loaded() == {NEXT, served_name("visits", "3")}  # and it does not come back in its place
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_TWO)
+
+
+def test_a_champion_leaves_for_the_next_version_while_another_server_has_it_and_it_is_this_servers_turn(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.others_serve = False
+        await world.run_for(5)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(60)
+        alone = await world.loaded()
+        world.store.put_elsewhere(1)
+        await world.run_for(60)
+        too_early = await world.loaded()
+        world.store.others_serve = True
+        await world.run_for(60)
+
+        assert (alone, too_early) == ({NAME}, {NAME})
+        assert await world.loaded() == {NEXT}
+        assert world.store.state_of(2) is LoadingState.AVAILABLE
+        assert world.store.state_of(1) is LoadingState.ERROR  # it is wanted still, and waits for room
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+def test_a_next_version_that_cannot_be_loaded_gives_its_place_back_and_is_not_tried_for_ever(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.control.refuses.add(NEXT)
+        world.store.place(2, Why.ASKED)
+
+        await world.run_for(600)
+        asked = world.control.asked
+        await world.run_for(600)
+
+        assert await world.loaded() == {NAME}
+        assert world.control.asked == asked
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert (world.store.state_of(2), world.store.error_of(2)) == (LoadingState.ERROR, "E217")
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+@pytest.mark.parametrize(("gone", "is_doubted"), [(range(1, 9), True), (range(1, 6), True), (range(1, 4), False)])
+def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then_unloads_them(
+    tmp_path, gone, is_doubted
+):
+    async def scenario(world: World) -> None:
+        for number in range(1, 9):
+            world.store.register(number, f"m{number}", "1", f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.store.place(number, Why.ASKED)
+        await world.run_for(20)
+        assert len(await world.loaded()) == 8
+
+        for number in gone:
+            world.store.place(number, None)
+        await world.run_for(DOUBT_SECONDS - 0.5)
+        kept = [world.store.has_endpoint(number) for number in gone]
+        await world.run_for(30)
+
+        assert kept == [is_doubted] * len(gone)
+        assert len(await world.loaded()) == 8 - len(gone)
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoints(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in range(1, 5):
+            world.store.register(number, f"m{number}", "1", f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.store.place(number, Why.ASKED)
+        await world.run_for(20)
+        asked = world.control.asked
+
+        for number in range(1, 5):
+            world.store.place(number, None)
+        await world.run_for(DOUBT_SECONDS / 2)
+        for number in range(1, 5):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(60)
+
+        assert all(world.store.has_endpoint(number) for number in range(1, 5))
+        assert world.control.asked == asked
+
+    in_a_world(tmp_path, scenario)
+
+
+async def stranded(world: World, seconds: float) -> None:
+    """Let the agent look at its server as its worker has it look each second while Postgres is away."""
+    await world.agent.close()  # it leads no more
+    for _ in range(int(seconds)):
+        world.agent.look_without_registry()
+        await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_server_that_comes_back_empty_without_postgres_has_what_it_had_and_nothing_else(tmp_path, is_killed):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION, has_role=True)
+        await world.run_for(5)
+        world.store.available = False
+        world.control.restart()
+        if is_killed:
+            world.agent = world.new_agent()
+
+        await stranded(world, 5)
+        assert await world.loaded() == {NAME}
+
+        world.store.available = True
+        asked = world.control.asked
+        await world.run_for(30)
+        assert world.store.state_of(1) is LoadingState.AVAILABLE
+        assert world.control.asked == asked  # it is as if the server had never been away
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_without_postgres_nothing_is_loaded_into_a_server_that_has_something_or_that_had_nothing(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in (1, 2):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(5)
+        await world.control.unload(NAME)  # as another agent has decided meanwhile
+        await stranded(world, 5)
+        assert await world.loaded() == {NEXT}
+
+        for number in (1, 2):
+            world.store.place(number, None)
+        await world.run_for(30)
+        await stranded(world, 5)
+        assert await world.loaded() == set()
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_without_postgres_a_damaged_copy_is_not_loaded_and_the_other_versions_are(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in (1, 2):
+            world.store.place(number, Why.ASKED)
+        await world.run_for(5)
+        world.store.available = False
+        world.control.restart()
+        digest = world.store.digest_of(1)
+        assert digest is not None
+        world.stage.staged.remove(digest)
+
+        await stranded(world, 5)
+
+        assert await world.loaded() == {NEXT}
+
+    in_a_world(tmp_path, scenario)

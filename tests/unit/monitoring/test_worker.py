@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from math import floor
 from typing import NamedTuple
@@ -102,6 +103,7 @@ def a_worker(
     holder: str = "a:1:x",
     clock: Callable[[], float] = now,
     stand_down: Callable[[], Awaitable[None]] | None = None,
+    stranded: Callable[[], None] | None = None,
 ) -> MonitorWorker:
     return MonitorWorker(
         lease,
@@ -112,6 +114,7 @@ def a_worker(
         now=clock,
         unix=lambda: WALL_SECONDS + now(),
         stand_down=stand_down,
+        stranded=stranded,
     )
 
 
@@ -309,6 +312,28 @@ def test_after_an_outage_the_leader_leads_again_and_its_jobs_are_due_at_once():
     run_in_virtual_time(scenario())
     assert diary.starts()[0] == 0
     assert 40 <= diary.starts()[1] <= 40 + STANDBY_SECONDS
+
+
+def test_who_cannot_ask_for_the_lease_is_told_so_each_second_and_who_stands_by_is_not():
+    stranded: dict[str, list[float]] = {"a:1:x": [], "b:2:y": []}
+
+    def note(told: list[float]) -> None:
+        told.append(now())
+
+    async def scenario() -> None:
+        lease = Reach(MemoryLease(now))
+        lease.outages = [(20.5, 40.0)]
+        workers = [
+            a_worker(lease, [], holder=holder, stranded=partial(note, told)) for holder, told in stranded.items()
+        ]
+        await run_for(60, *workers)
+
+    run_in_virtual_time(scenario())
+    led, stood_by = stranded.values()
+    assert 20.5 + HELD_SECONDS - RENEW_SECONDS <= led[0] <= 20.5 + HELD_SECONDS + STANDBY_SECONDS
+    assert 20.5 <= stood_by[0] <= 20.5 + STANDBY_SECONDS
+    assert max(led[-1], stood_by[-1]) < 40
+    assert len(stood_by) in (19, 20)
 
 
 def test_a_job_that_never_succeeded_is_measured_from_when_the_process_first_led():

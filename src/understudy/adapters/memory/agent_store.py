@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from understudy.core.loading.giving_way import KEPT_SECONDS
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
 from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, RegistryUnavailable
@@ -30,6 +31,9 @@ class _Version:
     verdict: Verdict | None = None
     requires_validation: bool = False
     idle_since: float | None = None
+    placed_at: float = 0.0
+    """Since when it is wanted for the same reason."""
+    is_elsewhere: bool = False
     memory_bytes: int | None = None
 
 
@@ -49,6 +53,8 @@ class MemoryAgentStore:
         """How many of them report still."""
         self.calls_are_over = False
         """Whether proxies say that none of their calls can reach an endpoint that was taken back."""
+        self.others_serve = True
+        """Whether all other servers of the group have an endpoint of each model."""
         self.refuses_endpoints = False
         """Whether no model server may have the server's address."""
         self.reports: list[ServerReport] = []
@@ -71,6 +77,8 @@ class MemoryAgentStore:
 
     def place(self, version_id: int, why: Why | None, *, has_role: bool = False) -> None:
         """Want a version, or with ``None`` no more; a role keeps its last endpoint. Notifies listeners."""
+        if self._versions[version_id].why is not why:
+            self._versions[version_id].placed_at = self._now()
         self._versions[version_id].why = why
         self._versions[version_id].idle_since = None
         self._versions[version_id].has_role = has_role
@@ -82,6 +90,14 @@ class MemoryAgentStore:
         self._versions[version_id].idle_since = self._now()
         for tell in self._listeners:
             tell()
+
+    def place_earlier(self, version_id: int, seconds: float) -> None:
+        """Have a version be wanted for the same reason for so much longer."""
+        self._versions[version_id].placed_at -= seconds
+
+    def put_elsewhere(self, version_id: int, *, is_there: bool = True) -> None:
+        """Have another server announce a version, or take its endpoint back."""
+        self._versions[version_id].is_elsewhere = is_there
 
     def register_endpoint(self, version_id: int) -> None:
         """Register the server's address for a version, as people do."""
@@ -137,6 +153,8 @@ class MemoryAgentStore:
                 self._record_of(one),
                 one.requires_validation,
                 None if one.idle_since is None else self._now() - one.idle_since,
+                one.is_elsewhere,
+                one.why is Why.PREVIOUS_CHAMPION and self._now() - one.placed_at >= KEPT_SECONDS,
             )
             for number, one in sorted(self._versions.items())
             if one.why is not None or one.record is not None or one.has_endpoint
@@ -187,9 +205,11 @@ class MemoryAgentStore:
             self._set(version_id, one.record._replace(state=LoadingState.AVAILABLE, attempt=0, may_retry=False))
         return True
 
-    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch, *, in_turn: bool = False) -> bool:
         self._fence(epoch)
         one = self._versions[version_id]
+        if in_turn and not self.others_serve:
+            return False
         if not (one.has_role or one.is_others):
             one.has_endpoint = False
         if not one.has_endpoint or state is not LoadingState.QUIESCING:

@@ -74,6 +74,12 @@ class VersionSeen:
     """After the end: whether its record has been kept for long enough."""
     idle_seconds: float | None = None
     """Not wanted, and to stay while it is available: for how long it has not been called."""
+    memory_bytes: int = 0
+    """What it takes of the server's memory; 0 where no account is kept."""
+    is_elsewhere: bool = False
+    """Whether another server, whose agent reports that it answers, has an endpoint of it."""
+    has_had_its_time: bool = False
+    """Whether it is wanted only since it was champion before, and has been that for longer than it is kept warm."""
 
     @property
     def is_available(self) -> bool:

@@ -90,11 +90,15 @@ def wanted_placements(
 
 
 def missing_servers(
-    versions: Iterable[ManagedVersion], servers: Iterable[GroupMember], available: Collection[Place]
+    versions: Iterable[ManagedVersion],
+    servers: Iterable[GroupMember],
+    available: Collection[Place],
+    without_room: Collection[Place] = (),
 ) -> Mapping[int, int]:
     """Return how many live servers of its group do not have a wanted version; 1 where the group has none.
 
-    Versions that all of them have are left out.
+    Versions that all of them have are left out. A server that had no room for a champion before does not count: that
+    one leaves where a further version needs its memory.
     """
     live: dict[str, list[str]] = {}
     for server in servers:
@@ -103,7 +107,9 @@ def missing_servers(
     missing = {}
     for version in versions:
         names = live.get(version.group_name, [])
-        without = sum((version.version_id, name) not in available for name in names) if names else 1
+        may_be_without = without_room if version.why is Why.PREVIOUS_CHAMPION else ()
+        places = [(version.version_id, name) for name in names]
+        without = sum(not (place in available or place in may_be_without) for place in places) if names else 1
         if version.why is not None and without:
             missing[version.version_id] = without
     return missing

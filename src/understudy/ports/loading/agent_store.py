@@ -75,6 +75,11 @@ class VersionAtServer(NamedTuple):
     """Whether it gets a role only with a validation that holds."""
     idle_seconds: float | None = None
     """Since when nothing wants it, or since its last call after that; ``None``: it is wanted, or is to be unloaded."""
+    is_elsewhere: bool = False
+    """Whether another server has an endpoint of it whose agent reports, and says that the server answers."""
+    has_had_its_time: bool = False
+    """Whether it is placed since it was champion before, for longer than such a version is kept warm, and was asked for
+    no longer than until now."""
 
     @property
     def is_wanted(self) -> bool:
@@ -129,8 +134,11 @@ class AgentStore(Protocol):
             PolicyRefused: No model server may have that address; nothing was written.
         """
 
-    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch, *, in_turn: bool = False) -> bool:
         """Take the endpoint back and record ``state``, in one transaction; return whether the endpoint is gone.
+
+        With ``in_turn`` it stays unless every other server of the group whose agent reports has an endpoint of the
+        model: of a group one server at a time is without.
 
         An endpoint at the address goes too that is left of a server under another name: one whose agent is silent.
         The last endpoint of a version with a role stays, and so does one that people registered. Then ``QUIESCING`` is

@@ -22,6 +22,8 @@ class LoadingFacts(NamedTuple):
     """Those of ``placed`` that nothing wants any more."""
     read_at: float = 0.0
     """Postgres' time then, in seconds since the epoch."""
+    without_room: Collection[Place] = frozenset()
+    """Versions that servers had no room for at their last try (E214), with the servers' names."""
 
 
 class PlacementStore(Protocol):

@@ -80,3 +80,13 @@ def test_a_wanted_version_misses_each_live_server_of_its_group_that_does_not_hav
     versions = [ManagedVersion(1, "a", frozenset({Why.CHAMPION})), ManagedVersion(2, "a", frozenset())]
 
     assert missing_servers(versions, servers, available) == missing
+
+
+def test_a_server_without_room_for_a_champion_before_is_not_missed_and_one_without_room_for_another_version_is():
+    servers = [GroupMember("s1", "a"), GroupMember("s2", "a")]
+    before = ManagedVersion(1, "a", frozenset({Why.PREVIOUS_CHAMPION}))
+    champion = ManagedVersion(2, "a", frozenset({Why.CHAMPION}))
+    full = {(1, "s1"), (2, "s1")}
+
+    assert missing_servers([before, champion], servers, [(2, "s2")], full) == {1: 1, 2: 1}
+    assert missing_servers([before, champion], servers, [(1, "s2"), (2, "s1"), (2, "s2")], full) == {}

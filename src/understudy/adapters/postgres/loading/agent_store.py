@@ -9,6 +9,7 @@ from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.connections.listening import listen_on
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
 from understudy.adapters.postgres.monitoring.lease import agent_of, fenced
+from understudy.core.loading.giving_way import KEPT_SECONDS
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
@@ -19,7 +20,10 @@ from understudy.ports.monitoring.lease import Epoch
 CHANNEL = "understudy_placement"
 HEARTBEAT_SECONDS = 10.0
 """Between two of the listening connection: a round comes every five seconds, whether that one is dead or not."""
-KEPT_SECONDS = 3_600
+ANSWERS_SECONDS = 10
+"""A server answers whose agent has said so in this time: an agent says it every five seconds, and one that is away once
+a second."""
+RECORDED_SECONDS = 3_600
 """How long what has ended stays recorded, for people to read."""
 MAX_ERROR = 500
 
@@ -39,6 +43,7 @@ _REPORT = f"""
             build = excluded.build, problem = excluded.problem, seen_at = now())
     SELECT name FROM other
 """  # noqa: S608 - constants
+_ANSWERS = f"other.seen_at > now() - INTERVAL '{ANSWERS_SECONDS} seconds'"
 _LOOK = f"""
     SELECT version.id, version.model_name, version.version, version.artifact_path, version.framework,
         coalesce(version.artifact_digest, loading.pinned_digest) AS expected_digest, version.timeout_ms, placement.why,
@@ -48,9 +53,14 @@ _LOOK = f"""
         loaded.state, loaded.artifact_digest,
         CASE WHEN loading.asked_at > loaded.updated_at THEN 0 ELSE loaded.attempt END AS attempt,
         coalesce(loading.asked_at > loaded.updated_at OR loaded.next_attempt_at <= now(), FALSE) AS may_retry,
-        loaded.updated_at <= now() - INTERVAL '{KEPT_SECONDS} seconds' AS is_over,
+        loaded.updated_at <= now() - INTERVAL '{RECORDED_SECONDS} seconds' AS is_over,
         coalesce(loading.requires_validation, FALSE) AS requires_validation, loaded.memory_bytes,
-        extract(epoch FROM now() - placement.idle_since)::float8 AS idle_seconds
+        extract(epoch FROM now() - placement.idle_since)::float8 AS idle_seconds,
+        EXISTS (SELECT FROM ModelEndpoint AS endpoint JOIN ModelServer AS other ON other.name = endpoint.server
+                WHERE endpoint.model_version_id = version.id AND other.name <> $1 AND other.target <> $2
+                  AND other.problem = '' AND {_ANSWERS}) AS is_elsewhere,
+        coalesce(placement.why = 'previous champion' AND coalesce(loading.wanted_until <= now(), TRUE)
+                 AND placement.decided_at <= now() - INTERVAL '{KEPT_SECONDS} seconds', FALSE) AS has_had_its_time
     FROM ModelVersion AS version
     LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
     LEFT JOIN Placement AS placement ON placement.model_version_id = version.id AND placement.server = $1
@@ -117,6 +127,18 @@ _FORGET = "DELETE FROM LoadedVersion WHERE model_version_id = $1 AND server = $2
 _IS_PLACED = "SELECT EXISTS (SELECT FROM Placement WHERE model_version_id = $1 AND server = $2)"
 _ADD_ENDPOINT = "SELECT understudy_add_agent_endpoint($1, $2)"
 _REMOVE_ENDPOINT = "SELECT understudy_remove_agent_endpoint($1, $2)"
+_TURN_OF_GROUP = """
+    SELECT pg_advisory_xact_lock(hashtextextended('understudy.turn:' || group_name, 0)) FROM ModelServer WHERE name = $1
+"""
+_OTHERS_SERVE = f"""
+    SELECT NOT EXISTS (
+        SELECT FROM ModelServer AS its JOIN ModelServer AS other USING (group_name)
+        WHERE its.name = $2 AND other.name <> $2 AND other.seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
+          AND (other.problem <> '' OR NOT EXISTS (
+              SELECT FROM ModelEndpoint AS endpoint JOIN ModelVersion AS version ON version.id = model_version_id
+              WHERE endpoint.server = other.name
+                AND version.model_name = (SELECT model_name FROM ModelVersion WHERE id = $1))))
+"""  # noqa: S608 - a constant
 _HAS_ENDPOINT = """
     SELECT EXISTS (SELECT FROM ModelEndpoint JOIN ModelServer ON ModelServer.target = ModelEndpoint.target
                    WHERE model_version_id = $1 AND ModelServer.name = $2)
@@ -185,8 +207,10 @@ class PostgresAgentStore:
             await connection.execute(_STATE, version_id, self._server, LoadingState.AVAILABLE, epoch)
         return True
 
-    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch) -> bool:
+    async def withdraw(self, version_id: int, state: LoadingState, epoch: Epoch, *, in_turn: bool = False) -> bool:
         async with self._fenced(epoch) as connection:
+            if in_turn and not await self._has_its_turn(connection, version_id):
+                return False
             try:
                 async with connection.transaction():
                     await connection.execute(_REMOVE_ENDPOINT, version_id, self._server)
@@ -216,6 +240,11 @@ class PostgresAgentStore:
 
     async def close(self) -> None:
         self._kept.drop()
+
+    async def _has_its_turn(self, connection: asyncpg.Connection, version_id: int) -> bool:
+        """Whether all other servers of the group have the model; no other agent finds so until the transaction ends."""
+        await connection.execute(_TURN_OF_GROUP, self._server)
+        return bool(await connection.fetchval(_OTHERS_SERVE, version_id, self._server))
 
     async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, tuple[int, int, bool]]:
         if not await self._reports.can_be_read(connection):
@@ -262,4 +291,6 @@ def _version_of(row: asyncpg.Record, proxies: tuple[int, int, bool]) -> VersionA
         record,
         row["requires_validation"],
         row["idle_seconds"],
+        row["is_elsewhere"],
+        row["has_had_its_time"],
     )

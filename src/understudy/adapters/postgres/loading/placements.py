@@ -55,6 +55,7 @@ _AVAILABLE = f"""
     SELECT model_version_id, server FROM LoadedVersion JOIN ModelServer ON ModelServer.name = server
     WHERE state = 'AVAILABLE' AND seen_at > now() - INTERVAL '{SILENT_SECONDS} seconds'
 """  # noqa: S608 - a constant
+_WITHOUT_ROOM = "SELECT model_version_id, server FROM LoadedVersion WHERE state = 'ERROR' AND error_code = 'E214'"
 # A version or server that was deleted meanwhile is left out.
 _DECIDE = """
     INSERT INTO Placement (model_version_id, server, why, epoch)
@@ -88,9 +89,10 @@ class PostgresPlacementStore:
             versions = [_managed(row) for row in rows]
             servers = [GroupMember(*row) for row in await connection.fetch(_SERVERS)] if versions else []
             available = {(row[0], row[1]) for row in await connection.fetch(_AVAILABLE)} if versions else set()
+            full = {(row[0], row[1]) for row in await connection.fetch(_WITHOUT_ROOM)} if placed else set()
             idle = {(row[0], row[1]): Idle(row[2], row[3]) for row in await connection.fetch(_IDLE)} if placed else {}
         names = {row["id"]: (row["model_name"], row["version"]) for row in rows}
-        return LoadingFacts(versions, servers, placed, available, names, idle, read_at)
+        return LoadingFacts(versions, servers, placed, available, names, idle, read_at, full)
 
     async def decide(
         self, wanted: Placements, gone: Collection[Place], epoch: Epoch, *, idle: Collection[Place] = ()

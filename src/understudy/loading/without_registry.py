@@ -1,0 +1,77 @@
+"""A server that comes back empty while Postgres is away: it gets what it had, from the stage."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import structlog
+
+from understudy.core.loading.served_name import served_name
+from understudy.errors import RegistryError
+from understudy.ports.loading.agent_store import VersionAtServer
+from understudy.ports.loading.artifact_stage import ArtifactStage
+from understudy.ports.loading.last_loaded import LastLoaded, LoadedModel
+from understudy.ports.loading.server_control import ServerControl
+
+_log = structlog.get_logger(__name__)
+
+
+class WithoutRegistry:
+    """Remembers what the server has, and has it loaded again while the records cannot be read.
+
+    It loads into an empty server alone. One that has something was not restarted, or another agent is at work, whose
+    decisions this one does not know. Nothing is unloaded, recorded or announced: proxies have the endpoints still.
+    """
+
+    def __init__(self, control: ServerControl, stage: ArtifactStage, last: LastLoaded) -> None:
+        self._control = control
+        self._stage = stage
+        self._last = last
+        self._kept: frozenset[LoadedModel] | None = None
+        self._restoring: asyncio.Task[None] | None = None
+
+    async def note(self, versions: Sequence[VersionAtServer]) -> None:
+        """Keep which versions proxies may call, where that has changed: Postgres answers."""
+        await self.close()
+        models = frozenset(filter(None, map(_model_of, versions)))
+        if models != self._kept:
+            await self._last.keep(models)
+            self._kept = models
+
+    def look(self) -> None:
+        """Look at the server beside everything else, unless that is under way; Postgres does not answer."""
+        if self._restoring is None or self._restoring.done():
+            self._restoring = asyncio.get_running_loop().create_task(self._restore())
+
+    async def close(self) -> None:
+        """Break off what is under way."""
+        if self._restoring is not None:
+            self._restoring.cancel()
+            await asyncio.gather(self._restoring, return_exceptions=True)
+            self._restoring = None
+
+    async def _restore(self) -> None:
+        with suppress(RegistryError):  # it does not answer yet, or lets nothing be loaded
+            models = {model.name: model for model in await self._last.read()}
+            if not models or models.keys() & set(await self._control.loaded()):
+                return
+            for model in models.values():
+                await self._load(model)
+
+    async def _load(self, model: LoadedModel) -> None:
+        try:
+            folder = await self._stage.verified(model.digest)
+            if folder is not None:
+                await self._control.load(model.name, folder, model.framework)
+        except RegistryError as problem:
+            _log.warning("agent.not_loaded_again", name=model.name, problem=f"{problem.code} {problem.detail}")
+        else:
+            _log.warning("agent.loaded_without_registry", name=model.name, is_staged=folder is not None)
+
+
+def _model_of(version: VersionAtServer) -> LoadedModel | None:
+    """Return a version with an endpoint as the server has it; ``None``: it has none, or its artifact is not known."""
+    digest = None if version.record is None else version.record.digest
+    if digest is None or not version.has_endpoint:
+        return None
+    return LoadedModel(served_name(version.model_name, version.version), digest, version.framework)
