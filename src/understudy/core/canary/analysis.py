@@ -155,10 +155,10 @@ class _Compared(NamedTuple):
 
 
 def _compared(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, log_needed: float) -> _Compared:
-    begun = inputs = _check_input(strata.begun_by(now), policy, stage)
+    begun = inputs = check_input(strata.begun_by(now), policy, stage)
     failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
     if failed_early is None:
-        inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
+        inputs = check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
     inputs = inputs._replace(
         is_error_detectable=detectable.is_enough,
@@ -236,7 +236,8 @@ def _held_while_warming(rows: Sequence[Evidence]) -> Sequence[Evidence]:
     ]
 
 
-def _check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInput:
+def check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInput:
+    """Return what the checks compare of all of these windows, before cold starts and early failures are looked for."""
     firsts = tuple(strata.first_at(start) for start in stage.starts)
     warm = strata.first_at(stage.starts[0] + policy.warm_up_seconds)
     return CheckInput(strata, policy, stage, firsts, warm, _restarts(strata, stage))
