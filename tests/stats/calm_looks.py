@@ -35,10 +35,6 @@ from understudy.core.windows.window import WINDOW_SECONDS
 Mask = NDArray[np.bool_]
 ROUNDING = 1e-6
 """Of logarithms that are added up in another order."""
-CHECKS = frozenset(
-    check.name for check in (ERROR_RATE, SLOW_TAIL, SLOW_P99, SLOW_P999, TYPICAL_LATENCY, LATENCY_CHANGE)
-)
-"""Those that are known here. Of a policy with another one no look is calm."""
 
 
 class CalmLooks:
@@ -53,23 +49,32 @@ class CalmLooks:
     def __init__(self, strata: Strata, policy: CanaryPolicy, stage: Stage) -> None:
         self._starts = strata.starts
         self._watermark_seconds = policy.watermark_seconds
-        self._when_closed = np.zeros(len(strata.starts) + 1, np.bool_)
-        """By how many windows are closed, from none on; likewise of those that have begun."""
-        inputs = check_input(strata, policy, stage)
+        inputs, needed = check_input(strata, policy, stage), needed_of(policy, stage.rules)
+        rates = {ERROR_RATE: own_error_rate(inputs), SLOW_TAIL: slow_tail(inputs)}
+        rates |= {check: slow_percentile(inputs, check) for check in (SLOW_P99, SLOW_P999)}
+        self.cannot_fail: dict[str, Mask] = {
+            TYPICAL_LATENCY.name: _is_no_slower(inputs),
+            LATENCY_CHANGE.name: _did_not_slow_down(inputs),
+            **{
+                check.name: _has_no_evidence(inputs, rate, needed.get(check.name, 0.0)) for check, rate in rates.items()
+            },
+        }
+        """By check, and by how many windows are closed, from none on."""
+        is_known = needed.keys() == self.cannot_fail.keys() and stage.rules == NEWEST_RULES
+        self._is_any_calm = is_known and _is_split(inputs)
+        self._when_closed = np.logical_and.reduce(list(self.cannot_fail.values()))
         self._when_begun = _fails_no_early_calls(inputs)
-        needed = needed_of(policy, stage.rules)
-        if needed.keys() == CHECKS and stage.rules == NEWEST_RULES and _is_split(inputs):
-            percentiles = (slow_percentile(inputs, check) for check in (SLOW_P99, SLOW_P999))
-            rates = (own_error_rate(inputs), slow_tail(inputs), *filter(None, percentiles))
-            every = [_has_no_evidence(rate, needed[rate.check.name]) for rate in rates]
-            self._when_closed = np.all([*every, _is_no_slower(inputs), _did_not_slow_down(inputs)], axis=0)
 
     def has(self, now: float) -> bool:
         """Return whether an analysis at a moment would neither take the challenger back nor find the split invalid."""
-        closed, begun = np.searchsorted(
-            self._starts, [now - self._watermark_seconds - WINDOW_SECONDS, now], side="right"
-        )
-        return bool(self._when_closed[closed] and self._when_begun[begun])
+        return self._is_any_calm and bool(self._when_closed[self.closed(now)] and self._when_begun[self._by(now)])
+
+    def closed(self, now: float) -> int:
+        """Return how many windows an analysis judges."""
+        return self._by(now - self._watermark_seconds - WINDOW_SECONDS)
+
+    def _by(self, now: float) -> int:
+        return int(np.searchsorted(self._starts, now, side="right"))
 
 
 def _sums_before(values: FloatArray) -> FloatArray:
@@ -89,11 +94,13 @@ def _fails_no_early_calls(inputs: CheckInput) -> Mask:
     return np.append(np.zeros(first, np.bool_), failing < FAILED_RATIO * met - ROUNDING)
 
 
-def _has_no_evidence(compared: RateCheck, log_needed: float) -> Mask:
+def _has_no_evidence(inputs: CheckInput, compared: RateCheck | None, log_needed: float) -> Mask:
     """Return where no alternative has what is needed since any window: then no mean over them and no process has it.
 
-    What the typical latency explains of slow answers is left out, which only lowers the evidence.
+    What the typical latency explains of slow answers is left out, which only adds evidence.
     """
+    if compared is None:
+        return np.ones(len(inputs.strata.starts) + 1, np.bool_)
     sums = _sums_before(gains_of(compared, log_needed))
     most: FloatArray = (sums - np.minimum.accumulate(sums)).max(axis=1)
     return most < log_needed - ROUNDING
