@@ -1,10 +1,11 @@
 """Calm looks: those of a simulated rollout that provably take nothing back, so that no analysis has to be made.
 
-Of a rollout of equal versions that is what nearly all looks find, and an analysis of five hours takes 8 ms. The traffic
-of fifteen minutes is drawn at once, and what a window adds to the evidence against chance does not change with later
-ones. So it is added up once for all looks of these minutes, and a look is calm where no check can have the evidence
-against chance that it needs, whichever windows its processes begin with, and the split is the policy's. Only rounding
-is allowed for. That nothing but time is saved is a test of its own (:mod:`stats.test_calm_looks`).
+Of a rollout of equal versions that is what nearly all looks find, and an analysis of five hours takes 8 ms. Traffic is
+drawn ahead, and what a window adds to the evidence against chance does not change with later ones. So it is added up
+once for all looks at these windows, and a look is calm where no check can have the evidence against chance that it
+needs, whichever windows its processes begin with, and the split is the policy's. A check that may have it is judged
+alone, and where it fails a whole analysis is made. Only rounding is allowed for. That nothing but time is saved is a
+test of its own (:mod:`stats.test_calm_looks`).
 """
 
 from math import log
@@ -12,8 +13,9 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.core.canary.analysis import check_input
-from understudy.core.canary.checks import needed_of
+from understudy.core.canary.analysis import check_input, compared_at
+from understudy.core.canary.checks import judged_checks, needed_of
+from understudy.core.canary.decision import CheckState
 from understudy.core.canary.errors.early_failure import FAILED_RATIO
 from understudy.core.canary.errors.error_rate import ERROR_RATE, own_error_rate
 from understudy.core.canary.evidence.check_input import CheckInput
@@ -47,9 +49,9 @@ class CalmLooks:
     """
 
     def __init__(self, strata: Strata, policy: CanaryPolicy, stage: Stage) -> None:
-        self._starts = strata.starts
-        self._watermark_seconds = policy.watermark_seconds
-        inputs, needed = check_input(strata, policy, stage), needed_of(policy, stage.rules)
+        self._strata, self._policy, self._stage = strata, policy, stage
+        self._needed = needed = needed_of(policy, stage.rules)
+        inputs = check_input(strata, policy, stage)
         rates = {ERROR_RATE: own_error_rate(inputs), SLOW_TAIL: slow_tail(inputs)}
         rates |= {check: slow_percentile(inputs, check) for check in (SLOW_P99, SLOW_P999)}
         self.cannot_fail: dict[str, Mask] = {
@@ -62,19 +64,25 @@ class CalmLooks:
         """By check, and by how many windows are closed, from none on."""
         is_known = needed.keys() == self.cannot_fail.keys() and stage.rules == NEWEST_RULES
         self._is_any_calm = is_known and _is_split(inputs)
-        self._when_closed = np.logical_and.reduce(list(self.cannot_fail.values()))
         self._when_begun = _fails_no_early_calls(inputs)
 
     def has(self, now: float) -> bool:
         """Return whether an analysis at a moment would neither take the challenger back nor find the split invalid."""
-        return self._is_any_calm and bool(self._when_closed[self.closed(now)] and self._when_begun[self._by(now)])
+        if not (self._is_any_calm and self._when_begun[self._by(now)]):
+            return False
+        closed = self.closed(now)
+        suspected = {name: most for name, most in self._needed.items() if not self.cannot_fail[name][closed]}
+        if not suspected:
+            return True
+        found = compared_at(self._strata, self._policy, self._stage, now, self._needed[ERROR_RATE.name])
+        return all(row.state is not CheckState.FAIL for row in judged_checks(found.inputs, suspected))
 
     def closed(self, now: float) -> int:
         """Return how many windows an analysis judges."""
-        return self._by(now - self._watermark_seconds - WINDOW_SECONDS)
+        return self._by(now - self._policy.watermark_seconds - WINDOW_SECONDS)
 
     def _by(self, now: float) -> int:
-        return int(np.searchsorted(self._starts, now, side="right"))
+        return int(np.searchsorted(self._strata.starts, now, side="right"))
 
 
 def _sums_before(values: FloatArray) -> FloatArray:
