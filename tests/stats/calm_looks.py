@@ -52,8 +52,11 @@ class CalmLooks:
         self._strata, self._policy, self._stage = strata, policy, stage
         self._needed = needed = needed_of(policy, stage.rules)
         inputs = check_input(strata, policy, stage)
-        rates = {ERROR_RATE: own_error_rate(inputs), SLOW_TAIL: slow_tail(inputs)}
-        rates |= {check: slow_percentile(inputs, check) for check in (SLOW_P99, SLOW_P999)}
+        rates = {
+            ERROR_RATE: own_error_rate(inputs),
+            SLOW_TAIL: slow_tail(inputs),
+            **{check: slow_percentile(inputs, check) for check in (SLOW_P99, SLOW_P999)},
+        }
         self.cannot_fail: dict[str, Mask] = {
             TYPICAL_LATENCY.name: _is_no_slower(inputs),
             LATENCY_CHANGE.name: _did_not_slow_down(inputs),
