@@ -22,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 FOLDER = os.environ.get("UNDERSTUDY_STATS_KEPT")
 VERDICTS = ("understudy.core.canary", "understudy.core.statistics", "understudy.core.windows")
-WORLDS = (Path(__file__).with_name("worlds.py"), Path(__file__).with_name("simulated_rollouts.py"))
+WORLDS = tuple(map(Path(__file__).with_name, ("worlds.py", "simulated_rollouts.py", "calm_looks.py")))
 
 
 def kept(load: Callable[[Any], T]) -> Callable[[Callable[P, T]], Callable[P, T]]:

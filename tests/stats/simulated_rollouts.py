@@ -2,8 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import chain
+from math import ceil
 from typing import NamedTuple
 
+from stats.calm_looks import CalmLooks
 from stats.kept_runs import kept
 from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
@@ -23,8 +27,12 @@ LOOK_SECONDS = 60.0
 
 def hour_before(world: World, seed: int, traffic: Traffic) -> ChampionBefore:
     """Return what the champion did in the hour before a rollout whose traffic is given."""
-    hour = Traffic(replace(world, has_histograms=True), seed + 1_000_000)
-    return champion_before(hour.windows(0, 60 * PER_MINUTE, 0.0), round(traffic.slow_us))
+    return _hour_before(replace(world, has_histograms=True), seed + 1_000_000, round(traffic.slow_us))
+
+
+@cache  # the same world is in several bars, at several weights
+def _hour_before(world: World, seed: int, slow_us: int) -> ChampionBefore:
+    return champion_before(Traffic(world, seed).windows(0, 60 * PER_MINUTE, 0.0), slow_us)
 
 
 class Step(NamedTuple):
@@ -69,45 +77,42 @@ def roll_out(
     look_seconds: float = LOOK_SECONDS,
     is_pushed: bool = False,
     rules: Rules = NEWEST_RULES,
+    analyses_calm_looks: bool = False,
 ) -> Outcome:
     """Run a whole rollout, a look at every ``look_seconds``, until it is rolled back, has finished or time is over.
 
-    With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it.
+    With ``is_pushed`` an operator starts the next stage when a stage's time is over, whatever holds it. Looks that
+    provably take nothing back while a stage still has to go on make no analysis (:mod:`stats.calm_looks`), but with
+    ``analyses_calm_looks``, to the same outcome.
     """
     traffic = Traffic(world, seed)
     before = hour_before(world, seed, traffic)
-    policy = policy or CanaryPolicy()
+    limits = policy or CanaryPolicy()
     starts: list[float] = [0.0]
     strata = stratify([], ROLLOUT)
-    slices = SliceTally(len(steps), policy.warm_up_seconds) if world.categories else None
+    slices = SliceTally(len(steps), limits.warm_up_seconds) if world.categories else None
     ahead: list[Window] = []
-    known = 0
     now = 0.0
     while True:
         now += look_seconds
         step = steps[len(starts) - 1]
-        if now > known * WINDOW_SECONDS:
-            more = traffic.windows(known, BLOCK_WINDOWS, step.weight_percent, len(starts))
-            strata = join_strata([strata, stratify(more, ROLLOUT)])
-            known += BLOCK_WINDOWS
-            ahead += more if slices is not None else []
-        weights = {number: step.weight_percent for number, step in enumerate(steps, 1)}
-        stage = Stage(
-            "fraud",
-            "42",
-            ROLLOUT,
-            tuple(starts),
-            len(steps),
-            step.weight_percent,
-            weights,
-            champion_before=before.blocks,
-            tail_steps=before.tail_steps,
-            rules=rules,
-        )
+        over_at = min(starts[-1] + 60 * step.dwell_minutes, 60 * minutes)
+        if now > len(strata.starts) * WINDOW_SECONDS:
+            # All that the stage takes in any case: its weight changes when its time is over, and not before.
+            firsts = range(len(strata.starts), ceil(max(now, over_at) / WINDOW_SECONDS), BLOCK_WINDOWS)
+            more = [traffic.windows(first, BLOCK_WINDOWS, step.weight_percent, len(starts)) for first in firsts]
+            strata = join_strata([strata, *(stratify(block, ROLLOUT) for block in more)])
+            ahead += chain.from_iterable(more) if slices is not None else []
+            limits = replace(limits, dwell_seconds=60 * step.dwell_minutes)
+            stage = _stage_of(starts, steps, before, rules)
+            is_any_calm = slices is None and not analyses_calm_looks
+            calm = CalmLooks(strata, limits, stage) if is_any_calm else None
+        if calm is not None and now < over_at and calm.has(now):
+            continue
         if slices is not None:
             ahead = _added(slices, ahead, starts, now)
         counts = None if slices is None else slices.counts()
-        decision = judge(strata, replace(policy, dwell_seconds=60 * step.dwell_minutes), stage, now, slices=counts)
+        decision = judge(strata, limits, stage, now, slices=counts)
         is_over = is_pushed and now - starts[-1] >= 60 * step.dwell_minutes and decision.verdict is Verdict.HOLD
         goes_on = is_over or decision.verdict is Verdict.ADVANCE
         is_last = len(starts) == len(steps)
@@ -127,8 +132,23 @@ def roll_out(
             )
         if goes_on:
             starts.append(now)
-            strata, known = strata.until(now), int(now // WINDOW_SECONDS)
-            ahead = [window for window in ahead if window.key.start < known * WINDOW_SECONDS]
+            strata = strata.until(now)
+            ahead = [window for window in ahead if window.key.start < len(strata.starts) * WINDOW_SECONDS]
+
+
+def _stage_of(starts: Sequence[float], steps: Sequence[Step], before: ChampionBefore, rules: Rules) -> Stage:
+    return Stage(
+        "fraud",
+        "42",
+        ROLLOUT,
+        tuple(starts),
+        len(steps),
+        steps[len(starts) - 1].weight_percent,
+        {number: step.weight_percent for number, step in enumerate(steps, 1)},
+        champion_before=before.blocks,
+        tail_steps=before.tail_steps,
+        rules=rules,
+    )
 
 
 def _added(slices: SliceTally, ahead: list[Window], starts: Sequence[float], now: float) -> list[Window]:

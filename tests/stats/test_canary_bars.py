@@ -11,6 +11,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from stats.calm_looks import CalmLooks
 from stats.kept_runs import kept
 from stats.pieces import IS_FULL, runs, say
 from stats.simulated_rollouts import STEPS, Outcome, Step, hour_before, roll_out
@@ -299,10 +300,11 @@ def minutes_from_incident(world: World, seed: int) -> float:
     strata = stratify(traffic.windows(0, count, step.weight_percent), ROLLOUT)
     stage = Stage("fraud", "42", ROLLOUT, (0.0,), 1, step.weight_percent, {1: step.weight_percent})
     policy = CanaryPolicy(dwell_seconds=60 * step.dwell_minutes)
+    calm = CalmLooks(strata, policy, stage)
     for number in range(int(begins // WINDOW_SECONDS), count + 1):
-        decision = judge(strata, policy, stage, number * WINDOW_SECONDS + policy.watermark_seconds)
-        if decision.verdict is Verdict.ROLL_BACK:
-            return (number * WINDOW_SECONDS + policy.watermark_seconds - begins) / 60
+        now = number * WINDOW_SECONDS + policy.watermark_seconds
+        if not calm.has(now) and judge(strata, policy, stage, now).verdict is Verdict.ROLL_BACK:
+            return (now - begins) / 60
     return float("inf")
 
 

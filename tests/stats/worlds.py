@@ -425,56 +425,72 @@ class Traffic:
 
     def _counted(self, calls: "_Calls", first: int, count: int, generation: int) -> Iterator[Window]:
         cells = _cells(calls, self._bucket, self.slow_us, count)
-        entities = calls.distinct(count, self.world.entities, np.ones(len(calls.window), bool))
         failing = calls.distinct(count, self.world.entities, calls.errors)
-        new = self._new(calls, count)
-        log_us = np.floor(calls.log_us * 1e6)
-        squares = calls.per_side(count, np.floor(calls.log_us**2 * 1e6) * ~calls.errors)
-        scores = np.zeros(len(log_us)) if calls.scores is None else calls.scores
-        score_squares = calls.per_side(count, np.round(scores**2 * 1e6) * ~calls.errors)
+        own, shared = failing, {}
+        if self.world.shared_ratio:
+            is_shared = calls.errors & calls.challenger
+            is_shared[is_shared] = self._sharing.random(np.count_nonzero(is_shared)) < self.world.shared_ratio
+            own = calls.distinct(count, self.world.entities, calls.errors & ~is_shared)
+            shared = _shared(calls.where(is_shared), self._bucket)
+        in_rollout, in_role = self._new(calls, count)
+        answered = ~calls.errors
+        sums = {
+            "entities": calls.distinct(count, self.world.entities, None),
+            "error_entities": failing,
+            "shared_error_entities": failing - own,
+            "new_entities": in_rollout,
+            "new_in_role": in_role,
+            "log_latency_squares": calls.per_side(count, np.floor(calls.log_us**2 * 1e6) * answered).astype(np.int64),
+        }
+        if calls.scores is not None:
+            squares = calls.per_side(count, np.round(calls.scores**2 * 1e6) * answered)
+            sums["score_squares"] = squares.astype(np.int64)
+        sums |= dict(zip(_BUCKET_SUMS, np.moveaxis(cells.sum(axis=2), -1, 0), strict=True))
         histograms = _histograms(calls, count) if self.world.has_histograms else {}
         score_cells = _score_histograms(calls, count) if self.world.has_histograms else {}
         tails = _tails(calls, self._bucket, self.slow_us, count)
-        is_shared = calls.errors & calls.challenger
-        is_shared[is_shared] = self._sharing.random(np.count_nonzero(is_shared)) < self.world.shared_ratio
-        own = calls.distinct(count, self.world.entities, calls.errors & ~is_shared)
-        shared = _shared(calls.where(is_shared), self._bucket)
+        # By window and side, as plain numbers.
+        rows = np.stack(list(sums.values()), axis=-1).swapaxes(0, 1).tolist()
         for number in range(count):
+            start = (first + number) * WINDOW_SECONDS
             for side, role in enumerate((Role.CHAMPION, Role.CHALLENGER)):
-                buckets = cells[side, number]
-                sums = dict(zip(BucketColumn, buckets.sum(axis=0).tolist(), strict=True))
+                counted = dict(zip(sums, rows[number][side], strict=True))
                 yield Window(
-                    WindowKey("worker-1", 0, side, role, ROLLOUT, generation, (first + number) * WINDOW_SECONDS),
-                    volume=sums[BucketColumn.CALLS],
-                    entities=int(entities[side, number]),
-                    error_entities=int(failing[side, number]),
-                    shared_error_entities=int(failing[side, number] - own[side, number]),
-                    shared_errors=shared.get((side, number), Histogram()),
-                    new_entities=int(new[0][side, number]),
-                    new_in_role=int(new[1][side, number]),
-                    log_latency_squares=int(squares[side, number]),
-                    score_squares=int(score_squares[side, number]),
-                    latencies=histograms.get((side, number), Histogram()),
-                    scores=score_cells.get((side, number), Histogram()),
-                    tails=tails.get((side, number), Histogram()),
-                    buckets=buckets,
-                    **{column.name.lower(): value for column, value in sums.items()},
+                    WindowKey("worker-1", 0, side, role, ROLLOUT, generation, start),
+                    volume=counted["calls"],
+                    shared_errors=shared.get((side, number), _NONE),
+                    latencies=histograms.get((side, number), _NONE),
+                    scores=score_cells.get((side, number), _NONE),
+                    tails=tails.get((side, number), _NONE),
+                    buckets=cells[side, number],
+                    **counted,
                 )
 
     def _new(self, calls: "_Calls", count: int) -> tuple[IntArray, IntArray]:
         """Return entities met for the first time: in the rollout, and by the challenger, each by side and window."""
-        found, where = np.unique(calls.entity, return_index=True)
-        fresh = where[~self._met[found]]
-        self._met[found] = True
         own = np.flatnonzero(calls.challenger)
-        found, where = np.unique(calls.entity[own], return_index=True)
-        joined = own[where[~self._met_challenger[found]]]
-        self._met_challenger[found] = True
+        fresh = _first_calls(calls.entity, self._met)
+        joined = own[_first_calls(calls.entity[own], self._met_challenger)]
         in_rollout, by_challenger = (
             np.bincount(calls.challenger[rows] * count + calls.window[rows], minlength=2 * count).reshape(2, count)
             for rows in (fresh, joined)
         )
         return in_rollout, np.stack([in_rollout[0], by_challenger[1]])
+
+
+_NONE = Histogram()
+_BUCKET_SUMS = tuple(column.name.lower() for column in BucketColumn)
+
+
+def _first_calls(entity: IntArray, met: NDArray[np.bool_]) -> IntArray:
+    """Return the first calls of entities that were not met before, and note that they were."""
+    rows = np.flatnonzero(~met[entity])
+    calls = max(len(entity), 1)
+    found, place = np.divmod(np.sort(entity[rows] * calls + rows), calls)
+    is_first = np.diff(found, prepend=-1) > 0
+    met[found] = True
+    first: IntArray = place[is_first]
+    return first
 
 
 class _Calls(NamedTuple):
@@ -494,8 +510,11 @@ class _Calls(NamedTuple):
         sums = np.bincount(self.challenger * count + self.window, values, 2 * count)
         return np.asarray(sums, np.float64).reshape(2, count)
 
-    def distinct(self, count: int, entities: int, chosen: NDArray[np.bool_]) -> IntArray:
-        pairs = np.unique((self.challenger * count + self.window)[chosen] * entities + self.entity[chosen])
+    def distinct(self, count: int, entities: int, chosen: NDArray[np.bool_] | None) -> IntArray:
+        """Return how many entities made the chosen calls (``None``: all of them), by side and window."""
+        pairs = (self.challenger * count + self.window) * entities + self.entity
+        pairs = np.sort(pairs if chosen is None else pairs[chosen])  # a tenth of the time of np.unique
+        pairs = pairs[np.diff(pairs, prepend=-1) > 0]
         return np.bincount(pairs // entities, minlength=2 * count).reshape(2, count)
 
 
@@ -514,19 +533,19 @@ def _cells(calls: _Calls, bucket_of: IntArray, slow_us: float, count: int) -> In
     """Return the buckets of all windows, shape (2, windows, 64, columns)."""
     answered = ~calls.errors
     place = (calls.challenger * count + calls.window) * ANALYSIS_BUCKETS + bucket_of[calls.entity]
-    scores = np.zeros(len(place)) if calls.scores is None else calls.scores
-    columns = {
+    columns: dict[BucketColumn, FloatArray | NDArray[np.bool_] | None] = {
         BucketColumn.CALLS: None,
         BucketColumn.ERRORS: calls.errors,
         BucketColumn.SLOW_LOW: answered & (calls.log_us > np.log(slow_us)),
         BucketColumn.SLOW_HIGH: answered & (calls.log_us > np.log(1.2 * slow_us)),
         BucketColumn.LOG_LATENCY: answered * np.floor(calls.log_us * 1e6),
-        BucketColumn.SCORE_CALLS: answered & (calls.scores is not None),
-        BucketColumn.SCORE: answered * np.round(scores * 1e6),
     }
-    cells = 2 * count * ANALYSIS_BUCKETS
-    counted = [np.bincount(place, values, cells) for values in columns.values()]
-    return np.stack(counted, axis=1).astype(np.int64).reshape(2, count, ANALYSIS_BUCKETS, len(BucketColumn))
+    if calls.scores is not None:
+        columns |= {BucketColumn.SCORE_CALLS: answered, BucketColumn.SCORE: answered * np.round(calls.scores * 1e6)}
+    counted = np.zeros((2 * count * ANALYSIS_BUCKETS, len(BucketColumn)), np.int64)
+    for column, values in columns.items():
+        counted[:, column] = np.bincount(place, values, len(counted))
+    return counted.reshape(2, count, ANALYSIS_BUCKETS, len(BucketColumn))
 
 
 def _histograms(calls: _Calls, count: int) -> dict[tuple[int, int], Histogram]:

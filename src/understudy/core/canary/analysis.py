@@ -106,7 +106,7 @@ def judge(
     to the same rows as :func:`judged_checks`, and may know them from the analysis before.
     """
     needed = needed_of(policy, stage.rules)
-    begun, inputs, detectable, start = _compared(strata, policy, stage, now, needed[ERROR_RATE.name])
+    begun, inputs, detectable, start = compared_at(strata, policy, stage, now, needed[ERROR_RATE.name])
     inputs = inputs._replace(outcomes=outcomes, metrics=metrics, judgements=judgements, now=now)
     split = judge_sample_ratio(inputs)
     rows = _beside_each_other(inputs, checks(inputs, needed), needed)
@@ -143,7 +143,7 @@ def judge(
     return Decision(Verdict.ADVANCE, reason, evidence, place=place)
 
 
-class _Compared(NamedTuple):
+class Compared(NamedTuple):
     """What a verdict is about."""
 
     begun: CheckInput
@@ -154,11 +154,12 @@ class _Compared(NamedTuple):
     start: ColdStart
 
 
-def _compared(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, log_needed: float) -> _Compared:
-    begun = inputs = _check_input(strata.begun_by(now), policy, stage)
+def compared_at(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, log_needed: float) -> Compared:
+    """Return what the checks compare at a moment; ``log_needed`` is the logarithm of what the error rate needs."""
+    begun = inputs = check_input(strata.begun_by(now), policy, stage)
     failed_early = early_failure(begun, own_error_rate(begun), log_needed, now)
     if failed_early is None:
-        inputs = _check_input(strata.until(now - policy.watermark_seconds), policy, stage)
+        inputs = check_input(strata.until(now - policy.watermark_seconds), policy, stage)
     detectable = detectability(inputs, log_needed)
     inputs = inputs._replace(
         is_error_detectable=detectable.is_enough,
@@ -166,7 +167,7 @@ def _compared(strata: Strata, policy: CanaryPolicy, stage: Stage, now: float, lo
         latency_shift=_latency_shift(inputs.strata, stage),
     )
     start = cold_start(inputs, now)
-    return _Compared(begun, inputs._replace(warm=start.first), detectable, start)
+    return Compared(begun, inputs._replace(warm=start.first), detectable, start)
 
 
 def _held_by_entities(inputs: CheckInput, counts: EntityCounts, *, needs_human: bool) -> Decision | None:
@@ -236,7 +237,8 @@ def _held_while_warming(rows: Sequence[Evidence]) -> Sequence[Evidence]:
     ]
 
 
-def _check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInput:
+def check_input(strata: Strata, policy: CanaryPolicy, stage: Stage) -> CheckInput:
+    """Return what the checks compare of all of these windows, before cold starts and early failures are looked for."""
     firsts = tuple(strata.first_at(start) for start in stage.starts)
     warm = strata.first_at(stage.starts[0] + policy.warm_up_seconds)
     return CheckInput(strata, policy, stage, firsts, warm, _restarts(strata, stage))

@@ -33,9 +33,11 @@ def early_failure(inputs: CheckInput, errors: RateCheck, log_needed: float, now:
     """
     rates = errors.rates.cut(inputs.firsts[0])
     failing = float(rates.bad_challenger.sum())
-    buckets = int(np.count_nonzero(errors.buckets().value_challenger[inputs.firsts[0] :].any(axis=0)))
     has_lasted = now - inputs.stage.starts[0] >= MIN_SECONDS
-    if not has_lasted or buckets < MIN_BUCKETS or failing < FAILED_RATIO * rates.challenger.sum():
+    if not has_lasted or failing < FAILED_RATIO * rates.challenger.sum():
+        return None
+    buckets = int(np.count_nonzero(errors.buckets().value_challenger[inputs.firsts[0] :].any(axis=0)))
+    if buckets < MIN_BUCKETS:
         return None
     against_chance = log_rate_evidence(rate_gains(rates, errors.tolerated_ratio, inf))
     across_entities = float(rate_evidence_by_bucket(errors, np.array([inputs.firsts[0]]))[0])

@@ -96,7 +96,7 @@ def _interval(inputs: CheckInput, compared: RateCheck, rates: Rates, log_needed:
 
 
 def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float, suspicion: float) -> Keys:
-    gains = _gains(compared, log_needed)
+    gains = gains_of(compared, log_needed)
     against_chance = log_rate_evidence_since(gains, compared.processes.firsts)
     together = log(compared.alpha_share) + compared.processes.together(against_chance)
     return Keys(
@@ -107,7 +107,8 @@ def _keys(inputs: CheckInput, compared: RateCheck, log_needed: float, suspicion:
     )
 
 
-def _gains(compared: RateCheck, log_needed: float) -> FloatArray:
+def gains_of(compared: RateCheck, log_needed: float) -> FloatArray:
+    """Return what each window adds to each alternative, shape (windows, 24)."""
     rates = compared.rates
     if compared.explained is not None:
         rates = rates._replace(challenger=rates.challenger * compared.explained)

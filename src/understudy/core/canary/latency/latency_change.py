@@ -18,7 +18,7 @@ LATENCY_CHANGE = Check("latency_change", "latency change", Unit.SECONDS, is_draw
 _NOTHING = Comparison(None, None, None, None, None)
 
 
-class _Units(NamedTuple):
+class LatencyUnits(NamedTuple):
     """What the units of the step so far hold, those alone in which both sides answered; shape (units,) each."""
 
     first_windows: IntArray
@@ -35,7 +35,7 @@ def judge_latency_change(inputs: CheckInput, log_needed: float) -> Evidence:
         past to compare with. Below ``lone_latency_ratio`` it says nothing: pods differ.
     """
     limit = inputs.policy.tolerated_latency_ratio
-    units = _units(inputs)
+    units = latency_units(inputs)
     differences = units.challenger - units.champion
     found = beyond_own_past(differences, log(limit), log(inputs.policy.lone_latency_ratio))
     if found is None:
@@ -49,11 +49,12 @@ def judge_latency_change(inputs: CheckInput, log_needed: float) -> Evidence:
     return row._replace(since=since) if row.state is CheckState.FAIL else row
 
 
-def _units(inputs: CheckInput) -> _Units:
+def latency_units(inputs: CheckInput) -> LatencyUnits:
+    """Return the units of the present step since latency counts."""
     first = max(inputs.firsts[-1], inputs.warm)
     starts = inputs.strata.starts[first:]
     if not len(starts):
-        return _Units(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+        return LatencyUnits(np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
     numbers = starts // UNIT_SECONDS
     borders = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
     sides = (inputs.strata.champion, inputs.strata.challenger)
@@ -64,7 +65,7 @@ def _units(inputs: CheckInput) -> _Units:
     is_whole = (numbers[borders] + 1) * UNIT_SECONDS <= starts[-1] + WINDOW_SECONDS
     used = (answered[0] > 0) & (answered[1] > 0) & is_whole
     champion, challenger = (total[used] / number[used] for total, number in zip(sums, answered, strict=True))
-    return _Units(borders[used] + first, champion, challenger)
+    return LatencyUnits(borders[used] + first, champion, challenger)
 
 
 def _across_entities(inputs: CheckInput, first: int, limit: float) -> float:
@@ -79,7 +80,7 @@ def _of_buckets(side: Side, first: int) -> tuple[FloatArray, FloatArray]:
     return side.bucket(BucketColumn.LOG_LATENCY)[first:], side.bucket_answered[first:]
 
 
-def _comparison(units: _Units, found: OwnPast) -> Comparison:
+def _comparison(units: LatencyUnits, found: OwnPast) -> Comparison:
     champion, challenger = (float(column[-found.units :].mean()) for column in (units.champion, units.challenger))
     change = exp(found.latest - max(found.past, 0.0))
     return Comparison(exp(champion) / 1e6, exp(challenger) / 1e6, change, None, None)

@@ -23,33 +23,43 @@ _NOTHING = Comparison(None, None, None, None, None)
 
 def judge_slow_p99(inputs: CheckInput, log_needed: float) -> Evidence:
     """Return whether more answers are beyond the champion's 99th percentile than tolerated."""
-    return _judged(inputs, SLOW_P99, 0, log_needed)
+    return _judged(inputs, SLOW_P99, log_needed)
 
 
 def judge_slow_p999(inputs: CheckInput, log_needed: float) -> Evidence:
     """Return whether more answers are beyond the champion's 99.9th percentile than tolerated."""
-    return _judged(inputs, SLOW_P999, 1, log_needed)
+    return _judged(inputs, SLOW_P999, log_needed)
 
 
-def _judged(inputs: CheckInput, check: Check, place: int, log_needed: float) -> Evidence:
-    """Return a row; ``too_early`` where the hour before the rollout did not say which latency a percentile is."""
-    limit = inputs.policy.tolerated_slow_ratio
-    step = inputs.stage.tail_steps[place] if place < len(inputs.stage.tail_steps) else None
+def slow_percentile(inputs: CheckInput, check: Check) -> RateCheck | None:
+    """Compare the challenger's answers 20 % beyond one of the champion's percentiles with the champion's beyond it.
+
+    ``None`` where the hour before the rollout did not say which latency the percentile is.
+    """
+    place, steps = (SLOW_P99, SLOW_P999).index(check), inputs.stage.tail_steps
+    step = steps[place] if place < len(steps) else None
     if step is None:
-        return evidence_row(inputs, check, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
+        return None
     champion, challenger = inputs.strata.champion, inputs.strata.challenger
     bad_champion = champion.count_beyond(step)
     # Of the champion, how many are beyond the challenger's threshold says how steep the tail is there.
     slope = tail_slope(float(bad_champion.sum()), float(champion.count_beyond(step + 1).sum()))
-    compared = RateCheck(
+    return RateCheck(
         check,
         Rates(bad_champion, champion.answered, challenger.count_beyond(step + 1), challenger.answered),
         lambda: BucketSums(
             champion.beyond(step), champion.bucket_answered, challenger.beyond(step + 1), challenger.bucket_answered
         ),
         inputs.processes_of_stages().after(inputs.warm),
-        limit,
+        inputs.policy.tolerated_slow_ratio,
         explained=None if inputs.latency_shift is None else explained_by_shift(inputs.latency_shift, slope),
     )
-    is_enough = inputs.has_enough_requests and bool(bad_champion.any())
+
+
+def _judged(inputs: CheckInput, check: Check, log_needed: float) -> Evidence:
+    compared = slow_percentile(inputs, check)
+    if compared is None:
+        limit = inputs.policy.tolerated_slow_ratio
+        return evidence_row(inputs, check, _NOTHING, limit, Keys(0.0, log_needed, 0.0), is_enough=False)
+    is_enough = inputs.has_enough_requests and bool(compared.rates.bad_champion.any())
     return judge_rate(inputs, compared, log_needed, is_enough=is_enough, suspicion=SUSPICION)
