@@ -36,7 +36,8 @@ def open_lake_shipper(
         LakeUnavailable: The extra is not installed.
     """
     with lake_extra():
-        from understudy.adapters.lake.parquet_rows import ParquetRows  # noqa: PLC0415 - needs an extra
+        from understudy.adapters.lake.parquet_rows import ParquetRows, keep_memory  # noqa: PLC0415 - needs an extra
+    keep_memory()
     for outcome in ("written", "rejected"):
         # A counter that first appears with 1 has not increased, for Prometheus.
         telemetry.count("prediction_log_lake_rows_total", outcome, by=0)

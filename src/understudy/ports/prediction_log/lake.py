@@ -1,6 +1,7 @@
 """The log as a table of a data lake: what proxies write beside Postgres, and what the monitor's leader commits."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,9 @@ class LateRow(NamedTuple):
 
 class LakeLedger(Protocol):
     """What a shipper writes down about files, in Postgres."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Have the calls inside use one connection: connecting takes longer than any of them."""
 
     async def committed(self, spool_id: str) -> Place:
         """Return up to which place a spool's rows are in stored files; ``(0, 0)`` for a new one.
@@ -94,7 +98,13 @@ class LakeFiles(Protocol):
         """Write a file once more, with other names of rows by their places in :meth:`late`; its key is another one."""
 
     def clear(self) -> None:
-        """Forget the rows that were added, and delete the files that were written; nothing is added after that."""
+        """Forget the rows that were added, and delete the files that were written; nothing is added after that.
+
+        The memory that they took may be kept for the next files, until :meth:`give_back`.
+        """
+
+    def give_back(self) -> None:
+        """Give memory that earlier files took back to the system: no file will need it soon."""
 
 
 class WaitingFiles(NamedTuple):
