@@ -3,6 +3,7 @@
 Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks for them.
 """
 
+import os
 import shutil
 import time
 from contextlib import AsyncExitStack
@@ -35,6 +36,8 @@ def open_lake_shipper(
     Raises:
         LakeUnavailable: The extra is not installed.
     """
+    # Arrow reads it when it is imported, and nothing else of it can choose the allocator of every part.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     with lake_extra():
         from understudy.adapters.lake.parquet_rows import ParquetRows, keep_memory  # noqa: PLC0415 - needs an extra
     keep_memory()
