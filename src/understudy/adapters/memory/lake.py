@@ -92,6 +92,3 @@ class MemoryLakeFiles:
 
     def clear(self) -> None:
         self._rows = []
-
-    def give_back(self) -> None:
-        pass

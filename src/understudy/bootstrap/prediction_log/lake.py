@@ -36,7 +36,7 @@ def open_lake_shipper(
     Raises:
         LakeUnavailable: The extra is not installed.
     """
-    # Arrow reads it when it is imported, and nothing else of it can choose the allocator of every part.
+    # Arrow reads it when it is imported; no call of it chooses the allocator of all its parts.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     with lake_extra():
         from understudy.adapters.lake.parquet_rows import ParquetRows, keep_memory  # noqa: PLC0415 - needs an extra

@@ -98,13 +98,7 @@ class LakeFiles(Protocol):
         """Write a file once more, with other names of rows by their places in :meth:`late`; its key is another one."""
 
     def clear(self) -> None:
-        """Forget the rows that were added, and delete the files that were written; nothing is added after that.
-
-        The memory that they took may be kept for the next files, until :meth:`give_back`.
-        """
-
-    def give_back(self) -> None:
-        """Give memory that earlier files took back to the system: no file will need it soon."""
+        """Forget the rows that were added, and delete the files that were written; nothing is added after that."""
 
 
 class WaitingFiles(NamedTuple):

@@ -27,8 +27,6 @@ _log = structlog.get_logger(__name__)
 LOOK_SECONDS = 1.0
 MAX_BACK_OFF_SECONDS = 30.0
 ORPHAN_SECONDS = 10.0
-IDLE_SECONDS = 30.0
-"""After that long without a file its memory is given back: the next one would have to take it anew."""
 _MAX_PENDING = 64
 _BATCH_ROWS = 10_000
 _BATCH_BYTES = 2 * 1_048_576
@@ -78,8 +76,6 @@ class LakeShipper:
         """By spool id, under which name its place is kept, where that is another one."""
         self._own: tuple[SpoolReader, str, Place] | None = None
         """The own spool, its id and its place, while they are known for certain."""
-        self._wrote_at: float | None = None
-        """When the last file was made whose memory may still be kept."""
         self._pending: dict[tuple[str, Place], int] = {}
         """By name and place, how many rows the files hold that could not be stored: the next try makes the same."""
 
@@ -104,7 +100,6 @@ class LakeShipper:
             try:
                 if self._is_due():
                     await self._ship_own(at_once=False)
-                await self._give_back()
                 if self._now() >= next_look:
                     await self._ship_orphans()
                     next_look = self._now() + max(ORPHAN_SECONDS, self._interval_seconds)
@@ -115,11 +110,6 @@ class LakeShipper:
                 is_failing, pause = True, min(MAX_BACK_OFF_SECONDS, pause * 2)
                 self._telemetry.count("prediction_log_lake_errors_total", getattr(problem, "code", "disk"))
             await asyncio.sleep(pause)
-
-    async def _give_back(self) -> None:
-        if self._wrote_at is not None and self._now() - self._wrote_at >= IDLE_SECONDS:
-            self._wrote_at = None
-            await asyncio.to_thread(self._new_files().give_back)
 
     async def drain(self, timeout_seconds: float) -> None:
         """Ship what is left of the own spool, after :meth:`run` was cancelled; the rest stays on disk."""
@@ -212,7 +202,6 @@ class LakeShipper:
                     return place
                 is_stored = await self._store_files(files, Stretch(name, place, end))
             finally:
-                self._wrote_at = self._now()
                 await asyncio.to_thread(files.clear)
             self._pending.pop((name, place), None)
             place = end if is_stored else await self._committed(spool)
