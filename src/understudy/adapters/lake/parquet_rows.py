@@ -57,9 +57,6 @@ OPTIONS: Mapping[str, Any] = {
     "coerce_timestamps": "us",
     "write_page_checksum": True,
 }
-ALLOCATOR = "jemalloc"
-"""Of Arrow's memory allocators, the one that :func:`keep_memory` is about."""
-KEPT_MS = 30_000
 _BACKSLASH, _N = b"\\N"
 _PLAIN = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
 
@@ -133,19 +130,6 @@ class ParquetRows:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def keep_memory(for_ms: int = KEPT_MS) -> None:
-    """Have Arrow use the memory of one file again for the next one, which it gives back when none has come meanwhile.
-
-    A page costs 0.3 to 3 µs when it is first touched, and Arrow's usual allocator returns pages within milliseconds:
-    that was a third of what a file costs. Of its allocators jemalloc alone can be told to keep them.
-
-    Args:
-        for_ms: How long memory is kept that nothing uses, in milliseconds. Call it before the first file.
-    """
-    if pa.default_memory_pool().backend_name == ALLOCATOR:
-        pa.jemalloc_set_decay_ms(for_ms)
-
-
 def _write(rows: Any, path: Path) -> None:
     # Tables that were put together column by column have lost what the schema says of each.
     parquet.write_table(rows.combine_chunks().cast(SCHEMA), path, **OPTIONS)
@@ -215,7 +199,8 @@ def _named(rows: Any, names: Mapping[int, VersionName]) -> tuple[Any, int]:
 
 
 def _by_model_and_hour(rows: Any) -> list[tuple[str, str, Any]]:
-    hours = pc.floor_temporal(rows["predicted_at"], unit="hour")
+    # Without its zone, which Arrow would look up for each row; it is UTC.
+    hours = pc.floor_temporal(rows["predicted_at"].cast(pa.timestamp("us")), unit="hour")
     parts = []
     for model in pc.unique(rows["model"]).to_pylist():
         of_model = _where(rows, rows["model"], model)

@@ -3,7 +3,6 @@
 Arrow and the library of Iceberg are imported only where ``UNDERSTUDY_LOG`` asks for them.
 """
 
-import os
 import shutil
 import time
 from contextlib import AsyncExitStack
@@ -13,6 +12,7 @@ from importlib import import_module
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.disk.spool import Spool
+from understudy.adapters.lake.arrow_memory import keep_arrow_memory
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
 from understudy.adapters.postgres.monitoring.lake_rewrites import PostgresLakeRewrites
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
@@ -36,11 +36,9 @@ def open_lake_shipper(
     Raises:
         LakeUnavailable: The extra is not installed.
     """
-    # Arrow reads it when it is imported; no call of it chooses the allocator of all its parts.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
+    keep_arrow_memory()
     with lake_extra():
-        from understudy.adapters.lake.parquet_rows import ParquetRows, keep_memory  # noqa: PLC0415 - needs an extra
-    keep_memory()
+        from understudy.adapters.lake.parquet_rows import ParquetRows  # noqa: PLC0415 - needs an extra
     for outcome in ("written", "rejected"):
         # A counter that first appears with 1 has not increased, for Prometheus.
         telemetry.count("prediction_log_lake_rows_total", outcome, by=0)

@@ -1,8 +1,5 @@
 """Lines of the spool come back from Parquet as they were logged."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from pyiceberg.io.pyarrow import pyarrow_to_schema
 from traffic.spooled_rows import a_row
 
 from understudy.adapters.lake.iceberg_table import SCHEMA as TABLE
-from understudy.adapters.lake.parquet_rows import ALLOCATOR, SCHEMA, ParquetRows
+from understudy.adapters.lake.parquet_rows import SCHEMA, ParquetRows
 from understudy.core.prediction_log.lake import NamedFile, Stretch
 from understudy.core.prediction_log.row import COLUMNS
 from understudy.core.prediction_log.row_encoding import encode_line
@@ -122,48 +119,3 @@ def test_every_column_of_a_file_has_the_tables_field_id(tmp_path):
     assert late.row_count == 1
     assert written_first.as_struct() == TABLE.as_struct()
     assert pyarrow_to_schema(parquet.read_schema(path)).as_struct() == TABLE.as_struct()
-
-
-FAULTS = """
-import resource, sys
-from pathlib import Path
-from threading import Thread
-from understudy.adapters.lake.parquet_rows import ParquetRows, keep_memory
-from understudy.core.prediction_log.lake import Stretch
-from understudy.core.prediction_log.row_encoding import encode_line
-from understudy.ports.prediction_log.lake import VersionName
-from understudy.ports.prediction_log.prediction_log import SpooledBatch
-from traffic.spooled_rows import a_row
-keep_memory(int(sys.argv[2]))
-lines = [encode_line(a_row(n)) for n in range(20_000)]
-def work():
-    for _ in range(4):
-        files = ParquetRows(Path(sys.argv[1]))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        for first in range(0, len(lines), 2_000):
-            files.add(SpooledBatch("a", 1, 0, 9, lines[first : first + 2_000]))
-        files.write(Stretch("lake:a", (1, 0), (1, 9)), {1: VersionName("visits", "1")})
-        files.clear()
-        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-thread = Thread(target=work)
-thread.start()
-thread.join()
-"""
-"""Makes files after each other, and prints how many pages of memory each had to take from the system."""
-
-
-def pages_of_a_file(folder: Path, kept_ms: int) -> int:
-    """Return what a file takes after others, of which memory is kept for so long."""
-    done = subprocess.run(
-        [sys.executable, "-c", FAULTS, str(folder), str(kept_ms)],
-        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": ALLOCATOR, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return min(map(int, done.stdout.split()))
-
-
-@pytest.mark.skipif("jemalloc" not in pa.supported_memory_backends(), reason="this Arrow has no allocator that keeps")
-def test_a_file_uses_the_memory_of_the_one_before_where_that_is_kept(tmp_path):
-    assert 3 * pages_of_a_file(tmp_path, 60_000) < pages_of_a_file(tmp_path, 0)
