@@ -301,6 +301,10 @@ bench-lake-calls: $(VENV)/.dev ## Processor time of a predict call with the log 
 rig-lake: $(VENV)/.dev ## Rows into the lake through 20 kill -9 of workers, committer and Postgres, counted by two engines (LAKE_KILL_ROWS=10000000: an hour)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.lake_kills --rows $(LAKE_KILL_ROWS)
 
+.PHONY: rig-lake-away
+rig-lake-away: $(VENV)/.dev ## The lake's object store away for ten minutes by the clock: what the spools hold, and how soon they catch up (15 minutes; BENCH="--minutes 1 --interval 5" for a look)
+	@PYTHONPATH=tests timeout 2400 $(BIN)/python -m loadtests.lake_away $(BENCH)
+
 .PHONY: bench-console
 bench-console: $(VENV)/.dev ## The console: searches of a long log, 200 viewers, logins by the clock (10 minutes; ROWS=300000 BENCH="--viewers 50" for a look)
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.console --rows $(ROWS) $(BENCH)

@@ -76,7 +76,7 @@ async def test_whatever_call_a_shipper_dies_at_each_row_is_in_the_table_once(lak
     last = 0
     called: set[str] = set()
     # Before a call is after the one before it.
-    for dies_at in range(1, 20, 2):
+    for dies_at in range(1, 22, 2):
         spool.append_all(some_rows(range(last, last + 12), version, lambda _n: {}))
         last, calls = last + 12, Calls(dies_at)
         # Rows gathered beside the file that could not be stored make another file of the same spool.
@@ -139,7 +139,7 @@ async def test_files_that_no_shipper_can_store_any_more_are_swept_and_no_others(
     shelf = SharedSpool(spool, 1).shelf_of(0)
     spool.append_all(some_rows(range(5), version, lambda _n: {}))
     with pytest.raises(Fault):
-        await lake.ship(shelf, Calls(2 * 6 + 1))  # after the file was put
+        await lake.ship(shelf, Calls(2 * 7 + 1))  # after the file was put
     spool.append_all(some_rows(range(5, 7), version, lambda _n: {}))
     left = await lake.store.keys()
     await database.execute("UPDATE LakeFile SET named_at = now() - INTERVAL '2 hours'")

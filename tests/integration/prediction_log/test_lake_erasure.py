@@ -124,7 +124,7 @@ async def test_a_file_that_a_proxy_which_never_came_back_stored_half_is_deleted_
     spool = lake.spool()
     spool.append_all(some_rows(range(10, 20), versions[0], lambda _n: {"entity_id": ENTITY}))
     with pytest.raises(Fault):
-        await lake.ship(SharedSpool(spool, 1).shelf_of(0), Calls(2 * 6 + 1))  # after the file was put
+        await lake.ship(SharedSpool(spool, 1).shelf_of(0), Calls(2 * 7 + 1))  # after the file was put
     spool.close()
     await database.execute("UPDATE LakeFile SET named_at = now() - INTERVAL '2 hours' WHERE stored_at IS NULL")
     assert len(bytes_with(lake, ENTITY)) == 2

@@ -57,6 +57,7 @@ OPTIONS: Mapping[str, Any] = {
     "coerce_timestamps": "us",
     "write_page_checksum": True,
 }
+_BACKSLASH, _N = b"\\N"
 _PLAIN = {"\\": "\\", "t": "\t", "n": "\n", "r": "\r"}
 
 
@@ -126,8 +127,6 @@ class ParquetRows:
 
     def clear(self) -> None:
         self._tables = []
-        # Arrow keeps what it gave back for the next time, which is a minute away.
-        pa.default_memory_pool().release_unused()
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -162,8 +161,13 @@ def _read(lines: Sequence[bytes], columns: Sequence[str]) -> Any:
         parse_options=_PARSE,
         convert_options=_CONVERT,
     )
-    # A backslash before an N is no value; before anything else it stands for something.
-    return rows if text.count(b"\\") == text.count(b"\\N") else _unescaped(rows)
+    return _unescaped(rows) if _has_escapes(text) else rows
+
+
+def _has_escapes(text: bytes) -> bool:
+    """Whether a backslash stands before anything but an N, which means no value; a line ends with a line feed."""
+    letters = np.frombuffer(text, np.uint8)
+    return bool((letters[np.flatnonzero(letters == _BACKSLASH) + 1] != _N).any())
 
 
 def _unescaped(rows: Any) -> Any:
@@ -195,7 +199,8 @@ def _named(rows: Any, names: Mapping[int, VersionName]) -> tuple[Any, int]:
 
 
 def _by_model_and_hour(rows: Any) -> list[tuple[str, str, Any]]:
-    hours = pc.floor_temporal(rows["predicted_at"], unit="hour")
+    # Without its zone, which Arrow would look up for each row; it is UTC.
+    hours = pc.floor_temporal(rows["predicted_at"].cast(pa.timestamp("us")), unit="hour")
     parts = []
     for model in pc.unique(rows["model"]).to_pylist():
         of_model = _where(rows, rows["model"], model)

@@ -1,6 +1,7 @@
 """The in-memory twins of what ships rows to a lake: the same fencing, no Postgres, and files of ids alone."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
 from understudy.core.prediction_log.lake import NamedFile, Place, Stretch, lake_file_key
@@ -24,6 +25,9 @@ class MemoryLakeLedger:
         self.places: dict[str, Place] = {}
         self.files: dict[str, NamedFile | None] = {}
         """By key; ``None``: named, and not stored."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        return nullcontext()
 
     async def committed(self, spool_id: str) -> Place:
         return self.places.get(spool_id, (0, 0))

@@ -12,6 +12,7 @@ from importlib import import_module
 from understudy.adapters.archive.open import open_archive
 from understudy.adapters.archive.run_folder import run_folder
 from understudy.adapters.disk.spool import Spool
+from understudy.adapters.lake.arrow_memory import keep_arrow_memory
 from understudy.adapters.postgres.monitoring.lake_commits import PostgresLakeCommits
 from understudy.adapters.postgres.monitoring.lake_rewrites import PostgresLakeRewrites
 from understudy.adapters.postgres.prediction_log.lake_ledger import PostgresLakeLedger
@@ -35,6 +36,7 @@ def open_lake_shipper(
     Raises:
         LakeUnavailable: The extra is not installed.
     """
+    keep_arrow_memory()
     with lake_extra():
         from understudy.adapters.lake.parquet_rows import ParquetRows  # noqa: PLC0415 - needs an extra
     for outcome in ("written", "rejected"):

@@ -23,6 +23,9 @@ from understudy.serving.prediction_log.log_shipper import LogShipper
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.settings import Settings
 
+_WINDOWS_ALONE_ROWS = 10_000
+"""Of a batch of which Postgres gets the windows, which cost as much for few rows as for many."""
+
 
 def open_spool(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncExitStack) -> Spool:
     """Return this process's spool, which ``stack`` closes; its counters begin at 0."""
@@ -78,7 +81,7 @@ def open_shipper(
         ),
         lambda rollout_id: None if feed.snapshot is None else feed.snapshot.slow_us_of(rollout_id),
         telemetry,
-        batch_rows=settings.log_batch_rows,
+        batch_rows=max(settings.log_batch_rows, _WINDOWS_ALONE_ROWS if settings.is_lake_alone else 0),
         interval_seconds=settings.log_interval_seconds,
     )
     shippers: list[tuple[str, LogShipper | LakeShipper]] = [("log_shipper", shipper)]

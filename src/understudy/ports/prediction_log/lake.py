@@ -1,6 +1,7 @@
 """The log as a table of a data lake: what proxies write beside Postgres, and what the monitor's leader commits."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -27,6 +28,9 @@ class LateRow(NamedTuple):
 
 class LakeLedger(Protocol):
     """What a shipper writes down about files, in Postgres."""
+
+    def shared_session(self) -> AbstractAsyncContextManager[None]:
+        """Have the calls inside use one connection: connecting takes longer than any of them."""
 
     async def committed(self, spool_id: str) -> Place:
         """Return up to which place a spool's rows are in stored files; ``(0, 0)`` for a new one.

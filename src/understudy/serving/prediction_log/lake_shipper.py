@@ -19,7 +19,7 @@ from understudy.core.prediction_log.lake import NamedFile, Place, Stretch, lake_
 from understudy.errors import ArchiveUnavailable, MigrationNeeded, RegistryUnavailable
 from understudy.ports.prediction_log.archive_store import ArchiveStore
 from understudy.ports.prediction_log.lake import LakeFiles, LakeLedger
-from understudy.ports.prediction_log.prediction_log import SpoolReader, SpoolShelf
+from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, SpoolShelf
 from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ LOOK_SECONDS = 1.0
 MAX_BACK_OFF_SECONDS = 30.0
 ORPHAN_SECONDS = 10.0
 _MAX_PENDING = 64
-_BATCH_ROWS = 5_000
+_BATCH_ROWS = 10_000
 _BATCH_BYTES = 2 * 1_048_576
 _NOT_NOW = (RegistryUnavailable, MigrationNeeded, ArchiveUnavailable, OSError)
 """Nothing is wrong with the rows: they stay on disk, and the next turn tries again."""
@@ -153,9 +153,11 @@ class LakeShipper:
             self._own = None
         else:
             place = known[2]
-        place = await self._ship(own, place)
+        began_at = self._now()
+        is_late = began_at - self._shipped_at >= self._interval_seconds
+        place = await self._ship(own, place, to_the_end=at_once or is_late)
         self._own = (own, own.spool_id, place)
-        self._shipped_at = self._now()
+        self._shipped_at = began_at
 
     async def _ship_orphans(self) -> None:
         """Ship each orphan; one that cannot be read holds up no other one."""
@@ -164,7 +166,7 @@ class LakeShipper:
                 with suppress(OSError):
                     place = await self._committed(orphan)
                     await asyncio.to_thread(orphan.forget, *place)
-                    await self._ship(orphan, place)
+                    await self._ship(orphan, place, to_the_end=True)
 
     async def _committed(self, spool: SpoolReader) -> Place:
         """Return the spool's place in the lake.
@@ -185,8 +187,12 @@ class LakeShipper:
     def _name_of(self, spool: SpoolReader) -> str:
         return self._names.get(spool.spool_id) or lake_spool(spool.spool_id)
 
-    async def _ship(self, spool: SpoolReader, place: Place) -> Place:
-        """Ship what waits behind a place, and return the new one."""
+    async def _ship(self, spool: SpoolReader, place: Place, *, to_the_end: bool) -> Place:
+        """Ship what waits behind a place, and return the new one.
+
+        What is less than a file waits for more rows, unless all goes ``to_the_end``: a file of a few thousand rows
+        costs nearly as much as one of many.
+        """
         name = self._name_of(spool)
         while True:
             files = self._new_files()
@@ -200,7 +206,7 @@ class LakeShipper:
             self._pending.pop((name, place), None)
             place = end if is_stored else await self._committed(spool)
             await asyncio.to_thread(spool.forget, *place)
-            if is_whole and is_stored:
+            if is_stored and (is_whole or not (to_the_end or spool.unshipped_bytes >= self._file_bytes)):
                 return place
 
     async def _gather(self, spool: SpoolReader, files: LakeFiles, name: str, place: Place) -> tuple[Place, bool]:
@@ -212,10 +218,10 @@ class LakeShipper:
         end, rows, size, left_out = place, 0, 0, 0
         while size < self._file_bytes if wanted is None else rows < wanted:
             most = _BATCH_ROWS if wanted is None else min(_BATCH_ROWS, wanted - rows)
-            batch = await asyncio.to_thread(spool.read_from, *end, most, _BATCH_BYTES)
+            batch, unreadable = await asyncio.to_thread(_take, spool, files, end, most)
             if batch is None:
                 break
-            left_out += 1 if batch.damage else await asyncio.to_thread(files.add, batch)
+            left_out += unreadable
             rows, size, end = rows + len(batch.rows), size + batch.end - batch.start, (batch.segment, batch.end)
         if rows:
             if len(self._pending) >= _MAX_PENDING:
@@ -226,6 +232,10 @@ class LakeShipper:
         return end, wanted is None and size < self._file_bytes
 
     async def _store_files(self, files: LakeFiles, stretch: Stretch) -> bool:
+        async with self._ledger.shared_session():
+            return await self._store_in_session(files, stretch)
+
+    async def _store_in_session(self, files: LakeFiles, stretch: Stretch) -> bool:
         names = await self._ledger.names_of(files.version_ids())
         written, unknown = await asyncio.to_thread(files.write, stretch, names)
         until = await self._ledger.name(stretch, [file.key for file, _ in written]) if written else None
@@ -262,3 +272,11 @@ class LakeShipper:
             file = await asyncio.to_thread(files.erase, file, path, until, names)
             seen, until = until, await self._ledger.name(stretch, [file.key]) or until
         return file, path
+
+
+def _take(spool: SpoolReader, files: LakeFiles, place: Place, max_rows: int) -> tuple[SpooledBatch | None, int]:
+    """Add the rows behind a place to the files; return them, and how many of them are left out. One hop for both."""
+    batch = spool.read_from(*place, max_rows, _BATCH_BYTES)
+    if batch is None:
+        return None, 0
+    return batch, 1 if batch.damage else files.add(batch)

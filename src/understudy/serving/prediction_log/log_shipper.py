@@ -31,6 +31,7 @@ _log = structlog.get_logger(__name__)
 MAX_BACK_OFF_SECONDS = 1.0
 SIGN_SECONDS = 86_400.0
 _BATCH_BYTES = 2 * 1_048_576
+_CLEARLY_LESS = 0.9
 _TURN_BATCHES = 50
 """Batches of one spool before another one has its turn."""
 _NOT_NOW = (RegistryUnavailable, MigrationNeeded, OSError)
@@ -163,15 +164,17 @@ class LogShipper:
         """
         if place is None:
             place = await self._committed(spool)
-        for number in range(_TURN_BATCHES):
-            found = await self._read(spool, place)
+        shipped: SpooledBatch | None = None
+        for _ in range(_TURN_BATCHES):
+            found = await self._read(spool, place, None if to_the_end else shipped)
             if found is None:
                 return place, False
             batch, staged = found
-            if number > 0 and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
+            if shipped is not None and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
                 return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._committed(spool)
+            shipped = batch
         return place, True
 
     async def _committed(self, spool: SpoolReader) -> tuple[int, int]:
@@ -209,18 +212,29 @@ class LogShipper:
         # longer than half of it, and then full in the same way once it is alone.
         return len(batch.rows) >= self._batch_rows or batch.end - batch.start >= _BATCH_BYTES // 2
 
-    async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> tuple[SpooledBatch, Staged] | None:
-        """Free what lies before a committed place, and return what follows it with what that adds to the windows."""
+    async def _read(
+        self, spool: SpoolReader, place: tuple[int, int], shipped: SpooledBatch | None
+    ) -> tuple[SpooledBatch, Staged] | None:
+        """Free what lies before a committed place, and return what follows it with what that adds to the windows.
+
+        ``None``: nothing does, or after a batch was ``shipped`` so little that it may wait.
+        """
+        may_wait = False
 
         def forget_and_read() -> tuple[SpooledBatch, Staged] | None:
+            nonlocal may_wait
             spool.forget(*place)
+            may_wait = shipped is not None and _may_wait(spool.unshipped_bytes, shipped)
+            if may_wait:
+                return None
             batch = spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
             return None if batch is None else (batch, self._stage(batch))
 
         found = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
         if spool is self._shelf.own:
-            age_seconds = 0.0 if found is None else max(0.0, self._now() - _first_second(found[0]))
-            self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
+            if not may_wait:
+                age_seconds = 0.0 if found is None else max(0.0, self._now() - _first_second(found[0]))
+                self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
             self._telemetry.set("prediction_log_spool_bytes", spool.unshipped_bytes)
         return found
 
@@ -264,6 +278,14 @@ def halve(batch: SpooledBatch) -> tuple[SpooledBatch, SpooledBatch]:
         batch._replace(end=border, rows=batch.rows[:middle], records=records.part(0, middle)),
         batch._replace(start=border, rows=batch.rows[middle:], records=records.part(middle)),
     )
+
+
+def _may_wait(unshipped_bytes: int, shipped: SpooledBatch) -> bool:
+    """Whether clearly less is left than was shipped, so that it may gather: it is not read and added up for nothing.
+
+    A full batch is about as long as the one before, and so is a segment on a volume with little room.
+    """
+    return 0 < unshipped_bytes < min(_CLEARLY_LESS * (shipped.end - shipped.start), _BATCH_BYTES // 2)
 
 
 def _first_second(batch: SpooledBatch) -> float:

@@ -36,7 +36,9 @@ def written(
     return [(file, parquet.read_table(path)) for file, path in made], left_out, unknown
 
 
-@pytest.mark.parametrize("text", ["", "\\N", "a\tb", "\\\\t", "\\", "é\n\r\\n", "a\\\\\\tb", '"q"', ","])
+@pytest.mark.parametrize(
+    "text", ["", "\\N", "a\tb", "\\\\t", "\\", "é\n\r\\n", "\\N\\", "N\\\\N", "a\\\\\\tb", '"q"', ","]
+)
 def test_a_text_is_what_it_was(tmp_path, text):
     [(_, rows)], *_ = written(tmp_path, a_batch([encode_line(a_row()._replace(entity_id=text))]))
 

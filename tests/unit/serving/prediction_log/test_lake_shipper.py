@@ -244,3 +244,38 @@ async def test_how_long_rows_wait_is_told_while_a_store_hangs(world):
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
+
+
+async def some_looks(world: World, looks: int = 5) -> None:
+    """Wait until the shipper has looked so often at what waits."""
+    wanted = len(world.telemetry.history) + 2 * looks
+    async with asyncio.timeout(5):
+        while len(world.telemetry.history) < wanted:  # noqa: ASYNC110 - the twins announce no state
+            await asyncio.sleep(0.001)
+
+
+def files_written(world: World) -> float:
+    return world.telemetry.counts.get(("prediction_log_lake_files_total",), 0)
+
+
+async def test_what_is_less_than_a_file_gathers_behind_one_until_the_interval_is_over(world):
+    clock = [0.0]
+    world.append(0, 15)
+    shipper = world.shipper(now=lambda: clock[0], look_seconds=0.001, file_bytes=3_000)
+    running = asyncio.create_task(shipper.run())
+    async with asyncio.timeout(5):
+        while not files_written(world):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    await some_looks(world)
+    first, rest = files_written(world), world.spool.unshipped_bytes
+    clock[0] = 61.0
+    async with asyncio.timeout(5):
+        while world.spool.unshipped_bytes:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+
+    assert first == 1
+    assert 0 < rest < 3_000
+    assert await world.ids() == all_ids(15)
