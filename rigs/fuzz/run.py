@@ -386,7 +386,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=52_000, help="in all, half for each proxy")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same examples again")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone")
+    parser.add_argument(
+        "--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone, without bursts"
+    )
     parser.add_argument("--json", type=Path, help="where the result goes; by default a file in loadtests/results")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="us-fuzz-", dir="/tmp"))
@@ -400,7 +402,10 @@ def main() -> None:
                 place.mkdir()
                 with a_world(place, database_url, valkey, workers=workers) as world:
                     each_proxy = asked.examples // len(asked.workers)
-                    rounds.append(attack(world, workers, each_proxy, asked.seed, kinds=asked.only))
+                    is_whole = set(asked.only) == set(_SHARES)  # they are of our own paths
+                    rounds.append(
+                        attack(world, workers, each_proxy, asked.seed, with_bursts=is_whole, kinds=asked.only)
+                    )
         files = attack_files(asked.examples // 25, asked.seed, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
