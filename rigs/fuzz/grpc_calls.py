@@ -92,6 +92,11 @@ def _seeds() -> list[GrpcCase]:
     ]
 
 
+def label_values() -> frozenset[str]:
+    """Return what labels of metrics may say of calls over gRPC: methods, and codes."""
+    return frozenset({case.path[1:] for case in _seeds()} | {code.name for code in grpc.StatusCode})
+
+
 def grpc_cases() -> SearchStrategy[GrpcCase]:
     """Draw messages with bytes changed, cut out, doubled and put in, some of them good; and some of drawn fields."""
     mutated = st.sampled_from(_seeds()).flatmap(

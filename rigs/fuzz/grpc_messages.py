@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from rigs.fuzz.models import MIXED, VECTORS, VISITS
-from rigs.fuzz.values import MARK
 from understudy.adapters._proto import methods
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
@@ -23,15 +22,13 @@ class GrpcCase(NamedTuple):
 
 
 _models = st.sampled_from([VISITS, VISITS, MIXED, VECTORS, "none", ""])
-_texts = st.sampled_from(
-    ["", "1", "canary", "input", "entity_id", "category", "age", "recency", "e-1", MARK, "x" * 2_000]
-)
+_texts = st.sampled_from(["", "1", "canary", "input", "entity_id", "category", "age", "recency", "e-1", "x" * 2_000])
 _sizes = st.sampled_from([0, 1, 2, 13, 16, 256, 257, -1, -(2**63), 2**31, 2**62, 2**63 - 1])
 _shapes = st.lists(_sizes, max_size=4) | st.sampled_from([[1, 13], [13], [1, 16], [1] * 40])
 _floats = st.sampled_from([0.0, 0.5, -0.0, 3.4e38, float("nan"), float("inf"), -float("inf"), 1e-45])
 _whole = st.sampled_from([0, 1, -1, 2**31 - 1, -(2**31)])
 _kinds = st.sampled_from(
-    ["FP32", "FP32", "FP64", "BYTES", "BOOL", "INT64", "INT8", "UINT64", "FP16", "BF16", "", "fp32", MARK]
+    ["FP32", "FP32", "FP64", "BYTES", "BOOL", "INT64", "INT8", "UINT64", "FP16", "BF16", "", "fp32"]
 )
 _contents = st.sampled_from([
     b"", bytes(52), bytes(51), bytes(53), b"\xff" * 52, b"\x01\x00\x00\x00a", b"\xff\xff\xff\xff" + b"x" * 48,
@@ -83,7 +80,6 @@ def _parameters() -> SearchStrategy[dict[str, dict[str, Any]]]:
         "priority",
         "shared_memory_region",
         "classification",
-        MARK,
     ]
     return st.dictionaries(st.sampled_from(names), values, max_size=2)
 

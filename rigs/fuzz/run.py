@@ -40,7 +40,7 @@ from rigs.fuzz.dialect_cases import (
 )
 from rigs.fuzz.drawing import draw
 from rigs.fuzz.files import file_cases, read_file
-from rigs.fuzz.grpc_calls import grpc_cases, send_grpc
+from rigs.fuzz.grpc_calls import grpc_cases, label_values, send_grpc
 from rigs.fuzz.models import MIXED, OFFERS, attacked_models
 from rigs.fuzz.wire import wire_cases
 from rigs.fuzz.world import Usage, World, a_world
@@ -271,7 +271,7 @@ def _resource_checks(world: World, before: Usage, peak: Usage, workers: int) -> 
 def _series_check(before: Mapping[str, float], after: Mapping[str, float]) -> Check:
     """Series may begin for an error that had not occurred; nothing in a label may be a caller's choice."""
     known = {value for name in before for _, value in _LABEL.findall(name)} | _WORDS
-    known |= {model.name for model in attacked_models()}
+    known |= {model.name for model in attacked_models()} | label_values()
     foreign = [
         name
         for name in after.keys() - before.keys()
