@@ -72,7 +72,7 @@ class FastPath:
         new_id: Makes an id of 32 hex digits.
         body_limit_bytes: A longer body is declined here, and refused through ASGI.
         answers_pages: Whether calls of browsers' pages are taken; else ASGI adds what these may read (CORS).
-        dialects: Takes calls in other protocols.
+        dialects: Takes calls in other protocols; ``None``: all are declined.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class FastPath:
         new_id: Callable[[], str],
         body_limit_bytes: int,
         *,
-        dialects: DialectCalls,
         answers_pages: bool = True,
+        dialects: DialectCalls | None = None,
     ) -> None:
         self.handler = handler
         self.new_id = new_id
@@ -110,7 +110,7 @@ class FastPath:
         if not self._answers_pages and b"origin" in fields:
             return False
         if found.verb != _OWN_VERB:
-            return self._dialects.offer(found, fields, body, writer)
+            return self._dialects is not None and self._dialects.offer(found, fields, body, writer)
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
         self._turn.add(_Call(found.model_name, UNREAD, None, None, span, fields, body, target, self, writer))
         handler.in_flight += 1
