@@ -21,7 +21,7 @@ from e2e.stack import sql
 from loadtests.baseline import committed_baseline
 from loadtests.grpc_load import run_grpc_load
 from loadtests.machine import LOAD_CORE, a_folder, giving_way, on_core, what_is_missing
-from loadtests.open_loop import Heard, HttpCaller, call_on_time, due_times
+from loadtests.open_loop import GrpcCaller, Heard, HttpCaller, call_on_time, due_times
 from loadtests.peers import MLSERVER, PeerDidNotStart, running
 from loadtests.report import as_json, table
 from loadtests.result import about, say, write_result
@@ -29,16 +29,18 @@ from loadtests.rounds import Contender, answered_checks, details, take_turns
 from loadtests.scene import BENCH, INPUT_SCHEMA, OUTPUT_SCHEMA, REGISTER, Proxy, Scene, a_scene, path_of
 from loadtests.section import Check, Effort, Findings, Target
 from loadtests.steady import body_of
-from loadtests.unary_caller import UnaryCaller
 from loadtests.wrk import FULL, Form
 from understudy.adapters._proto.methods import TFSERVING_PREDICT
 from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.http2.header_fields import field
 
 UNBOUNDED = "unbounded"
 """A model whose features have no bounds."""
 _ROWS = 64
 _RATE = 200
 _GRPC = "grpc-proxy"
+_GOOD_TRAILERS = field(b"grpc-status", b"0")
+"""How the proxy's trailers of a good answer begin; ids follow."""
 Part = Callable[[Scene, Effort], Findings]
 
 
@@ -131,10 +133,13 @@ def idle_port(scene: Scene, effort: Effort) -> Findings:
 
 
 def added_latency(scene: Scene, effort: Effort) -> Findings:
-    """Measure D8: what callers over gRPC wait beyond native ones, at the same times."""
+    """Measure D8: what callers over gRPC wait beyond native ones, at the same times.
+
+    Both callers do the least that makes a call: what a client's own HTTP/2 costs in Python is none of the proxy's.
+    """
     proxy, address = _with_grpc(scene)
     native = HttpCaller(proxy.port, path_of(BENCH), body_of)
-    by_grpc = UnaryCaller(address)
+    by_grpc = GrpcCaller(int(address.rpartition(":")[2]), _GOOD_TRAILERS)
     heard: dict[str, list[Heard]] = {"native": [], "gRPC": []}
     with giving_way(scene.postgres_pid):
         for number in range(effort.rounds + 1):

@@ -132,16 +132,24 @@ class _Schedule:
 
 
 class GrpcCaller:
-    """One HTTP/2 connection that all calls share, as a gRPC client has it."""
+    """One HTTP/2 connection that all calls share, as a gRPC client has it.
 
-    def __init__(self, port: int) -> None:
+    Args:
+        port: Where the server listens.
+        good_trailers: As of :class:`.least_unary.LeastUnary`.
+    """
+
+    def __init__(self, port: int, good_trailers: bytes | None = None) -> None:
         self._port = port
+        self._good_trailers = good_trailers
         self._request = infer_request(rows=1)
 
     async def open(self) -> None:
         """Connect."""
         loop = asyncio.get_running_loop()
-        self._transport, self._client = await loop.create_connection(LeastUnary, "127.0.0.1", self._port)
+        self._transport, self._client = await loop.create_connection(
+            lambda: LeastUnary(self._good_trailers), "127.0.0.1", self._port
+        )
 
     def ask(self, _number: int, done: Done) -> None:
         """Call the model server."""

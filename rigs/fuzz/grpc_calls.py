@@ -1,8 +1,7 @@
-"""Mutated messages to every unary method of the gRPC port, by the product's own client, which sends any bytes."""
+"""Mutated and drawn messages to every unary method of the gRPC port, by our own client, which sends any bytes."""
 
 import time
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import grpc
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from rigs.fuzz.attack import KEPT_ANSWER_SECONDS, SHOWN_BYTES, Tally, each
 from rigs.fuzz.cases import KEY_ID, SECRET
+from rigs.fuzz.grpc_messages import INFER, GrpcCase, infer_cases, tfserving_cases
 from rigs.fuzz.models import VISITS
 from rigs.fuzz.values import MARK
 from understudy.adapters._proto import methods
@@ -30,13 +30,6 @@ REFUSALS = frozenset({
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.RESOURCE_EXHAUSTED,
 })  # fmt: skip
-
-
-class GrpcCase(NamedTuple):
-    """A method's path and the bytes of its message."""
-
-    path: str
-    message: bytes
 
 
 def _infer() -> bytes:
@@ -88,7 +81,7 @@ def _seeds() -> list[GrpcCase]:
         methods.OIP_REPOSITORY_INDEX: b"",
     }
     return [
-        *(GrpcCase(methods.oip_method(methods.OIP_SERVICE, "ModelInfer"), one()) for one in (_infer, _infer_raw)),
+        *(GrpcCase(INFER, one()) for one in (_infer, _infer_raw)),
         *(GrpcCase(methods.oip_method(methods.OIP_SERVICE, name), one) for name, one in by_name.items()),
         *(GrpcCase(methods.TFSERVING_PREDICT, _predict()) for _ in range(2)),
         GrpcCase(f"/{prediction}/Classify", _classify()),
@@ -99,11 +92,17 @@ def _seeds() -> list[GrpcCase]:
     ]
 
 
+def label_values() -> frozenset[str]:
+    """Return what labels of metrics may say of calls over gRPC: methods, and codes."""
+    return frozenset({case.path[1:] for case in _seeds()} | {code.name for code in grpc.StatusCode})
+
+
 def grpc_cases() -> SearchStrategy[GrpcCase]:
-    """Draw messages with bytes changed, cut out, doubled and put in; some are good."""
-    return st.sampled_from(_seeds()).flatmap(
+    """Draw messages with bytes changed, cut out, doubled and put in, some of them good; and some of drawn fields."""
+    mutated = st.sampled_from(_seeds()).flatmap(
         lambda seed: _mutated(seed.message).map(lambda message: GrpcCase(seed.path, message))
     )
+    return mutated | mutated | infer_cases() | tfserving_cases()
 
 
 def _mutated(message: bytes) -> SearchStrategy[bytes]:
@@ -137,7 +136,10 @@ async def send_grpc(port: int, name: str, cases: Sequence[GrpcCase], at_once: in
         began = time.monotonic()
         code, details = grpc.StatusCode.OK, ""
         try:
-            await channel.method(case.path)(case.message, timeout=KEPT_ANSWER_SECONDS, metadata=(AUTHORIZATION,))
+            answer = await channel.method(case.path)(
+                case.message, timeout=KEPT_ANSWER_SECONDS, metadata=(AUTHORIZATION,)
+            )
+            tally.ids += _prediction_ids(answer) if case.path == INFER else []
         except grpc.aio.AioRpcError as refused:
             code, details = refused.code(), refused.details() or ""
         tally.statuses[code.name] += 1
@@ -149,6 +151,13 @@ async def send_grpc(port: int, name: str, cases: Sequence[GrpcCase], at_once: in
     for channel in channels:
         await channel.close()
     return tally
+
+
+def _prediction_ids(answer: bytes) -> list[str]:
+    """Return the ids of all predictions that an answer to ``ModelInfer`` tells of."""
+    parameters = oip.ModelInferResponse.FromString(answer).parameters
+    several = parameters["prediction_ids"].string_param
+    return several.split(",") if several else [parameters["prediction_id"].string_param]
 
 
 def _judged(code: grpc.StatusCode, details: str) -> list[str]:

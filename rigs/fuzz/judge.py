@@ -86,7 +86,9 @@ def prediction_ids(answer: Answer) -> list[str]:
     ids += [
         member["prediction_id"]
         for member in members or []
-        if member.get("error", {}).get("status", 500) > _LAST_OF_CALLERS and "prediction_id" in member
+        if isinstance(member, dict)
+        and member.get("error", {}).get("status", 500) > _LAST_OF_CALLERS
+        and "prediction_id" in member
     ]
     return ids
 

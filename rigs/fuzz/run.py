@@ -40,7 +40,7 @@ from rigs.fuzz.dialect_cases import (
 )
 from rigs.fuzz.drawing import draw
 from rigs.fuzz.files import file_cases, read_file
-from rigs.fuzz.grpc_calls import grpc_cases, send_grpc
+from rigs.fuzz.grpc_calls import grpc_cases, label_values, send_grpc
 from rigs.fuzz.models import MIXED, OFFERS, attacked_models
 from rigs.fuzz.wire import wire_cases
 from rigs.fuzz.world import Usage, World, a_world
@@ -271,7 +271,7 @@ def _resource_checks(world: World, before: Usage, peak: Usage, workers: int) -> 
 def _series_check(before: Mapping[str, float], after: Mapping[str, float]) -> Check:
     """Series may begin for an error that had not occurred; nothing in a label may be a caller's choice."""
     known = {value for name in before for _, value in _LABEL.findall(name)} | _WORDS
-    known |= {model.name for model in attacked_models()}
+    known |= {model.name for model in attacked_models()} | label_values()
     foreign = [
         name
         for name in after.keys() - before.keys()
@@ -386,7 +386,9 @@ def main() -> None:
     parser.add_argument("--examples", type=int, default=52_000, help="in all, half for each proxy")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="the same examples again")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone")
+    parser.add_argument(
+        "--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone, without bursts"
+    )
     parser.add_argument("--json", type=Path, help="where the result goes; by default a file in loadtests/results")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="us-fuzz-", dir="/tmp"))
@@ -400,7 +402,10 @@ def main() -> None:
                 place.mkdir()
                 with a_world(place, database_url, valkey, workers=workers) as world:
                     each_proxy = asked.examples // len(asked.workers)
-                    rounds.append(attack(world, workers, each_proxy, asked.seed, kinds=asked.only))
+                    is_whole = set(asked.only) == set(_SHARES)  # they are of our own paths
+                    rounds.append(
+                        attack(world, workers, each_proxy, asked.seed, with_bursts=is_whole, kinds=asked.only)
+                    )
         files = attack_files(asked.examples // 25, asked.seed, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 import struct
+import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -29,14 +30,17 @@ from understudy.errors import BadAnswer, Overloaded
 from understudy.serving.turn import Limits
 from understudy.settings import Settings
 
-ROUNDS, REQUESTS = 320 if IS_RANDOM else 64, 16
-"""1,024 requests in all; 5,120, of other seeds, in nightly runs (``UNDERSTUDY_TEST_RANDOM=1``)."""
+ROUNDS, REQUESTS = 640 if IS_RANDOM else 128, 16
+"""2,048 requests in all; 10,240, of other seeds, in nightly runs (``UNDERSTUDY_TEST_RANDOM=1``)."""
 AGE = {"name": "age", "dtype": "float32", "min": 0, "max": 130}
 INCOME = {"name": "income", "dtype": "float32"}
 SCHEMA = an_input_schema(features=[AGE, INCOME])
 STORED = an_input_schema(features=[AGE, {**INCOME, "source": "store"}])
 FITTING = an_input_schema(features=[AGE, {**INCOME, "source": "store", "default": 3}])
 UNANSWERABLE = 13.0
+AGES = (0, 1, 12.5, UNANSWERABLE, 130, 131, True)
+DIALECTS_SHARE = 0.5
+"""Of the requests."""
 RECEIVE_SECONDS = 1.0
 RESET = b"the connection was reset"
 """A server that closes before it has read everything may take its last answer with it."""
@@ -84,11 +88,12 @@ class Counted:
     def __init__(self, fast_path: FastPath) -> None:
         self._fast_path = fast_path
         self.taken: list[bool] = []
-        self.read_whole = 0
+        self.read_whole = self.dialects = 0
 
     def offer(self, target: bytes, headers: Any, body: bytes, writer: Any) -> bool:
         self.taken.append(self._fast_path.offer(target, headers, body, writer))
         self.read_whole += self.taken[-1] and not isinstance(headers, list)  # which the parser's are
+        self.dialects += self.taken[-1] and not target.endswith(b"/predict")
         return self.taken[-1]
 
 
@@ -185,6 +190,14 @@ TARGETS = (
     "http://x/v1/models/plain/predict", "/v1/models/plain/versions/2/predict", "//v1/models/plain/predict", "*",
     "/v1/models/plain/predict#x", "/v1/models/pl;ain/predict", "/v1/models/a%2Fb/predict",
 )  # fmt: skip
+DIALECT_TARGETS = (
+    *(target for name in MODELS for target in (f"/v2/models/{name}/infer", f"/v1/models/{name}:predict")),
+    "/v2/models/plain/infer", "/v1/models/plain:predict",
+    "/v2/models/nobody/infer", "/v1/models/nobody:predict", "/v2/models/pl%61in/infer", "/v1/models/plain%3Apredict",
+    "/V2/models/plain/infer", "/v1/models/plain:PREDICT", "/v2/models/plain/infer?x=1", "/v2/models/plain/infer/",
+    "/v2/models/plain/versions/2/infer", "/v1/models/plain/labels/stable:predict", "/v1/models/plain:classify",
+    "/v2/models//infer", "/v1/models/:predict", "/v2/models/stats/infer", "/v1/models/plain/predict/infer",
+)  # fmt: skip
 HEADERS = (
     "X-Request-Id: mine", "x-request-id: é", "X-REQUEST-ID: " + "x" * 200,
     "traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "traceparent: x",
@@ -195,6 +208,12 @@ HEADERS = (
     "Expect: 100-continue", "connection: upgrade\r\nupgrade: h2c",
     "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AA\r\nUpgrade: h2c",
     "cookie: " + "c" * 5_000, "x: y\r\nx: z",
+)  # fmt: skip
+DIALECT_HEADERS = (
+    "X-Entity-Id: a", "x-entity-id: customer-42", "x-entity-id: ", "x-entity-id: é", "x-entity-id: a\r\nX-Entity-Id: b",
+    "x-category: vip", "X-Category: x", "Accept-Encoding: gzip, deflate", "accept-encoding: identity",
+    "Inference-Header-Content-Length: 10", "inference-header-content-length: x", "inference-header-content-length: 0",
+    "content-type: application/octet-stream",
 )  # fmt: skip
 METHODS = ("POST",) * 12 + ("GET", "PUT", "PATCH", "post", "NONSENSE")
 PROTOCOLS = ("HTTP/1.1",) * 12 + ("HTTP/1.0", "HTTP/2.0")
@@ -226,11 +245,75 @@ def a_body(chance: Random) -> bytes:
     return chance.choice(ODD_BODIES)
 
 
+def a_dialects_body(chance: Random, target: str) -> tuple[bytes, Sequence[str]]:
+    """Return a body in the form of its target's protocol, and the headers that go with it.
+
+    It names an entity, as a drawn one is another one on each server.
+    """
+    if chance.random() < 0.15:
+        return a_body(chance), ()
+    count, is_long = chance.choice((1, 1, 1, 1, 2, 5)), chance.random() < 0.02
+    rows = [[chance.choice(AGES), chance.choice((-1, 0.5, 1e6))] for _ in range(700 if is_long else count)]
+    entities = [chance.choice(ENTITIES) for _ in rows]
+    more = some(chance, parameters=({"entity_id": "a", "category": "vip"}, {"entity_id": 7}, None, [])) | (
+        {"extra": [1]} if chance.random() < 0.05 else {}
+    )
+    if target.endswith("infer"):
+        return an_infer_body(chance, rows, entities, more)
+    named = [
+        dict(zip(("age", "income"), row, strict=True), entity_id=one) for row, one in zip(rows, entities, strict=True)
+    ]
+    columns = {
+        name: [row[name] for row in named]
+        for name in chance.choice((("age", "income", "entity_id"), ("age", "entity_id")))
+    }
+    document = chance.choice((
+        {"instances": named, **more},
+        {"instances": rows, "entity_id": entities[0], **more},
+        {"inputs": columns, **more},
+        {"inputs": rows, "entity_id": entities[0], "signature_name": "serving_default", **more},
+    ))  # fmt: skip
+    return json.dumps(document).encode(), ()
+
+
+def an_infer_body(
+    chance: Random, rows: list[list[Any]], entities: list[str], more: dict[str, Any]
+) -> tuple[bytes, Sequence[str]]:
+    flat = [value for row in rows for value in row]
+    tensor: dict[str, Any] = {"name": "input", "datatype": "FP32", "shape": [len(rows), 2]}
+    names: dict[str, Any] = {"name": "entity_id", "datatype": "BYTES", "shape": [len(rows)], "data": entities}
+    ages = {"name": "age", "datatype": "FP32", "shape": [len(rows), 1], "data": [row[0] for row in rows]}
+    odd = {**tensor, "datatype": chance.choice(("FP64", "X")), "shape": chance.choice(([2], [len(rows), 3], [-1], "x"))}
+    document: dict[str, Any] = {
+        "id": "mine",
+        "outputs": chance.choice(([], [{"name": "output"}], [{"name": "understudy_version"}])),
+    }
+    kind = chance.random()
+    if kind < 0.6:
+        document |= {"inputs": [{**tensor, "data": chance.choice((flat, rows))}, names]}
+    elif kind < 0.75:
+        document |= {"inputs": [ages, names]}
+    elif kind < 0.85:
+        document |= {"inputs": [{**odd, "data": flat}, names]}
+    else:
+        content = struct.pack(f"<{len(flat)}f", *flat) + b"x" * chance.choice((0, 0, 0, 1))
+        inputs = [{**tensor, "parameters": {"binary_data_size": 8 * len(rows)}}, names]
+        text = json.dumps({"inputs": inputs, "parameters": {"binary_data_output": True}}).encode()
+        return text + content, [f"Inference-Header-Content-Length: {len(text)}"]
+    return json.dumps(document | more).encode(), ()
+
+
 def a_request(chance: Random) -> bytes:
-    body = sent = a_body(chance)
+    is_dialects = chance.random() < DIALECTS_SHARE
+    target = chance.choice(DIALECT_TARGETS if is_dialects else TARGETS)
+    headers: Sequence[str] = HEADERS
+    body, of_body = a_dialects_body(chance, target) if is_dialects else (a_body(chance), ())
+    sent = body
     framing = chance.choice(FRAMINGS)
-    asked = chance.sample(HEADERS, chance.choice((0, 0, 1, 2, 3)))
-    lines = [f"{chance.choice(METHODS)} {chance.choice(TARGETS)} {chance.choice(PROTOCOLS)}", "Host: x", *asked]
+    if is_dialects and chance.random() < 0.5:
+        headers = DIALECT_HEADERS
+    asked = [*of_body, *chance.sample(headers, chance.choice((0, 0, 1, 2, 3)))]
+    lines = [f"{chance.choice(METHODS)} {target} {chance.choice(PROTOCOLS)}", "Host: x", *asked]
     if framing in ("length", "twice"):
         lines += [f"Content-Length: {len(body)}"] * (1 if framing == "length" else 2)
     elif framing == "none":
@@ -252,6 +335,7 @@ def is_well_formed(request: bytes) -> bool:
 
 VARIES = [
     (re.compile(rb'"prediction_id":"[^"]+"'), b'"prediction_id":""'),
+    (re.compile(rb'"prediction_ids":"[^"]+"'), b'"prediction_ids":""'),
     (re.compile(rb"\r\nx-prediction-id: [^\r]+"), b"\r\nx-prediction-id:"),
     (re.compile(rb"\r\nx-request-id: [0-9a-f]{32}\r"), b"\r\nx-request-id:\r"),
     (re.compile(rb"dur=[0-9.]+"), b"dur="),
@@ -336,9 +420,11 @@ async def test_both_ways_answer_log_trace_and_count_the_same(pair: Pair, rounds:
         chance = Random(number)
         sent = [a_request(chance) for _ in range(REQUESTS)]
         await compare(pair, sent, chance.choice(("whole", "again", "in pieces", "pipelined")), number)
-    assert pair.fast_path.taken.count(True) > rounds * REQUESTS / 8
+    own = 1 if pair.tracers is None else 1 - DIALECTS_SHARE  # traced calls in other protocols go through ASGI
+    assert pair.fast_path.taken.count(True) > rounds * REQUESTS / 8 * own
     assert pair.fast_path.taken.count(False) > 0
-    assert pair.fast_path.read_whole > rounds * REQUESTS / 20
+    assert pair.fast_path.read_whole > rounds * REQUESTS / 30 * own
+    assert pair.tracers is not None or pair.fast_path.dialects > rounds * REQUESTS / 8
     assert pair.tracers is None or len(pair.tracers[0].ended) > rounds * REQUESTS / 4
 
 
@@ -461,6 +547,48 @@ async def test_the_keep_alive_of_a_refused_call_does_not_end_the_call_that_came_
         writer.close()
 
 
+COMPRESSIBLE = {"inputs": [{"name": "input", "datatype": "FP32", "shape": [200, 2], "data": [1, 2] * 200}]}
+
+
+@pytest.mark.parametrize("accepted", ["gzip", "deflate", "gzip, deflate", "br, gzip;q=0", "gzip;q=0"])
+async def test_an_answer_is_compressed_alike_both_ways(pair: Pair, accepted: str):
+    call = a_call(document={**COMPRESSIBLE, "parameters": {"entity_id": "a"}}, more=[f"accept-encoding: {accepted}"])
+    call = call.replace(b"/v1/models/plain/predict", b"/v2/models/plain/infer")
+
+    one, other = [await answered(port, call) for port in pair.ports]
+
+    assert one == other
+    assert pair.fast_path.dialects > 0
+
+
+async def answered(port: int, call: bytes) -> tuple[bytes, bytes]:
+    """Return the coding of an answer, and the outputs in it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(call)
+    async with asyncio.timeout(20):
+        head = await reader.readuntil(b"\r\n\r\n")
+        body = await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head)[0]))
+    writer.close()
+    coding = b"".join(re.findall(rb"content-encoding: (\w+)", head))
+    window = {b"gzip": 31, b"deflate": 15}.get(coding)
+    text = body if window is None else zlib.decompress(body, window)
+    return coding, json.dumps(json.loads(text)["outputs"]).encode()
+
+
+async def test_calls_without_an_entity_have_one_of_their_own_on_the_fast_path(pair: Pair):
+    call = a_call(document={"instances": [[1, 2]]}).replace(b"/plain/predict", b"/plain:predict")
+
+    found = await answers(pair.ports[0], [call] * 20, "whole")
+
+    assert all(b" 200 " in one for one in found)
+    entities = {row.entity_id for row in pair.spools[0].rows}
+    assert len(entities) == 20
+    assert all(one.startswith("call:") for one in entities)
+
+
 def test_a_target_of_any_length_is_looked_at_and_only_short_ones_are_remembered():
-    assert model_of(b"/v1/models/visits/predict") == "visits"
+    for target in (b"/v1/models/visits/predict", b"/v1/models/visits:predict", b"/v2/models/visits/infer"):
+        assert model_of(target) == "visits"
+    for target in (b"/v2/models/visits/predict", b"/v1/models/visits/infer", b"/v2/models/visits:predict"):
+        assert model_of(target) is None
     assert model_of(b"/v1/models/" + b"x" * 1_000 + b"/predict") is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -24,6 +25,10 @@ SOURCE = str(Path(understudy.__file__).parent)
 PREDICT, BATCH, OUTCOMES = "/v1/models/linear/predict", "/v1/models/linear/predict:batch", "/v1/outcomes"
 RANK = "/v1/models/linear/rank"
 GOOD = b'{"entity_id":"e","inputs":{"a":1,"b":2,"c":3}}'
+V1, OIP = "/v1/models/linear:predict", "/v2/models/linear/infer"
+A_TENSOR = b'{"inputs":[%b]}' % b",".join(
+    b'{"name":"%b","datatype":"FP32","shape":[1],"data":[1]}' % name for name in (b"a", b"b", b"c")
+)
 TWICE = b"{" + b",".join([b'"a":1'] * 60_000) + b"}"
 ANSWERED: dict[str, tuple[str, bytes, int]] = {
     "answered": (PREDICT, GOOD, 200),
@@ -38,16 +43,23 @@ ANSWERED: dict[str, tuple[str, bytes, int]] = {
     "not as the schema says": (PREDICT, b'{"entity_id":"e","inputs":{"a":"x"}}', 422),
     "no such model": ("/v1/models/none/predict", GOOD, 404),
     "no such path": ("/v2/none", GOOD, 404),
+    "rows as JSON": (V1, b'{"instances":[{"entity_id":"e","a":1,"b":2,"c":3}]}', 200),
+    "several rows": (V1, b'{"instances":[{"a":1,"b":2,"c":3},{"a":1,"b":2,"c":4}]}', 200),
+    "several rows, of which one is not as the schema says": (V1, b'{"instances":[{"a":1,"b":2,"c":3},{"a":"x"}]}', 422),
+    "a tensor": (OIP, A_TENSOR, 200),
+    "a tensor with a key twice": (OIP, TWICE, 400),
+    "no such model of a dialect": ("/v2/models/none/infer", A_TENSOR, 404),
     "too long": (PREDICT, b" " * 1_100_000, 413),
 }
 
 
 async def ask(port: int, path: str, body: bytes) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer ops.secret\r\n"
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ops.secret\r\n"
     async with asyncio.timeout(30):
         writer.write(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
-        answer = await reader.read()
+        answer = await reader.readuntil(b"\r\n\r\n")
+        await reader.readexactly(int(re.findall(rb"content-length: (\d+)", answer)[0]))
     writer.close()
     return int(answer.split()[1])
 
@@ -93,11 +105,12 @@ async def test_a_call_is_freed_as_soon_as_it_is_answered(start, way):
 @WAYS
 @pytest.mark.parametrize("cache_seconds", [0, 60], ids=["asked", "looked up"])
 @pytest.mark.parametrize("failure", FAILED.values(), ids=FAILED)
-async def test_a_call_that_its_model_fails_is_freed(start, way, failure, cache_seconds):
+@pytest.mark.parametrize("call", [(PREDICT, GOOD), (OIP, A_TENSOR)], ids=["ours", "a dialect's"])
+async def test_a_call_that_its_model_fails_is_freed(start, way, failure, cache_seconds, call):
     behaviour, status = failure
     changes = {"cache_ttl_seconds": cache_seconds, "timeout_ms": 300 if behaviour.delay_seconds else 20_000}
     async with running(behaviour) as servers, a_proxy(start, way, a_model(servers, version=changes)) as port:
-        assert await left_by(port, PREDICT, GOOD, status) == []
+        assert await left_by(port, call[0], call[1], status) == []
 
 
 @asynccontextmanager

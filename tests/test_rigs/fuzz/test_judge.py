@@ -74,6 +74,8 @@ def test_predictions_that_must_be_logged_are_those_made_and_those_that_failed():
     assert prediction_ids(an_answer(document={"predictions": members})) == ["a", "c"]
     assert prediction_ids(Answer(200, {"x-prediction-id": b"d"}, b"{}")) == ["d"]
     assert prediction_ids(Answer(422, {"x-prediction-id": b"e"}, b"{}")) == []
+    rows = orjson.dumps({"predictions": [[0.5], 0.25, "yes"]})  # as KServe's and MLflow's clients get them
+    assert prediction_ids(Answer(200, {"x-prediction-id": b"f"}, rows)) == ["f"]
 
 
 def test_a_connection_must_end_and_have_no_more_answers_than_requests():

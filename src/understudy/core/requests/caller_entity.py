@@ -16,6 +16,9 @@ HOW_TO = (
 )
 
 
+_NOTHING = (None, None)
+
+
 class EntityFrom(StrEnum):
     """Where a call's entities were found."""
 
@@ -41,6 +44,10 @@ class Whose(NamedTuple):
     categories: Sequence[Any] | None = None
     entity: Named | None = None
     category: Named | None = None
+
+
+UNSAID = Whose()
+"""Of a body that says nothing of them."""
 
 
 class Owners(NamedTuple):
@@ -79,6 +86,8 @@ def _one_each(
     name: str, by_row: Sequence[Any] | None, of_call: Sequence[Named | None], rows: int, error: type[InputInvalid]
 ) -> tuple[tuple[str, ...] | None, bool]:
     """Return the value of each row, and whether the rows themselves have it; ``None``: nothing does."""
+    if by_row is None and of_call == _NOTHING:
+        return None, False
     named = [one for one in of_call if one is not None]
     texts = [_text_of(name, one.value, f"in {one.place}", error, one.pointer) for one in named]
     if len(set(texts)) > 1:

@@ -1,16 +1,51 @@
 """A call in a model server's protocol, read: the features of each row, and where in its body they stood."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from understudy.core.requests.caller_entity import EntityFrom, Owners, Whose
-from understudy.core.requests.predict import LongRequest, PredictRequest
+from understudy.core.requests.predict import DrawnTypedRow, LongRequest, PredictRequest, TypedRequest, TypedRow
 from understudy.core.requests.tensor_inputs import LONG_ELEMENTS, MAX_ROWS, InputPlaces, NamedInput, shown
 from understudy.core.schema.features import feature_at
+from understudy.core.schema.schema import assembled
+from understudy.core.schema.typed_decoder import TypedDecoder
 from understudy.errors import BatchInvalid, InputInvalid, RequestError, UnderstudyError, Violation
 
 PlaceOf = Callable[[int, str | None, int], str]
 """Returns where in the body an element of a row's input stood; without an input's name, where the row did."""
+
+
+class RowsOnDemand(Sequence[Mapping[str, Any]]):
+    """The features of rows that were packed as they came: made once something asks (the log, another layout).
+
+    Args:
+        count: How many rows there are.
+        make: Makes them.
+    """
+
+    def __init__(self, count: int, make: Callable[[], Sequence[Mapping[str, Any]]]) -> None:
+        self._count = count
+        self._make = make
+        self._made: Sequence[Mapping[str, Any]] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, place: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made[place]
+
+
+class PackedRows(NamedTuple):
+    """Rows that a typed decoder took: what it packs for each of them."""
+
+    decoder: TypedDecoder
+    rows: Sequence[bytes]
 
 
 class CallerRequest(NamedTuple):
@@ -24,11 +59,20 @@ class CallerRequest(NamedTuple):
     place_of: PlaceOf
     elements: int = 0
     """In all its inputs."""
+    packed: PackedRows | None = None
+    """The rows as the version takes them, where they could be read so."""
 
-    def requests(self, owners: Owners) -> list[PredictRequest]:
+    def requests(self, owners: Owners) -> Sequence[PredictRequest | TypedRequest]:
         """Return a request for each row."""
-        kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
         is_drawn = owners.found is EntityFrom.NONE
+        if self.packed is not None:
+            typed = DrawnTypedRow if is_drawn else TypedRow
+            decoder, contents = self.packed
+            return [
+                typed(entity_id, category, assembled((content,)), decoder, b"", None, self.rows, row)
+                for row, ((entity_id, category), content) in enumerate(zip(owners.rows, contents, strict=True))
+            ]
+        kind = PredictRequest if self.elements <= LONG_ELEMENTS else LongRequest
         return [
             kind(entity_id, row, category, is_drawn)
             for row, (entity_id, category) in zip(self.rows, owners.rows, strict=True)

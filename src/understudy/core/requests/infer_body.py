@@ -7,7 +7,7 @@ binary tensor data extension). Sources: the protocol's ``inference_rest.md``, Tr
 from collections.abc import Mapping
 from typing import Any
 
-from understudy.core.requests.caller_request import refuse_inputs
+from understudy.core.requests.caller_request import CallerRequest, refuse_inputs
 from understudy.core.requests.infer_call import (
     MAX_TEXT,
     InferCall,
@@ -20,6 +20,7 @@ from understudy.core.requests.infer_call import (
 from understudy.core.requests.infer_tensors import InferTensor, request_of, require_names_once, shape_of
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import shown
+from understudy.core.requests.typed_bodies import typed_bodies_of
 from understudy.core.schema.schema import InputSchema
 from understudy.errors import MalformedBody
 
@@ -41,6 +42,25 @@ def read_infer(body: bytes, header_length: int | None, schema: InputSchema) -> I
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
         NotOffered: It asks for sequences, shared memory or classification.
     """
+    typed = typed_bodies_of(schema)
+    found = None
+    if typed is not None and header_length is None:
+        found = typed.infer(body, None)
+    elif typed is not None and header_length is not None:
+        found = typed.infer(body[:header_length], body[header_length:])
+    if typed is None or found is None:
+        return _read_any(body, header_length, schema)
+
+    def reread() -> CallerRequest:
+        return _read_any(body, header_length, schema).request
+
+    return InferCall(
+        typed.request((found.row,), found.whose, _place_of, reread), found.id, found.outputs, found.binary, None
+    )
+
+
+def _read_any(body: bytes, header_length: int | None, schema: InputSchema) -> InferCall:
+    """Read a body in whatever form; as :func:`read_infer`."""
     if header_length is not None and header_length > len(body):
         raise MalformedBody(f"the JSON is said to have {header_length} bytes, the body has {len(body)}", hint=FRAMING)
     end = len(body) if header_length is None else header_length
@@ -56,6 +76,11 @@ def read_infer(body: bytes, header_length: int | None, schema: InputSchema) -> I
     binary = parameters.get("binary_data_output") is True
     request = request_of(tensors, parameters, schema)
     return InferCall(request, own_id, _outputs_of(document, binary), binary, timeout_of(parameters))
+
+
+def _place_of(_row: int, name: str | None, element: int) -> str:
+    """Return where an element of the one row stands."""
+    return "/inputs" if name is None else f"/inputs/0/data/{element}"
 
 
 def _tensors_of(document: Mapping[str, Any], raw: memoryview) -> list[InferTensor]:

@@ -9,10 +9,18 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
-from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
+from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, UNSAID, Named, Whose
+from understudy.core.requests.caller_request import (
+    CallerRequest,
+    PackedRows,
+    RowsOnDemand,
+    refuse_inputs,
+    require_rows,
+)
 from understudy.core.requests.strict_json import MAX_DEPTH
 from understudy.core.requests.tensor_inputs import (
+    MAX_ROWS,
+    CallerInputs,
     NamedInput,
     caller_inputs_of,
     rows_in,
@@ -22,9 +30,11 @@ from understudy.core.requests.tensor_inputs import (
 from understudy.core.schema.codec import split_bytes_elements
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import DATATYPES, MAX_DIMENSIONS, Datatype, TensorSpec
+from understudy.core.schema.typed_decoder import UNREADABLE
 from understudy.errors import InputInvalid, MalformedBody, Violation
 
 MAX_NAMED_VALUES = 1_000
+_OWN = (ENTITY_ID, CATEGORY)
 CONTENT = (
     "A tensor's bytes are its elements, little-endian, row after row; a string is its length in 4 bytes, then UTF-8."
 )
@@ -91,7 +101,33 @@ def request_of(tensors: Sequence[InferTensor], parameters: Mapping[str, Any], sc
         BatchInvalid: There are no rows, or too many.
         InputInvalid: Values do not fit the inputs, or are named by nothing that the version has.
     """
-    inputs = caller_inputs_of(schema)
+    sent, wanted, own = _known(tensors, caller_inputs_of(schema))
+    count = _rows_of(sent, wanted, batch=schema.batch)
+    if not 1 <= count <= MAX_ROWS:
+        require_rows(count, f"{sent[0].place}/shape", sent[0].name)
+
+    def features() -> list[dict[str, Any]]:
+        return _features_of(sent, wanted, count)
+
+    packed = _packed(sent, wanted, schema, count)
+    rows = features() if packed is None else RowsOnDemand(count, features)
+    by_name = {tensor.name: tensor for tensor in sent}
+
+    def place_of(row: int, name: str | None, element: int) -> str:
+        return "/inputs" if name is None else by_name[name].at(row * wanted[name].spec.size + element)
+
+    whose = _whose(own, parameters, count) if own or parameters else UNSAID
+    elements = count * sum(one.spec.size for one in wanted.values())
+    return CallerRequest(rows, whose, wanted, place_of, elements, packed)
+
+
+def _known(
+    tensors: Sequence[InferTensor], inputs: CallerInputs
+) -> tuple[Sequence[InferTensor], Mapping[str, NamedInput], Mapping[str, InferTensor]]:
+    """Return the tensors that are inputs, what these are, and the tensors that say whose the rows are."""
+    alone = inputs.alone(tensors[0].name) if len(tensors) == 1 and tensors[0].name not in _OWN else None
+    if alone is not None:
+        return tensors, alone, {}
     own = {
         tensor.name: tensor
         for tensor in tensors
@@ -102,8 +138,22 @@ def request_of(tensors: Sequence[InferTensor], parameters: Mapping[str, Any], sc
     unknown = next((tensor for tensor in sent if tensor.name not in wanted), None)
     if unknown is not None:
         raise refuse_inputs(f"{unknown.place}/name", f"{shown(unknown.name)} is not an input of this version")
-    count = _rows_of(sent, wanted, batch=schema.batch)
-    require_rows(count, f"{sent[0].place}/shape" if sent else "/inputs", sent[0].name if sent else None)
+    return sent, wanted, own
+
+
+def _whose(own: Mapping[str, InferTensor], parameters: Mapping[str, Any], count: int) -> Whose:
+    return Whose(
+        _column(own.get(ENTITY_ID), count),
+        _column(own.get(CATEGORY), count),
+        *(
+            Named(parameters[name], "parameters", f"/parameters/{name}") if name in parameters else None
+            for name in (ENTITY_ID, CATEGORY)
+        ),
+    )
+
+
+def _features_of(sent: Sequence[InferTensor], wanted: Mapping[str, NamedInput], count: int) -> list[dict[str, Any]]:
+    """Return the features of each row; raises what is wrong with the elements."""
     elements = {tensor.name: _elements_of(tensor, wanted[tensor.name].spec) for tensor in sent}
     rows: list[dict[str, Any]] = []
     for row in range(count):
@@ -112,20 +162,38 @@ def request_of(tensors: Sequence[InferTensor], parameters: Mapping[str, Any], sc
             size = wanted[name].spec.size
             values.update(wanted[name].values_of(flat[row * size : (row + 1) * size]))
         rows.append(values)
-    by_name = {tensor.name: tensor for tensor in sent}
+    return rows
 
-    def place_of(row: int, name: str | None, element: int) -> str:
-        return "/inputs" if name is None else by_name[name].at(row * wanted[name].spec.size + element)
 
-    whose = Whose(
-        _column(own.get(ENTITY_ID), count),
-        _column(own.get(CATEGORY), count),
-        *(
-            Named(parameters[name], "parameters", f"/parameters/{name}") if name in parameters else None
-            for name in (ENTITY_ID, CATEGORY)
-        ),
-    )
-    return CallerRequest(rows, whose, wanted, place_of, sum(map(len, elements.values())))
+def _packed(
+    sent: Sequence[InferTensor], wanted: Mapping[str, NamedInput], schema: InputSchema, count: int
+) -> PackedRows | None:
+    """Return the rows of the version's one tensor as it takes them; ``None`` where the features have to decide."""
+    decoder = schema.decoder
+    if decoder is None or not decoder.takes_rows or len(sent) != 1:
+        return None
+    (tensor,) = sent
+    spec = wanted[tensor.name].spec
+    if spec is not schema.packed[0].spec:
+        return None
+    try:
+        if tensor.content is not None:
+            rows = _cut(tensor.content, spec.size * spec.datatype.numpy_dtype.itemsize, count)
+            return PackedRows(decoder, rows) if all(map(decoder.is_good, rows)) else None
+        if not isinstance(tensor.data, list):
+            return None
+        is_nested = spec.size > 1 and len(tensor.data) == count
+        values = tensor.data if is_nested else _cut(tensor.data, spec.size, count)
+        return PackedRows(decoder, list(map(decoder.packed_row, values)))
+    except UNREADABLE:
+        return None
+
+
+def _cut(whole: Any, size: int, count: int) -> list[Any]:
+    """Return a sequence in pieces of one size, raising :class:`KeyError` where it has not so many."""
+    if len(whole) != size * count:
+        raise KeyError
+    return [whole] if count == 1 else [whole[start : start + size] for start in range(0, len(whole), size)]
 
 
 def _rows_of(sent: Sequence[InferTensor], wanted: Mapping[str, NamedInput], *, batch: bool) -> int:

@@ -1,6 +1,6 @@
 """Predict requests: one, or a batch of them, parsed from a JSON body."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from hashlib import sha256
 from itertools import islice
@@ -94,6 +94,24 @@ class TypedRequest(Slotted, gc=False):
     def logged_values(self, version: ModelVersion, stored: Mapping[str, Any] | None) -> dict[str, Any]:
         """See :meth:`PredictRequest.logged_values`."""
         return single_values(version.input_schema.features, self.inputs, stored)
+
+
+class TypedRow(TypedRequest, gc=False):
+    """A row of a call in another protocol whose values the typed decoder took; its features are made when asked for."""
+
+    _rows: Sequence[Mapping[str, Any]] = ()
+    _row: int = 0
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """The caller's inputs."""
+        return self._rows[self._row]
+
+
+class DrawnTypedRow(TypedRow, gc=False):
+    """The same of a caller who named no entity."""
+
+    is_drawn: ClassVar[bool] = True
 
 
 def read_predict(body: bytes, decoder: TypedDecoder | None) -> PredictRequest | TypedRequest:

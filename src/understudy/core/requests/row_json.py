@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, Whose
-from understudy.core.requests.caller_request import CallerRequest, refuse_inputs, require_rows
+from understudy.core.requests.caller_request import (
+    CallerRequest,
+    PackedRows,
+    RowsOnDemand,
+    refuse_inputs,
+    require_rows,
+)
+from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import (
     LONG_ELEMENTS,
     CallerInputs,
@@ -17,9 +24,11 @@ from understudy.core.requests.tensor_inputs import (
     caller_inputs_of,
     shown,
 )
+from understudy.core.requests.typed_bodies import typed_bodies_of
 from understudy.core.schema.features import MAX_NAME_SHOWN
 from understudy.core.schema.schema import InputSchema
 from understudy.core.schema.tensors import Datatype, shape_text
+from understudy.core.schema.typed_decoder import UNREADABLE
 from understudy.errors import InputInvalid, MalformedBody, Violation
 
 FORMS = 'Send {"instances": [row, …]} or {"inputs": {name: column, …}}.'
@@ -37,6 +46,24 @@ class RowCall(NamedTuple):
     request: CallerRequest
     is_columnar: bool
     signature: str | None
+
+
+def read_row_body(body: bytes, schema: InputSchema) -> RowCall:
+    """Read a whole body; raises as :func:`read_row_json`, and :class:`MalformedBody` where it is no JSON."""
+    typed = typed_bodies_of(schema)
+    found = None if typed is None else typed.rows(body)
+    if typed is None or found is None:
+        return read_row_json(parse(body), schema)
+
+    def reread() -> CallerRequest:
+        return read_row_json(parse(body), schema).request
+
+    return RowCall(typed.request(found.rows, found.whose, _place_in_list, reread), False, found.signature)
+
+
+def _place_in_list(row: int, name: str | None, element: int) -> str:
+    """Return where an element of a row that is a list stands."""
+    return f"/instances/{row}" if name is None else f"/instances/{row}/{element}"
 
 
 def read_row_json(document: Any, schema: InputSchema) -> RowCall:
@@ -133,18 +160,49 @@ def read_rows(
     are_named = all(isinstance(one, dict) and one.keys() != _BASE64 for one in rows)
     taken = _Taken(schema)
     single = None if are_named else _only_input(taken.inputs, places.row(0))
-    found: list[Mapping[str, Any]] = []
-    for row, instance in enumerate(rows):
-        members = taken.from_row(instance) if single is None else {single: instance}
-        at = {name: places.row(row) if single else places.member(row, name) for name in members}
-        found.append(taken.row_of(members, taken.named(members), at))
+    members = [taken.from_row(one) if single is None else {single: one} for one in rows]
+
+    def features() -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        for row, one in enumerate(members):
+            at = {name: places.row(row) if single else places.member(row, name) for name in one}
+            found.append(taken.row_of(one, taken.named(one), at))
+        return found
+
+    packed = _packed(members, single, schema)
+    if packed is None:
+        found: Sequence[Mapping[str, Any]] = features()
+    else:
+        taken.named(members[0])
+        taken.elements, found = len(rows) * len(schema.features), RowsOnDemand(len(rows), features)
 
     def place_of(row: int, name: str | None, element: int) -> str:
         base = places.row(row) if single or name is None else places.member(row, name)
         return base if name is None else base + _indices(taken.wanted[name], element)
 
     whose = taken.whose(document, places.rows, parameters)
-    return CallerRequest(found, whose, taken.wanted, place_of, taken.elements)
+    return CallerRequest(found, whose, taken.wanted, place_of, taken.elements, packed)
+
+
+def _packed(members: Sequence[Mapping[str, Any]], single: str | None, schema: InputSchema) -> PackedRows | None:
+    """Return rows as the version takes them; ``None`` where the features have to decide.
+
+    Args:
+        members: The rows, each by the names of its inputs.
+        single: The one tensor whose value each row is; ``None``: rows are objects.
+        schema: The version's.
+    """
+    decoder = schema.decoder
+    if decoder is None or not decoder.takes_rows:
+        return None
+    try:
+        if single is None:
+            return PackedRows(decoder, [decoder.packed_inputs(one) for one in members])
+        if schema.packed[0].spec.shape != (len(schema.features),):
+            return None
+        return PackedRows(decoder, [decoder.packed_row(one[single]) for one in members])
+    except UNREADABLE:
+        return None
 
 
 def read_columns(document: Mapping[str, Any], schema: InputSchema, *, parameters: str = "parameters") -> CallerRequest:

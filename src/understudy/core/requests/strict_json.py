@@ -6,7 +6,7 @@ these two readers of one body could see two different requests.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +26,9 @@ treatments in rows open 4,003."""
 MAX_CONTAINERS = 65_536
 """Arrays and objects in one text: 2,000 treatments with 30 vectors each. Without a bound orjson alone took 53 ms for
 1 MiB of empty arrays, which blocks the event loop (GIL) from whatever thread."""
+_FLOAT = frozenset((float,))
+FEW = 4
+"""Members of an object or a list that are looked at one by one."""
 _BIG = 9.2e18
 """Just under 2**63: a float this large may be an integer that did not fit."""
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -98,11 +101,15 @@ def _keys_of(value: Any, depth: int) -> int:
     if depth >= MAX_DEPTH:
         raise _Suspicious
     keys = 0
-    members: Iterable[Any] = (value,)
+    members: Collection[Any] = (value,)
     if isinstance(value, dict):
         keys, members = len(value), value.values()
     elif isinstance(value, list):
         members = value
+    if len(members) > FEW and _FLOAT.issuperset(map(type, members)):  # in a fifth of the time
+        if not -_BIG < min(members) <= max(members) < _BIG:
+            raise _Suspicious
+        return keys
     for member in members:
         kind = type(member)
         if kind is float:

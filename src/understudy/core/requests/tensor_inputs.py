@@ -53,6 +53,9 @@ class CallerInputs:
     def __init__(self, schema: InputSchema) -> None:
         self.schema = schema
         self._tensors = {one.spec.name: _named(one.spec, one.features) for one in schema.packed if one.features}
+        self._alone = {name: {name: one} for name, one in self._tensors.items()}
+        self._features: dict[str, NamedInput] = {}
+        """Those that callers have named."""
 
     def __contains__(self, name: str) -> bool:
         return name in self._tensors or name in self.schema.by_name
@@ -61,6 +64,10 @@ class CallerInputs:
     def tensor_names(self) -> list[str]:
         """The server's names, but of tensors without features."""
         return list(self._tensors)
+
+    def alone(self, name: str) -> dict[str, NamedInput] | None:
+        """Return what the one input of a call is, if it is a tensor of the server's: nearly always."""
+        return self._alone.get(name)
 
     def named(self, names: Collection[str]) -> dict[str, NamedInput]:
         """Return what inputs of these names are: the server's tensors, or features; unknown names are left out.
@@ -72,12 +79,16 @@ class CallerInputs:
         features = [name for name in names if name in by_name]
         only_tensor = next((name for name in names if name in tensors and name not in by_name), None)
         if only_tensor is None and not all(name in tensors for name in features):
-            return {name: _as_input(by_name[name]) for name in features}
+            return {name: self._features.get(name) or self._feature(name) for name in features}
         only_feature = next((name for name in features if name not in tensors), None)
         if only_tensor is not None and only_feature is not None:
             both = f"{shown(only_tensor)} is a tensor and {shown(only_feature)} a feature"
             raise InputInvalid.naming(Violation("/inputs", f"{both}: send all tensors, or all features"))
         return {name: tensors[name] for name in names if name in tensors}
+
+    def _feature(self, name: str) -> NamedInput:
+        found = self._features[name] = _as_input(self.schema.by_name[name])
+        return found
 
 
 @lru_cache(maxsize=1_024)

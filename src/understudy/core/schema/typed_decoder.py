@@ -8,7 +8,7 @@ test compares.
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil, floor, isinf
 from operator import itemgetter
 from re import compile as compiled
@@ -16,6 +16,7 @@ from types import GenericAlias
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
+import numpy as np
 from msgspec.structs import astuple
 
 MAX_ENTITY_ID = 255
@@ -84,6 +85,44 @@ class TypedDecoder:
         """Of a body without a category whose keys are all there, once each."""
         self.hashed_length = scalars.packer.size.to_bytes(8, "little")
         """What the input hash has before the packed inputs."""
+        self.takes_rows = len(scalars.checks) <= MAX_ORDERED_FIELDS
+        """Whether rows are read that were parsed already, by :meth:`packed_row` and the methods below it."""
+        self._inputs_type: Any = None
+
+    @cached_property
+    def takes_content(self) -> bool:
+        """Whether :meth:`is_good` can judge packed values: single floats, with bounds that are the same in decimals.
+
+        Bounds know 0.1, and not the 0.10000000149 that a float32 of it is.
+        """
+        checks = self._scalars.checks
+        return (
+            self.takes_rows
+            and self._scalars.packer.format.endswith("f")
+            and all(float in types and _is_same(least) and _is_same(greatest) for _, types, least, greatest in checks)
+        )
+
+    @cached_property
+    def row_type(self) -> Any:
+        """The type of a row's values as a list, in the order of :attr:`pack`."""
+        return _row_of(self._scalars)
+
+    def packed_row(self, values: Sequence[Any]) -> bytes:
+        """Pack values that are in the order of :attr:`pack`; raises one of :data:`UNREADABLE`."""
+        return self.pack(*astuple(msgspec.convert(values, self.row_type)))
+
+    def packed_inputs(self, inputs: Mapping[str, Any]) -> bytes:
+        """Pack values by their names; raises one of :data:`UNREADABLE`."""
+        if self._inputs_type is None:
+            self._inputs_type = _inputs_of(self._scalars)
+        return self.pack(*astuple(msgspec.convert(inputs, self._inputs_type)))
+
+    def is_good(self, content: bytes) -> bool:
+        """Whether bytes are packed values, numbers within their bounds; of those that :attr:`takes_content` only."""
+        try:
+            return self.takes_content and self.packed_row(self._scalars.packer.unpack(content)) == content
+        except UNREADABLE:
+            return False
 
     def _decode_first(self, body: bytes) -> Any:
         self.decode = msgspec.json.Decoder(_body_of(self._scalars)).decode
@@ -127,6 +166,17 @@ def _inputs_of(scalars: ScalarPacker) -> Any:
     names = {f"f{place}": name for place, (name, *_) in enumerate(scalars.checks)}
     fields = [(field, _kind_of(check)) for field, check in zip(names, scalars.checks, strict=True)]
     return msgspec.defstruct("Inputs", fields, rename=names, forbid_unknown_fields=True, gc=False)
+
+
+def _row_of(scalars: ScalarPacker) -> Any:
+    """Return the type of a list of such inputs."""
+    fields = [(f"f{place}", _kind_of(check)) for place, check in enumerate(scalars.checks)]
+    return msgspec.defstruct("Row", fields, array_like=True, forbid_unknown_fields=True, gc=False)
+
+
+def _is_same(bound: float) -> bool:
+    """Whether a bound is a float32 whose shortest decimal is the bound itself."""
+    return isinf(bound) or float(str(np.float32(bound))) == bound
 
 
 def _has_many_alike(scalars: ScalarPacker) -> bool:

@@ -39,11 +39,14 @@ from understudy.entrypoints.proxy.control.handler import ControlHandler
 from understudy.entrypoints.proxy.control.outcomes import KnownNames, ask_names, receive_outcomes
 from understudy.entrypoints.proxy.control.read_models import DRAINING_DETAIL, model_detail, model_summary, readiness
 from understudy.entrypoints.proxy.dialects.catalogue import not_retired
+from understudy.entrypoints.proxy.dialects.dialect import Dialect
 from understudy.entrypoints.proxy.dialects.handler import DialectHandler, Rules
-from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
+from understudy.entrypoints.proxy.dialects.kserve_v1 import KServeV1, status_document
+from understudy.entrypoints.proxy.dialects.open_inference import OpenInference
+from understudy.entrypoints.proxy.dialects.whole_calls import WholeCalls
 from understudy.entrypoints.proxy.messages.problems import STATUS
 from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
-from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath
+from understudy.entrypoints.proxy.predict.fast_path import DIALECT_VERBS, FAST_PATH, FastPath
 from understudy.entrypoints.proxy.predict.handler import PredictHandler
 from understudy.entrypoints.proxy.server.body_budget import BODY_BUDGET, BodyBudget
 from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
@@ -138,12 +141,7 @@ class Proxy:
                 async with self._grpc_port(overload, budget) as beside:
                     self._on_open()
                     yield {
-                        FAST_PATH: FastPath(
-                            handler,
-                            self.new_id,
-                            settings.body_limit_bytes,
-                            answers_pages=not parse_origins(settings.cors_origins or ""),
-                        ),
+                        FAST_PATH: self._fast_path(handler, parts),
                         OVERLOAD: overload,
                         BODY_BUDGET: budget,
                         **beside,
@@ -151,6 +149,17 @@ class Proxy:
                 await _last_calls(handler)
                 await end_tasks([watching])
                 await self.readiness.close()
+
+    def _fast_path(self, handler: PredictHandler, parts: Parts) -> FastPath:
+        settings = self.settings
+        dialects: dict[str, Dialect] = dict(zip(DIALECT_VERBS, (KServeV1(), OpenInference()), strict=True))
+        return FastPath(
+            handler,
+            self.new_id,
+            settings.body_limit_bytes,
+            dialects=WholeCalls(self.dialects, parts.predictor, dialects, now=time.monotonic, new_id=self.new_id),
+            answers_pages=not parse_origins(settings.cors_origins or ""),
+        )
 
     async def health(self, *, is_leaving: bool) -> tuple[bool, dict[str, Any]]:
         """Return whether the proxy can answer calls, and its health as a document; one that leaves takes no further."""

@@ -91,6 +91,8 @@ class Answered(NamedTuple):
             BadAnswer: As :func:`output_of`.
         """
         rows = [_row_of(call).beside for call in self.calls]
+        if not any(rows):
+            return []
         kinds = {tuple((one.name, one.datatype, one.shape) for one in row) for row in rows}
         if len(kinds) > 1:
             raise _differ(self.calls)
@@ -189,7 +191,7 @@ def is_short_json(body: bytes) -> bool:
 
 def one_or_mixed(names: Sequence[str]) -> str:
     """Return what all rows have in common, or ``mixed``."""
-    return names[0] if len(set(names)) == 1 else "mixed"
+    return names[0] if len(names) == 1 or len(set(names)) == 1 else "mixed"
 
 
 def output_of(calls: Sequence[Call]) -> Output:
@@ -198,6 +200,9 @@ def output_of(calls: Sequence[Call]) -> Output:
     Raises:
         BadAnswer: The versions that answered have outputs of different names, datatypes or shapes.
     """
+    if len(calls) == 1:
+        (call,), row = calls, _row_of(calls[0])
+        return Output(_name_of(call, row), row.datatype, row.shape, (row.content,))
     rows = [_row_of(call) for call in calls]
     kinds = {(_name_of(call, row), row.datatype, row.shape) for call, row in zip(calls, rows, strict=True)}
     if len(kinds) > 1:

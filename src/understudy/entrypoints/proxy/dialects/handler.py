@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypedDict, TypeVar, TypeVarTuple
+from typing import NamedTuple, TypeVar, TypeVarTuple
 
 from understudy.core.requests.caller_entity import CATEGORY, ENTITY_ID, Named, owners_of
-from understudy.core.requests.predict import PredictRequest
+from understudy.core.requests.predict import PredictRequest, TypedRequest
 from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
 from understudy.entrypoints.proxy.dialects.catalogue import named_by, named_version
@@ -22,11 +22,13 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     output_of,
 )
 from understudy.entrypoints.proxy.dialects.refusals import refusal
-from understudy.entrypoints.proxy.messages.answers import answer_of
+from understudy.entrypoints.proxy.messages.answers import receipt_of
 from understudy.entrypoints.proxy.messages.headers import (
+    ACCEPTED_CODINGS_HEADER,
+    CATEGORY_HEADER,
+    ENTITY_HEADER,
     HeaderFields,
     RequestOptions,
-    headers_of_lines,
     read_headers,
 )
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall, Reply
@@ -38,7 +40,6 @@ from understudy.serving.call import Call
 from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.turn import Predictor
 
-ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
 INLINE_DEFLATED_BYTES = 4_096
 """Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
 
@@ -58,7 +59,7 @@ class Rules(NamedTuple):
     """Of a body that was compressed, too."""
 
 
-class _Choice(NamedTuple):
+class Choice(NamedTuple):
     """What a target means under a policy."""
 
     schema_of: ModelVersion
@@ -66,12 +67,25 @@ class _Choice(NamedTuple):
     forced: str | None
 
 
-class _How(TypedDict):
-    """What all rows of a call have in common."""
+class Rows(NamedTuple):
+    """What is asked of a model: each row of a call, as a call of its own."""
 
+    requests: Sequence[PredictRequest | TypedRequest]
     timeout_seconds: float | None
-    forced_version: str | None
-    keeps_output: bool
+    forced: str | None
+
+
+class Wording(NamedTuple):
+    """A call all of whose rows are answered, before that is worded."""
+
+    reading: Reading
+    answered: Answered
+    receipt: tuple[Header, ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it belongs into a thread."""
+        return self.answered.size > self.reading.inline_output_bytes
 
 
 class DialectHandler:
@@ -109,15 +123,7 @@ class DialectHandler:
     async def predict(self, dialect: Dialect, call: HttpCall, target: Target) -> Reply:
         """Answer one call over HTTP: all of its rows, or why there is no answer."""
         outcome = await self.answer(dialect, call, target)
-        if outcome.worded is None:
-            assert outcome.error is not None
-            return refusal(outcome.error, call.path, row=outcome.row, receipt=outcome.receipt)
-        headers, body = outcome.worded
-        coding = coding_for(dict(call.headers).get(b"accept-encoding"), len(body))
-        if coding is not None:
-            body = await off_loop_if(len(body) > INLINE_OUTPUT_BYTES, deflated, body, coding)
-            headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
-        return Reply(200, [*headers, *outcome.receipt], body)
+        return await reply(outcome, call.path, dict(call.headers).get(ACCEPTED_CODINGS_HEADER))
 
     async def answer(self, dialect: Dialect, call: HttpCall, target: Target) -> Outcome:
         """Return what comes of one call, over whatever transport it came."""
@@ -133,10 +139,11 @@ class DialectHandler:
             needed = self._needed(target, options)
             if needed is not admitted:  # the policy changed while the body came
                 self.handler.admit(options, needed, target.model_name, charges=False)
-            choice = self._chosen(target, fields)
+            choice = self.chosen(target, fields)
             reading = await self._read(dialect, body, fields, choice.schema_of)
-            calls = await self._asked(dialect, reading, choice, (target, options, fields, arrived))
-            return await self._worded(reading, calls, target, choice)
+            rows = self.asked(dialect, reading, choice, (target, options, fields, arrived))
+            calls = await self._calls(target.model_name, rows)
+            return await self.worded(self.ended(reading, calls, target, choice))
         except UnderstudyError as problem:
             self.handler.count_refusal(problem)
             return Outcome(error=problem)
@@ -185,7 +192,7 @@ class DialectHandler:
         operable = self.handler.permitted_models(options, Scope.OPERATE)
         return Scope.OPERATE if operable is None or target.model_name in operable else Scope.PREDICT
 
-    def _chosen(self, target: Target, fields: HeaderFields) -> _Choice:
+    def chosen(self, target: Target, fields: HeaderFields) -> Choice:
         """Return whose answer is asked for.
 
         Raises:
@@ -195,8 +202,8 @@ class DialectHandler:
         policy = self.policy_of(target.model_name, fields)
         named = named_version(policy, target)
         if target.names_version and self._rules.forces_version:
-            return _Choice(named, named.version)
-        return _Choice(policy.champion, None)
+            return Choice(named, named.version)
+        return Choice(policy.champion, None)
 
     async def _body_of(self, call: HttpCall, coding: bytes | None, options: RequestOptions) -> bytes:
         """Return the whole body, inflated; it is held, and charged to its key, as one that came in this length."""
@@ -217,14 +224,26 @@ class DialectHandler:
             return dialect.read(body, fields, version)
         return await self.handler.body_pool.run(dialect.read, body, fields, version)
 
-    async def _asked(
+    def asked(
         self,
         dialect: Dialect,
         reading: Reading,
-        choice: _Choice,
+        choice: Choice,
         about: tuple[Target, RequestOptions, HeaderFields, float],
-    ) -> list[Call]:
-        """Ask for each row as for a call of its own, all of them together."""
+    ) -> Rows:
+        """Return what is asked by a call that was read, and charge its key the rows behind the first one.
+
+        Args:
+            dialect: Its protocol.
+            reading: What it says.
+            choice: Whose answer it asks for.
+            about: Its target, its headers' options, its headers, and when it came.
+
+        Raises:
+            EntityIdInvalid, InputInvalid, HeaderInvalid: It says unclearly whose it is.
+            QuotaExceeded: The key is at its rate limit.
+            DeadlineExceeded: Nothing is left of its time.
+        """
         target, options, fields, arrived = about
         rows = len(reading.request.rows)
         owners = owners_of(
@@ -234,21 +253,36 @@ class DialectHandler:
             category=_named(fields, CATEGORY_HEADER, CATEGORY),
             drawn=self._new_id() if self._rules.draws_entity else None,
         )
-        self.handler.charge_members(options, rows - 1)
+        if rows > 1:
+            self.handler.charge_members(options, rows - 1)
         self._telemetry.count("dialect_calls_total", target.model_name, dialect.name, owners.found)
         seconds = [one for one in (options.timeout_seconds, reading.timeout_seconds) if one is not None]
-        left = self.handler.time_left(options.but(timeout_seconds=min(seconds, default=None)), arrived)
-        how: _How = {"timeout_seconds": left, "forced_version": choice.forced, "keeps_output": True}
-        requests = reading.request.requests(owners)
-        if rows == 1:
-            return [await self._predictor.predict(target.model_name, requests[0], **how)]
-        if CURRENT.get() is None:
-            return await self._predictor.predict_all(target.model_name, requests, **how)
-        ask = partial(self._predictor.predict, target.model_name, **how)
-        return await asyncio.gather(*(_traced(ask, one) for one in requests))
+        left = self.handler.time_left(options.but(timeout_seconds=min(seconds)), arrived) if seconds else None
+        return Rows(reading.request.requests(owners), left, choice.forced)
 
-    async def _worded(self, reading: Reading, calls: Sequence[Call], target: Target, choice: _Choice) -> Outcome:
-        """Return the answer of all rows; the first row that failed fails the call."""
+    async def _calls(self, model_name: str, rows: Rows) -> Sequence[Call]:
+        """Ask for all rows together."""
+        ask = partial(
+            self._predictor.predict,
+            model_name,
+            timeout_seconds=rows.timeout_seconds,
+            forced_version=rows.forced,
+            keeps_output=True,
+        )
+        if len(rows.requests) == 1:
+            return [await ask(rows.requests[0])]
+        if CURRENT.get() is not None:
+            return await asyncio.gather(*(_traced(ask, one) for one in rows.requests))
+        return await self._predictor.predict_all(
+            model_name,
+            rows.requests,
+            timeout_seconds=rows.timeout_seconds,
+            forced_version=rows.forced,
+            keeps_output=True,
+        )
+
+    def ended(self, reading: Reading, calls: Sequence[Call], target: Target, choice: Choice) -> Outcome | Wording:
+        """Return what is to be worded of rows that have ended; the first one that failed fails the call."""
         names_version = self.handler.version_headers
         failed = next((row for row, call in enumerate(calls) if call.error is not None), None)
         receipt = _receipt(calls, calls[failed or 0], name_version=names_version)
@@ -260,15 +294,33 @@ class DialectHandler:
         try:
             # The dimension of the rows is that of the inputs as the caller wrote them, and of no answering version.
             batch = choice.schema_of.input_schema.batch
-            answered = Answered(target, calls, output_of(calls), batch, names_version)
-            is_long = answered.size > reading.inline_output_bytes
-            return Outcome(await off_loop_if(is_long, reading.word, answered), receipt=receipt)
-        except UnderstudyError as problem:  # the rows are answered and logged; that the call is not is counted here
-            self.handler.count_refusal(problem)
-            return Outcome(error=problem, receipt=receipt)
+            return Wording(reading, Answered(target, calls, output_of(calls), batch, names_version), receipt)
+        except UnderstudyError as problem:
+            return self._unworded(problem, receipt)
+
+    async def worded(self, ended: Outcome | Wording) -> Outcome:
+        """Word what :meth:`ended` returned, in a thread where that takes long."""
+        is_long = isinstance(ended, Wording) and ended.is_long
+        return await off_loop_if(is_long, self.worded_now, ended)
+
+    def worded_now(self, ended: Outcome | Wording) -> Outcome:
+        """Word what :meth:`ended` returned."""
+        if isinstance(ended, Outcome):
+            return ended
+        try:
+            return Outcome(ended.reading.word(ended.answered), receipt=ended.receipt)
+        except UnderstudyError as problem:
+            return self._unworded(problem, ended.receipt)
+
+    def _unworded(self, problem: UnderstudyError, receipt: tuple[Header, ...]) -> Outcome:
+        """Return what comes of rows that are answered and logged; that the call is not is counted here."""
+        self.handler.count_refusal(problem)
+        return Outcome(error=problem, receipt=receipt)
 
 
-async def _traced(ask: Callable[[PredictRequest], Awaitable[Call]], request: PredictRequest) -> Call:
+async def _traced(
+    ask: Callable[[PredictRequest | TypedRequest], Awaitable[Call]], request: PredictRequest | TypedRequest
+) -> Call:
     """Ask for one row of several, with a span of its own."""
     with step("understudy.predict"):
         return await ask(request)
@@ -279,18 +331,42 @@ async def off_loop_if(is_long: bool, work: Callable[[*Ts], T], *args: *Ts) -> T:
     return await asyncio.to_thread(work, *args) if is_long else work(*args)
 
 
+async def reply(outcome: Outcome, path: str, accepted: bytes | None) -> Reply:
+    """Return an outcome as an answer over HTTP, compressed in a thread where that takes long; as :func:`reply_now`."""
+    size = 0 if outcome.worded is None else len(outcome.worded.body)
+    is_long = size > INLINE_OUTPUT_BYTES and coding_for(accepted, size) is not None
+    return await off_loop_if(is_long, reply_now, outcome, path, accepted)
+
+
+def reply_now(outcome: Outcome, path: str, accepted: bytes | None) -> Reply:
+    """Return an outcome as an answer over HTTP.
+
+    Args:
+        outcome: What came of the call.
+        path: The request's.
+        accepted: The codings that the caller accepts, as it wrote them.
+    """
+    if outcome.worded is None:
+        assert outcome.error is not None
+        return refusal(outcome.error, path, row=outcome.row, receipt=outcome.receipt)
+    headers, body = outcome.worded
+    coding = coding_for(accepted, len(body))
+    if coding is not None:
+        body = deflated(body, coding)
+        headers = [*headers, (b"content-encoding", coding), (b"vary", b"accept-encoding")]
+    return Reply(200, [*headers, *outcome.receipt], body)
+
+
 def _receipt(calls: Sequence[Call], shown: Call, *, name_version: bool) -> tuple[Header, ...]:
     """Return a receipt's headers: those of one row, with who answered of all."""
-    lines, _ = answer_of(shown, name_version=name_version)
+    receipt = receipt_of(shown, name_version=name_version)
+    if len(calls) == 1:
+        return receipt
     common = {
         b"x-model-version": one_or_mixed([call.version.version for call in calls]),
         b"x-model-role": one_or_mixed([call.role.value for call in calls]),
     }
-    return tuple(
-        (name, b"mixed" if common.get(name) == "mixed" else value)
-        for name, value in headers_of_lines(lines)
-        if name != b"content-type"
-    )
+    return tuple((name, b"mixed" if common.get(name) == "mixed" else value) for name, value in receipt)
 
 
 def _named(fields: HeaderFields, header: bytes, what: str) -> Named | None:

@@ -27,9 +27,8 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     Worded,
     is_short_json,
 )
-from understudy.entrypoints.proxy.dialects.handler import CATEGORY_HEADER, ENTITY_HEADER
 from understudy.entrypoints.proxy.dialects.kserve_v1 import values_text
-from understudy.entrypoints.proxy.messages.headers import HeaderFields
+from understudy.entrypoints.proxy.messages.headers import CATEGORY_HEADER, ENTITY_HEADER, HeaderFields
 from understudy.entrypoints.proxy.messages.reply import JSON, Header
 from understudy.errors import HeaderInvalid, MalformedBody, PolicyNotLoaded, UnknownModel
 

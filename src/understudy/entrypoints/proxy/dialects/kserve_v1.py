@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from understudy.core.requests.row_json import RowCall, read_examples, read_row_json
+from understudy.core.requests.row_json import RowCall, read_examples, read_row_body
 from understudy.core.requests.strict_json import parse
 from understudy.core.requests.tensor_inputs import nested
 from understudy.core.routing.policy import ModelVersion, ServingPolicy
@@ -45,7 +45,7 @@ class KServeV1:
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
         del fields
-        call = read_row_json(parse(body), version.input_schema)
+        call = read_row_body(body, version.input_schema)
         require_signature(call.signature, version, "/signature_name")
         return Reading(call.request, partial(_worded, call))
 

@@ -22,11 +22,10 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     is_short_json,
     output_names,
 )
-from understudy.entrypoints.proxy.messages.headers import content_length
+from understudy.entrypoints.proxy.messages.headers import TENSORS_AT_HEADER, content_length
 from understudy.entrypoints.proxy.messages.reply import JSON, Header
 from understudy.errors import HeaderInvalid
 
-HEADER_LENGTH = b"inference-header-content-length"
 BINARY: Header = (b"content-type", b"application/octet-stream")
 EXTENSIONS = ("binary_tensor_data", "parameters", "model_configuration", "statistics")
 MAX_IDS = 64
@@ -40,13 +39,13 @@ class OpenInference:
 
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
         """See :class:`.Dialect`."""
-        return len(body) <= INLINE_TENSOR_BYTES if HEADER_LENGTH in fields else is_short_json(body)
+        return len(body) <= INLINE_TENSOR_BYTES if TENSORS_AT_HEADER in fields else is_short_json(body)
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
         length = None
-        if HEADER_LENGTH in fields:
-            length = content_length(fields[HEADER_LENGTH])
+        if TENSORS_AT_HEADER in fields:
+            length = content_length(fields[TENSORS_AT_HEADER])
             if length is None:
                 raise HeaderInvalid("inference-header-content-length: expected a whole number", hint=FRAMING)
         call = read_infer(body, length, version.input_schema)
@@ -78,7 +77,7 @@ def _worded(call: InferCall, answered: Answered) -> Worded:
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
     if not contents:
         return Worded([JSON], text)
-    return Worded([BINARY, (HEADER_LENGTH, b"%d" % len(text))], b"".join((text, *contents)))
+    return Worded([BINARY, (TENSORS_AT_HEADER, b"%d" % len(text))], b"".join((text, *contents)))
 
 
 def outputs_of(call: InferCall, answered: Answered) -> list[tuple[WantedOutput, Output, tuple[int, ...]]]:

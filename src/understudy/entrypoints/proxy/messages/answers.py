@@ -13,7 +13,7 @@ import orjson
 from understudy.core.routing.policy import Role
 from understudy.core.upstream.trace_context import read_traceparent
 from understudy.entrypoints.proxy.messages.headers import HeaderFields, header_lines
-from understudy.entrypoints.proxy.messages.reply import JSON
+from understudy.entrypoints.proxy.messages.reply import JSON, Header
 from understudy.ports.telemetry.tracing import Span
 from understudy.serving.call import Call
 from understudy.serving.upstream.cached_inference import CacheResult
@@ -58,12 +58,7 @@ def answer_of(call: Call, *, name_version: bool, entity_id: str | None = None) -
         version.model_name, version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version
     )
     prediction_id = call.prediction_id.encode()
-    lines %= (
-        prediction_id,
-        (call.routed - call.started) * 1000,
-        (call.ready - call.routed) * 1000,
-        (call.ended - call.ready) * 1000,
-    )
+    lines %= (prediction_id, *_milliseconds_of(call))
     if prediction is None:
         return lines, b""
     body %= (prediction.json, prediction_id)
@@ -90,18 +85,9 @@ def _templates(  # noqa: PLR0917 - cached by place
     cache: CacheResult,
     name_version: bool,  # noqa: FBT001 - as above
 ) -> tuple[bytes, bytes]:
-    """Return header lines and body with places for a call's own values; without a TTL those of an error.
-
-    A version's label is percent-encoded in a header where it has characters that a header may not.
-    """
-    headers = [(b"x-policy-generation", b"%d" % generation)]
-    if name_version:
-        headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
-        headers.append((b"x-model-role", role.value.encode()))
-    if ttl_seconds is not None:
-        headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
+    """Return header lines and body with places for a call's own values; without a TTL those of an error."""
+    timing, headers = _receipt_parts(label, ttl_seconds, role, generation, cache, name_version)
     kind = b"" if ttl_seconds is None else header_lines([JSON])
-    timing = b"route;dur=%%.2f, features;dur=%%.2f, cache;desc=%b, upstream;dur=%%.2f" % cache.value.encode()
     lines = b"%bx-prediction-id: %%b\r\nserver-timing: %b\r\n%b" % (kind, timing, _literal(header_lines(headers)))
     who = b'"model":%b,"version":%b,"role":"%b"' % (
         orjson.dumps(model_name),
@@ -109,6 +95,45 @@ def _templates(  # noqa: PLR0917 - cached by place
         role.value.encode(),
     )
     return lines, b'{"prediction":%%b,%b,"prediction_id":"%%b","generation":%d}' % (_literal(who), generation)
+
+
+def receipt_of(call: Call, *, name_version: bool) -> tuple[Header, ...]:
+    """Return a call's receipt, as :func:`answer_of` has it in lines: of an answer, or of an error after the routing."""
+    ttl_seconds = None if call.prediction is None else call.version.cache_ttl_seconds
+    timing, headers = _receipt_parts(
+        call.version.version, ttl_seconds, call.role, call.policy.generation, call.cache, name_version
+    )
+    named = (b"x-prediction-id", call.prediction_id.encode())
+    return (named, (b"server-timing", timing % _milliseconds_of(call)), *headers)
+
+
+def _milliseconds_of(call: Call) -> tuple[float, float, float]:
+    """Return how long a call's route, its stored features and its version took."""
+    routed, ready = call.routed, call.ready
+    return (routed - call.started) * 1000, (ready - routed) * 1000, (call.ended - ready) * 1000
+
+
+@lru_cache(maxsize=4_096)
+def _receipt_parts(  # noqa: PLR0917 - cached by place
+    label: str,
+    ttl_seconds: int | None,
+    role: Role,
+    generation: int,
+    cache: CacheResult,
+    name_version: bool,  # noqa: FBT001 - as above
+) -> tuple[bytes, tuple[Header, ...]]:
+    """Return the value of ``server-timing`` with places for a call's own times, and the headers behind it.
+
+    A version's label is percent-encoded where it has characters that a header may not.
+    """
+    headers = [(b"x-policy-generation", b"%d" % generation)]
+    if name_version:
+        headers.append((b"x-model-version", quote(label, safe=_LABEL_CHARACTERS).encode()))
+        headers.append((b"x-model-role", role.value.encode()))
+    if ttl_seconds is not None:
+        headers.append((b"cache-status", _cache_status(cache, ttl_seconds)))
+    timing = b"route;dur=%%.2f, features;dur=%%.2f, cache;desc=%b, upstream;dur=%%.2f" % cache.value.encode()
+    return timing, tuple(headers)
 
 
 def _literal(text: bytes) -> bytes:

@@ -19,6 +19,10 @@ WISHES = DEADLINES | {b"authorization", b"content-encoding"}
 """Headers by which a caller asks for something."""
 OPTION_HEADERS = WISHES | {b"content-length"}
 """Headers that :class:`RequestOptions` is made of."""
+ENTITY_HEADER, CATEGORY_HEADER = b"x-entity-id", b"x-category"
+TENSORS_AT_HEADER, ACCEPTED_CODINGS_HEADER = b"inference-header-content-length", b"accept-encoding"
+DIALECT_HEADERS = frozenset({ENTITY_HEADER, CATEGORY_HEADER, TENSORS_AT_HEADER, ACCEPTED_CODINGS_HEADER})
+"""Headers that calls in other protocols are read by, beside those of every call."""
 _GRPC_TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])")
 GRPC_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 """Of a deadline as gRPC writes it, in seconds."""

@@ -2,19 +2,19 @@
 
 What a turn of the event loop brings goes to the handler together, at the end of the turn. It answers what the predict
 route would, byte for byte but for ids and times; a test compares the two. It declines a request that is unusual in any
-way, and the connection then hands that to ASGI.
+way, and the connection then hands that to ASGI. Calls in other protocols are given to :class:`DialectCalls`.
 """
 
 import re
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
 from understudy.entrypoints.proxy.messages.answers import answer_of, identify
 from understudy.entrypoints.proxy.messages.call_span import PREDICT_ROUTE, begin_span, end_span
-from understudy.entrypoints.proxy.messages.headers import RawHeaders, header_lines
+from understudy.entrypoints.proxy.messages.headers import HeaderFields, RawHeaders, header_lines
 from understudy.entrypoints.proxy.predict.handler import INLINE_BYTES, PredictHandler, WholeCall
 from understudy.errors import InternalFault, UnderstudyError
 from understudy.ports.telemetry.tracing import within
@@ -25,8 +25,11 @@ _log = structlog.get_logger(__name__)
 
 FAST_PATH = "understudy.fast_path"
 """Key of the :class:`FastPath` in the server's state, once the lifespan has begun."""
-_TARGET = re.compile(rb"/v1/models/([\w.~-]+)/predict", re.ASCII)
+_TARGET = re.compile(rb"/v1/models/([\w.~-]+)([/:]predict)|/v2/models/([\w.~-]+)(/infer)", re.ASCII)
 """Only model names that need no percent-decoding."""
+_OWN_VERB = "/predict"
+DIALECT_VERBS = (":predict", "/infer")
+"""The ends of the paths of other protocols: KServe V1's and TensorFlow Serving's, and the Open Inference Protocol's."""
 _MAX_TARGET = 512
 """Bytes of a target that is cached: its length is the caller's choice."""
 
@@ -38,6 +41,29 @@ class ResponseWriter(Protocol):
         """Write an answer, its headers as lines, without ``content-length``."""
 
 
+class FastTarget(NamedTuple):
+    """A path whose calls may take the fast path."""
+
+    model_name: str
+    verb: str
+    """How it ends."""
+    path: str
+
+
+class DialectCalls(Protocol):
+    """Takes whole calls in other protocols."""
+
+    def offer(self, target: FastTarget, fields: HeaderFields, body: bytes, writer: ResponseWriter) -> bool:
+        """Answer a call, or return ``False``: then nothing has happened, and ``writer`` is not used.
+
+        Args:
+            target: Its verb is one of :data:`DIALECT_VERBS`.
+            fields: The request's headers.
+            body: All of it.
+            writer: Takes the answer.
+        """
+
+
 class FastPath:
     """Takes whole requests, and answers by callback.
 
@@ -46,15 +72,23 @@ class FastPath:
         new_id: Makes an id of 32 hex digits.
         body_limit_bytes: A longer body is declined here, and refused through ASGI.
         answers_pages: Whether calls of browsers' pages are taken; else ASGI adds what these may read (CORS).
+        dialects: Takes calls in other protocols; ``None``: all are declined.
     """
 
     def __init__(
-        self, handler: PredictHandler, new_id: Callable[[], str], body_limit_bytes: int, *, answers_pages: bool = True
+        self,
+        handler: PredictHandler,
+        new_id: Callable[[], str],
+        body_limit_bytes: int,
+        *,
+        answers_pages: bool = True,
+        dialects: DialectCalls | None = None,
     ) -> None:
         self.handler = handler
         self.new_id = new_id
         self._max_body_bytes = min(INLINE_BYTES, body_limit_bytes)
         self._answers_pages = answers_pages
+        self._dialects = dialects
         self._turn = TurnGroup[WholeCall](handler.begin)
 
     def offer(
@@ -68,15 +102,17 @@ class FastPath:
             body: All of it.
             writer: Takes the answer.
         """
-        model_name = _model_of(target) if len(target) <= _MAX_TARGET else None
-        if model_name is None or len(body) > self._max_body_bytes:
+        found = _target_of(target) if len(target) <= _MAX_TARGET else None
+        if found is None or len(body) > self._max_body_bytes:
             return False
         handler = self.handler
         fields, headers = (headers, headers.items()) if isinstance(headers, dict) else (dict(headers), headers)
         if not self._answers_pages and b"origin" in fields:
             return False
+        if found.verb != _OWN_VERB:
+            return self._dialects is not None and self._dialects.offer(found, fields, body, writer)
         span = begin_span(handler.tracer, PREDICT_ROUTE, headers) if handler.tracer is not None else None
-        self._turn.add(_Call(model_name, UNREAD, None, None, span, fields, body, target, self, writer))
+        self._turn.add(_Call(found.model_name, UNREAD, None, None, span, fields, body, target, self, writer))
         handler.in_flight += 1
         return True
 
@@ -121,11 +157,15 @@ class _Call(WholeCall):
 
 
 def model_of(target: bytes) -> str | None:
-    """Return the model of a predict call's target; ``None`` for any other target."""
-    return _model_of(target) if len(target) <= _MAX_TARGET else None
+    """Return the model of a target that may take the fast path; ``None`` for any other target."""
+    found = _target_of(target) if len(target) <= _MAX_TARGET else None
+    return None if found is None else found.model_name
 
 
 @lru_cache(maxsize=4_096)
-def _model_of(target: bytes) -> str | None:
+def _target_of(target: bytes) -> FastTarget | None:
     match = _TARGET.fullmatch(target)
-    return match.group(1).decode() if match is not None else None
+    if match is None:
+        return None
+    model_name, verb = (one.decode() for one in match.groups() if one is not None)
+    return FastTarget(model_name, verb, target.decode())

@@ -4,8 +4,7 @@ from base64 import b64decode
 from binascii import Error as NotBase64
 from collections.abc import Iterable
 
-from understudy.entrypoints.proxy.dialects.handler import CATEGORY_HEADER, ENTITY_HEADER
-from understudy.entrypoints.proxy.messages.headers import OPTION_HEADERS
+from understudy.entrypoints.proxy.messages.headers import CATEGORY_HEADER, ENTITY_HEADER, OPTION_HEADERS
 from understudy.entrypoints.proxy.messages.reply import Header
 from understudy.errors import HeaderInvalid
 

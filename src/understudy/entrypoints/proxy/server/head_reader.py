@@ -7,13 +7,13 @@ property test holds both side by side.
 import re
 
 from understudy.core.value import Value
-from understudy.entrypoints.proxy.messages.headers import NAMES_REQUEST, OPTION_HEADERS
+from understudy.entrypoints.proxy.messages.headers import DIALECT_HEADERS, NAMES_REQUEST, OPTION_HEADERS
 from understudy.entrypoints.proxy.server.head_rules import RULED_HEADERS
 
 MAX_HEAD = 8_192
 """Bytes of a head that is read here."""
 _HEAD = re.compile(
-    rb"POST (/v1/models/[\w.~-]{1,200}/predict) HTTP/1\.1\r\n"
+    rb"POST (/v1/models/[\w.~-]{1,200}[/:]predict|/v2/models/[\w.~-]{1,200}/infer) HTTP/1\.1\r\n"
     # Possessive, so that a head that fails near its end is not tried in other ways.
     rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t\x20-\x7e]*+\r\n)++\r\n",
     re.ASCII,
@@ -21,14 +21,17 @@ _HEAD = re.compile(
 _FRAMING = frozenset((b"connection", b"expect", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 """Headers that say how a message ends or what becomes of its connection: the parser knows what they mean."""
 _READ = OPTION_HEADERS | NAMES_REQUEST | RULED_HEADERS | _FRAMING
-_FIELD = re.compile(rb"\n((?i:%b)):[\t ]*+([^\r]*+)" % b"|".join(sorted(_READ)))
+_FIELD, _DIALECTS_FIELD = (
+    re.compile(rb"\n((?i:%b)):[\t ]*+([^\r]*+)" % b"|".join(sorted(names)))
+    for names in (_READ, _READ | DIALECT_HEADERS)
+)
 _MAX_DIGITS = 9
 
 
 class WholeRequest(Value, frozen=True, gc=False):
     """A request of which all bytes are there, and nothing behind them.
 
-    ``fields`` has the headers that the proxy reads, by their names in lower case.
+    ``fields`` has the headers that the proxy reads of a call to this target, by their names in lower case.
     """
 
     target: bytes
@@ -37,7 +40,7 @@ class WholeRequest(Value, frozen=True, gc=False):
 
 
 def read_whole(data: bytes) -> WholeRequest | None:
-    """Read the bytes of one plain predict call, or return ``None``: they are for the HTTP parser.
+    """Read the bytes of one plain predict call, also of a dialect, or return ``None``: they are for the HTTP parser.
 
     Args:
         data: What one read brought, on a connection that waits for a request.
@@ -49,7 +52,7 @@ def read_whole(data: bytes) -> WholeRequest | None:
     if head is None:
         return None
     body_at = head.end()
-    found = _FIELD.findall(data, 0, body_at)
+    found = (_FIELD if head[1].endswith(b"/predict") else _DIALECTS_FIELD).findall(data, 0, body_at)
     fields = {}
     for name, value in found:  # no comprehension: as a function of its own it takes a fifth longer
         fields[name.lower()] = value

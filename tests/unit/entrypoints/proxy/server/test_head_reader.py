@@ -8,7 +8,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from understudy.core.upstream.trace_context import read_trace_context
 from understudy.entrypoints.proxy.messages.answers import identify
-from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
+from understudy.entrypoints.proxy.messages.headers import DIALECT_HEADERS, RequestOptions, read_headers
 from understudy.entrypoints.proxy.server.head_reader import MAX_HEAD, WholeRequest, read_whole
 from understudy.entrypoints.proxy.server.head_rules import LOCAL_NAMES, HeadRules, absolute_target_problem
 from understudy.errors import UnderstudyError
@@ -36,13 +36,19 @@ def a_call(*lines: bytes, body: bytes = BODY, length: bytes | None = None, start
     return b"\r\n".join((start, *lines, b"", body))
 
 
-@pytest.mark.parametrize("lines", [CURL, ENVOY, NODE])
-def test_what_callers_send_is_read_without_the_parser(lines):
-    found = read_whole(a_call(*lines))
+TRITON = (b"Host: x:8080", b"content-type: application/json", b"Inference-Header-Content-Length: 17", b"x-entity-id: u")
+TARGETS = (b"/v1/models/visits/predict", b"/v1/models/visits:predict", b"/v2/models/visits/infer")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lines", [CURL, ENVOY, NODE, TRITON])
+def test_what_callers_send_is_read_without_the_parser(lines, target):
+    call = a_call(*lines, start=b"POST %b HTTP/1.1" % target)
+    found = read_whole(call)
 
     assert found is not None
-    assert (found.target, found.body) == (b"/v1/models/visits/predict", BODY)
-    assert_is_read_alike(a_call(*lines), found)
+    assert (found.target, found.body) == (target, BODY)
+    assert_is_read_alike(call, found)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +85,12 @@ def test_what_callers_send_is_read_without_the_parser(lines):
         a_call(*CURL, start=b"POST /v1/models/visits/predict?a=b HTTP/1.1"),
         a_call(*CURL, start=b"POST http://x/v1/models/visits/predict HTTP/1.1"),
         a_call(*CURL, start=b"POST /v1/models/vis%69ts/predict HTTP/1.1"),
+        a_call(*CURL, start=b"POST /v1/models/visits:classify HTTP/1.1"),
+        a_call(*CURL, start=b"POST /v1/models/visits/infer HTTP/1.1"),
+        a_call(*CURL, start=b"POST /v2/models/visits/predict HTTP/1.1"),
+        a_call(*CURL, start=b"POST /v2/models/visits/versions/1/infer HTTP/1.1"),
+        a_call(*CURL, start=b"POST /V2/models/visits/infer HTTP/1.1"),
+        a_call(*TRITON, b"X-Entity-Id: other", start=b"POST /v2/models/visits/infer HTTP/1.1"),
         a_call(*CURL, start=b"POST  /v1/models/visits/predict HTTP/1.1"),
         a_call(*CURL, start=b"PUT /v1/models/visits/predict HTTP/1.1"),
         a_call(*CURL, start=b"post /v1/models/visits/predict HTTP/1.1"),
@@ -128,6 +140,9 @@ def assert_is_read_alike(data: bytes, found: WholeRequest) -> None:
     assert options_of(fields) == options_of(found.fields), data
     assert identify(fields, made_id) == identify(found.fields, made_id), data
     assert read_trace_context(headers) == read_trace_context(found.fields.items()), data
+    if not found.target.endswith(b"/predict"):
+        ours = {name: value for name, value in found.fields.items() if name in DIALECT_HEADERS}
+        assert ours == {name: value for name, value in fields.items() if name in DIALECT_HEADERS}, data
 
 
 def made_id() -> str:
@@ -208,6 +223,11 @@ LINES = (
     b"upgrade: websocket",
     b"expect: 100-continue",
     b"x_under-score.1~: ok",
+    b"X-Entity-Id: customer-42",
+    b"x-entity-id:  padded ",
+    b"x-category:vip",
+    b"accept-encoding: gzip, deflate",
+    b"Inference-Header-Content-Length: 17",
     b"x: " + bytes(range(32, 127)),
 )
 PIECES = (b"\r", b"\n", b"\r\n", b"\r\n\r\n", b":", b" ", b"\t", b"\x00", b"\x7f", b"\xff", b"Host", b"0", b",")
@@ -220,7 +240,7 @@ def made_up(chance: random.Random) -> bytes:
         lines.insert(chance.randrange(len(lines) + 1), chance.choice((b"Host: localhost", b"host:127.0.0.1:80")))
     if chance.random() < 0.7:
         lines.append(b"content-length: %d" % len(BODY))
-    data = b"\r\n".join((b"POST /v1/models/visits/predict HTTP/1.1", *lines, b"", BODY))
+    data = b"\r\n".join((b"POST %b HTTP/1.1" % chance.choice(TARGETS), *lines, b"", BODY))
     for _ in range(chance.choice((0, 0, 1, 1, 2, 3))):
         at, until = chance.randrange(len(data)), chance.choice((0, 0, 1, 2))
         data = (
