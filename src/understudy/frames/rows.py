@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # whichever of them the caller has
     import polars as pl
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Rows:
     """What a reader returns. Moments are ``datetime`` in UTC, versions are named by their texts."""
 
@@ -24,6 +24,10 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        more = "" if self.is_complete else " and there are more"
+        return f"Rows({len(self.rows):,} rows{more}; columns {', '.join(self.columns)})"
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return each row as a mapping of its columns."""

@@ -20,6 +20,13 @@ def test_rows_know_their_columns():
     assert ROWS.to_dicts()[1]["error_code"] == "E504"
 
 
+def test_a_notebook_shows_how_many_rows_there_are_and_not_the_rows():
+    many = Rows(("id", "score"), [(number, 0.5) for number in range(100_000)], is_complete=False)
+
+    assert repr(many) == "Rows(100,000 rows and there are more; columns id, score)"
+    assert repr(ROWS) == "Rows(3 rows; columns id, version, score, error_code, predicted_at, cache_hit)"
+
+
 def test_a_pandas_frame_has_the_columns_moments_in_utc_and_nothing_for_nothing():
     frame = ROWS.to_pandas()
 
