@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.client.calls import (
-    Call,
-    Entity,
-    Outcome,
-    Treatment,
-    batch_calls,
-    outcome_calls,
-    predict_call,
-    rank_call,
-    receipt_call,
-)
+from understudy.client import Entity, Outcome, Treatment
+from understudy.client.calls import Call, batch_calls, outcome_calls, predict_call, rank_call, receipt_call
 
 DANA = Entity("dana", {"age": 41}, "vip")
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -33,6 +24,13 @@ def test_names_are_quoted_in_paths():
     assert predict_call("a", DANA, version="1 2").path == "/v1/models/a/versions/1%202/predict"
     assert receipt_call("a", "x&y", None).path == "/v1/models/a/assignment?entity_id=x%26y"
     assert receipt_call("a", "e", "vip").path.endswith("?entity_id=e&category=vip")
+
+
+def test_a_version_may_be_a_number_and_a_model_is_named_by_text():
+    assert predict_call("a", DANA, version=7).path == "/v1/models/a/versions/7/predict"
+    for nothing in (None, "", 7):
+        with pytest.raises(TypeError, match="model: expected the name of a model, got"):
+            predict_call(nothing, DANA)  # type: ignore[arg-type]  # what is refused
 
 
 def test_a_category_is_sent_where_there_is_one():
