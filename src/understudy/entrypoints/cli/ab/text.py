@@ -20,7 +20,7 @@ from understudy.entrypoints.cli.ab.figures import (
 )
 from understudy.entrypoints.cli.ab.quantiles_text import quantiles_texts
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
-from understudy.entrypoints.cli.shared.times import day_of
+from understudy.entrypoints.cli.shared.times import day_of, moment_words
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
 from understudy.experiments.ab_report import AbReport, NoAnswer
 from understudy.experiments.declared_tests import Wanted
@@ -81,11 +81,22 @@ def verdict_lines(report: AbReport) -> list[str]:
         taken = len(test.looks)
         so_far = f"{100 * report.fraction:.0f} % of {test.plan.entities_per_arm:,} entities an arm are in"
         lines.append(f"{taken} of {test.plan.looks} looks taken; {so_far}.")
+    counts = test is not None and (test.is_open or test.decision is not None)
+    if test is not None and counts and test.plan.declared_at is not None:
+        lines.append(_declared_late(test.record.started_at, test.plan.declared_at))
     if report.forecast is not None:
         lines.append(report.forecast.sentence)
     if report.sampled_ratio < 1:
         lines.append(f"Computed from a random {100 * report.sampled_ratio:.2g} % of the entities.")
     return lines
+
+
+def _declared_late(started_at: float, declared_at: float) -> str:
+    before = duration_words(declared_at - started_at)
+    return (
+        f"It counts calls from {moment_words(started_at)} UTC on, {before} before it was declared: if a report on them "
+        "led to it, its alpha does not hold."
+    )
 
 
 def evidence_rows(report: AbReport, metric: str) -> list[Row]:

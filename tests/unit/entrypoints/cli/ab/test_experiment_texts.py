@@ -424,6 +424,17 @@ def test_a_decided_test_says_when_it_was_decided():
     assert "Decided at look 2 of 5, on 20 Nov; the figures are today's." in shown
 
 
+def test_a_test_that_counts_calls_of_before_its_declaration_says_so_until_it_is_stopped():
+    record = a_test().record
+    late = DeclaredTest(record, PLAN._replace(declared_at=SINCE + 3 * 86_400), ())
+    stopped = late._replace(record=record._replace(ended_at=NOW))
+    words = "UTC on, 3 d before it was declared: if a report on them led to it, its alpha does not hold."
+
+    assert words in " ".join(said(a_report(found=Found(1, 2, (), late))).split())
+    assert "before it was declared" not in said(a_report(found=Found(1, 2, (), stopped)))
+    assert "before it was declared" not in said(a_report())
+
+
 def test_a_sample_is_said_to_be_one():
     assert "Computed from a random 12 % of the entities." in said(a_report(sampled_ratio=0.12))
 
