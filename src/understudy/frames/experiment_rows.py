@@ -17,6 +17,11 @@ EXPERIMENT_COLUMNS = (
     *("champion", "challenger", "change", "change_low", "change_high", "p_value"),
     *("champion_entities", "challenger_entities"),
 )
+EXPERIMENT_NUMBERS = (
+    *("entities_per_arm", "looks_planned", "difference", "alpha", "look", "fraction", "champion", "challenger"),
+    *("change", "change_low", "change_high", "p_value", "champion_entities", "challenger_entities"),
+)
+EXPERIMENT_TIMES = ("started_at", "ended_at", "at")
 _NO_FIGURES = (None,) * 8
 
 

@@ -137,8 +137,10 @@ async def test_what_a_look_found_is_read_as_numbers_and_times(reader, database, 
     names = ["champion", "challenger", "change", "change_low", "change_high", "fraction", "champion_entities"]
     for frame in (rows.to_pandas(), rows.to_polars()):
         assert [frame[name][0] for name in names] == [0.2, 0.22, 0.02, -0.01, 0.05, 0.5, 400]
-    pandas = rows.to_pandas()
+    pandas, polars = rows.to_pandas(), rows.to_polars()
     assert {pandas[name].dtype.kind for name in names} == {"f", "i"}
+    assert (pandas["p_value"].dtype.kind, polars["p_value"].dtype) == ("f", pl.Float64), "of no row"
+    assert (pandas["ended_at"].dtype.kind, polars["ended_at"].dtype) == ("M", pl.Datetime("us", "UTC")), "of no row"
     assert str(pandas["at"].dt.tz) == "UTC"
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 
 from understudy.frames import Rows
@@ -48,6 +49,16 @@ def test_a_polars_frame_has_them_too_whatever_the_first_rows_hold():
     assert frame["score"].mean() == 0.625
     assert frame["predicted_at"].to_list() == [AT] * 3
     assert late.to_polars()["score"].sum() == 0.5
+
+
+@pytest.mark.parametrize("rows", [[], [("a", None, None)]])
+def test_numbers_and_times_are_such_also_where_there_are_none(rows):
+    some = Rows(("id", "score", "at"), rows, numbers=("score",), times=("at",))
+    pandas, polars = some.to_pandas(), some.to_polars()
+
+    assert (str(pandas["score"].dtype), str(pandas["at"].dtype)) == ("float64", "datetime64[us, UTC]")
+    assert (polars["score"].dtype, polars["at"].dtype) == (pl.Float64, pl.Datetime("us", "UTC"))
+    assert some.to_dicts() == [{"id": "a", "score": None, "at": None} for _ in rows]
 
 
 @pytest.mark.deep
