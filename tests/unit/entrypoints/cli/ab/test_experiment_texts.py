@@ -18,7 +18,7 @@ from understudy.core.statistics.sample_ratio import ArmsRatio, SampleRatio
 from understudy.core.statistics.sample_size import Forecast, reference_sample_size
 from understudy.entrypoints.cli.ab.figures import decimals_for
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
+from understudy.entrypoints.cli.ab.text import choice_options, reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shadow.text import examples_texts, histogram_line
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import time_axis_marks
@@ -410,6 +410,17 @@ def test_without_a_declared_test_the_next_command_declares_one():
     report = a_report(found=Found(1, 2, (), None))
 
     assert "--metric converted --looks 5 --effect 0.5pt\n  declares a test" in said(report)
+
+
+def test_that_command_counts_outcomes_as_the_report_does():
+    own = MetricChoice(10.0, per_call=True, higher_is_better=False)
+    report = a_report(found=Found(1, 2, (), None), choice=own)
+    words = "--metric converted --looks 5 --effect 0.5pt --within 10s --per-call --lower-is-better"
+
+    assert words in " ".join(said(report).split())
+    assert [choice_options(MetricChoice(seconds)) for seconds in (604_800.0, 172_800.0, 5_400.0, 0.5)] == [
+        "", " --within 2d", " --within 90m", " --within 0.5s",
+    ]  # fmt: skip
 
 
 def test_a_decided_test_says_when_it_was_decided():
