@@ -64,8 +64,10 @@ class Rows:
             raise _missing("polars") from problem
         frame = pl.DataFrame(list(self.rows), schema=list(self.columns), orient="row", infer_schema_length=None)
         kinds = {pl.Float64(): self.numbers, pl.Datetime("us", "UTC"): self.times}
-        empty = {name: kind for kind, names in kinds.items() for name in names if frame[name].dtype == pl.Null}
-        return frame.cast(empty)
+        empty = [
+            pl.col(name).cast(kind) for kind, names in kinds.items() for name in names if frame[name].dtype == pl.Null
+        ]
+        return frame.with_columns(empty)
 
 
 def _missing(package: str) -> ModuleNotFoundError:

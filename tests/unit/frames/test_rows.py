@@ -57,7 +57,7 @@ def test_numbers_and_times_are_such_also_where_there_are_none(rows):
     pandas, polars = some.to_pandas(), some.to_polars()
 
     assert (str(pandas["score"].dtype), str(pandas["at"].dtype)) == ("float64", "datetime64[us, UTC]")
-    assert (polars["score"].dtype, polars["at"].dtype) == (pl.Float64, pl.Datetime("us", "UTC"))
+    assert polars.schema == {"id": pl.String if rows else pl.Null, "score": pl.Float64, "at": pl.Datetime("us", "UTC")}
     assert some.to_dicts() == [{"id": "a", "score": None, "at": None} for _ in rows]
 
 
