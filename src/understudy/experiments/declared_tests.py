@@ -79,7 +79,8 @@ class Plan(NamedTuple):
         """Return what ``declared_rows.declared_plan_from_json`` reads."""
         document = {**self._asdict(), "wanted": self.wanted._asdict(), "choice": self.choice._asdict()}
         # The release before knows neither of the two, and can read all tests that have none.
-        return {name: value for name, value in document.items() if name not in ("beside", "declared_at") or value}
+        absent = {"beside": (), "declared_at": None}
+        return {name: value for name, value in document.items() if name not in absent or value != absent[name]}
 
 
 class Figures(NamedTuple):

@@ -28,6 +28,7 @@ plans = st.builds(
     st.integers(1, 20),
     st.floats(0.001, 0.5),
     st.lists(st.integers(1, 2**40), max_size=3, unique=True).map(tuple),
+    st.none() | st.floats(0, 4e9),
 )
 PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5)
 RECORD = ExperimentRecord(1, "churn", "converted", 1, 2, 1_000.0, PLAN.to_json(), None, "dana", None)
