@@ -264,6 +264,37 @@ def test_a_server_that_is_no_proxy_is_named(opened):
             client.predict("m", Entity("e"))
 
 
+def test_an_answer_of_another_form_names_its_server(opened):
+    with in_trouble(GOOD) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with (
+            opened(url) as client,
+            pytest.raises(ProxyAway, match=f"{url}: .* another form .KeyError: 'predi"),
+        ):
+            client.predict_batch("m", [Entity("e")])
+
+
+def test_a_client_of_one_event_loop_says_so_in_another():
+    with in_trouble(GOOD) as server:
+        client = AsyncClient(f"http://127.0.0.1:{server.server_port}")
+
+        async def asked() -> float | None:
+            return (await client.predict("m", Entity("e"))).score
+
+        async def asked_and_closed() -> float | None:
+            try:
+                return await asked()
+            finally:
+                await client.close()
+
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(asked()) == 0.5
+        with pytest.raises(RuntimeError, match="another event loop: make one in each"):
+            asyncio.run(asked())
+        assert loop.run_until_complete(asked_and_closed()) == 0.5
+        loop.close()
+
+
 def test_both_clients_have_the_same_methods_and_arguments():
     def signatures(client: type) -> dict[str, Any]:
         methods = inspect.getmembers(client, inspect.isfunction)

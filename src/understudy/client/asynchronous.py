@@ -48,6 +48,7 @@ class AsyncClient:
         self._timeout_seconds = seconds_of(timeout_seconds)
         self._retries = Retries.of(retries)
         self._sleep = sleep
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, **self._connection.options())
 
     def __repr__(self) -> str:
@@ -72,13 +73,15 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Return one prediction; ``version`` asks that one, whatever the policy says (scope ``operate``)."""
-        return Prediction.read(await self._make(predict_call(model, entity, version), timeout_seconds))
+        said = await self._make(predict_call(model, entity, version), timeout_seconds)
+        return self._connection.read(Prediction.read, said)
 
     async def predict_batch(
         self, model: str, entities: Iterable[Entity | Row] | Table, *, timeout_seconds: float | None = None
     ) -> BatchAnswer:
         """Return what became of each entity; each 256 of them are one call, which has the time-out for itself."""
-        return BatchAnswer.read([await self._make(call, timeout_seconds) for call in batch_calls(model, entities)])
+        said = [await self._make(call, timeout_seconds) for call in batch_calls(model, entities)]
+        return self._connection.read(BatchAnswer.read, said)
 
     async def rank(
         self,
@@ -91,13 +94,15 @@ class AsyncClient:
         timeout_seconds: float | None = None,
     ) -> Ranking:
         """Return the scores of treatments for an entity, or with ``top_k`` so many of the best."""
-        return Ranking.read(await self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds))
+        said = await self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds)
+        return self._connection.read(Ranking.read, said)
 
     async def receipt(
         self, model: str, entity_id: Id, *, category: str | None = None, timeout_seconds: float | None = None
     ) -> Receipt:
         """Return which version answers an entity, and why, without a prediction (scope ``read``)."""
-        return Receipt.read(await self._make(receipt_call(model, entity_id, category), timeout_seconds))
+        said = await self._make(receipt_call(model, entity_id, category), timeout_seconds)
+        return self._connection.read(Receipt.read, said)
 
     async def send_outcomes(
         self, events: Iterable[Outcome | Row] | Table, *, timeout_seconds: float | None = None
@@ -106,9 +111,11 @@ class AsyncClient:
 
         After an error send all of them again: an event counts once.
         """
-        return StoredOutcomes.read([await self._make(call, timeout_seconds) for call in outcome_calls(events)])
+        said = [await self._make(call, timeout_seconds) for call in outcome_calls(events)]
+        return self._connection.read(StoredOutcomes.read, said)
 
     async def _make(self, call: Call, timeout_seconds: float | None) -> Mapping[str, Any]:
+        self._keep_to_one_loop()
         seconds = self._timeout_seconds if timeout_seconds is None else seconds_of(timeout_seconds)
         attempts = Attempts(self._retries, seconds, time.monotonic(), random.random)
         while True:
@@ -117,6 +124,20 @@ class AsyncClient:
             except (UnderstudyError, ProxyAway) as problem:
                 wait = attempts.wait_after(problem, time.monotonic())
             await self._sleep(wait)
+
+    def _keep_to_one_loop(self) -> None:
+        """Remember the event loop that the connections belong to.
+
+        Raises:
+            RuntimeError: The client is used in another one.
+        """
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if self._loop is not running:
+            raise RuntimeError(
+                "this AsyncClient belongs to another event loop: make one in each, such as in each asyncio.run, by "
+                "'async with AsyncClient() as client'; or use Client, which needs none"
+            )
 
     async def _attempt(self, call: Call, seconds: float) -> Answer:
         headers = request_headers(seconds, has_body=call.body is not None)

@@ -74,13 +74,15 @@ class Client:
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Return one prediction; ``version`` asks that one, whatever the policy says (scope ``operate``)."""
-        return Prediction.read(self._make(predict_call(model, entity, version), timeout_seconds))
+        said = self._make(predict_call(model, entity, version), timeout_seconds)
+        return self._connection.read(Prediction.read, said)
 
     def predict_batch(
         self, model: str, entities: Iterable[Entity | Row] | Table, *, timeout_seconds: float | None = None
     ) -> BatchAnswer:
         """Return what became of each entity; each 256 of them are one call, which has the time-out for itself."""
-        return BatchAnswer.read([self._make(call, timeout_seconds) for call in batch_calls(model, entities)])
+        said = [self._make(call, timeout_seconds) for call in batch_calls(model, entities)]
+        return self._connection.read(BatchAnswer.read, said)
 
     def rank(
         self,
@@ -93,13 +95,15 @@ class Client:
         timeout_seconds: float | None = None,
     ) -> Ranking:
         """Return the scores of treatments for an entity, or with ``top_k`` so many of the best."""
-        return Ranking.read(self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds))
+        said = self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds)
+        return self._connection.read(Ranking.read, said)
 
     def receipt(
         self, model: str, entity_id: Id, *, category: str | None = None, timeout_seconds: float | None = None
     ) -> Receipt:
         """Return which version answers an entity, and why, without a prediction (scope ``read``)."""
-        return Receipt.read(self._make(receipt_call(model, entity_id, category), timeout_seconds))
+        said = self._make(receipt_call(model, entity_id, category), timeout_seconds)
+        return self._connection.read(Receipt.read, said)
 
     def send_outcomes(
         self, events: Iterable[Outcome | Row] | Table, *, timeout_seconds: float | None = None
@@ -108,7 +112,8 @@ class Client:
 
         After an error send all of them again: an event counts once.
         """
-        return StoredOutcomes.read([self._make(call, timeout_seconds) for call in outcome_calls(events)])
+        said = [self._make(call, timeout_seconds) for call in outcome_calls(events)]
+        return self._connection.read(StoredOutcomes.read, said)
 
     def _make(self, call: Call, timeout_seconds: float | None) -> Mapping[str, Any]:
         seconds = self._timeout_seconds if timeout_seconds is None else seconds_of(timeout_seconds)
