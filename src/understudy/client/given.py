@@ -154,7 +154,7 @@ def _inputs(given: Row, where: str) -> Mapping[str, Any]:
 
 
 def _id_or_none(value: object, where: str) -> str | None:
-    return None if _is_absent(value) else id_text(value, where)
+    return value if isinstance(value, str) else None if _is_absent(value) else id_text(value, where)
 
 
 def _is_absent(value: object) -> bool:
@@ -177,6 +177,8 @@ def _number(value: Any, event_id: str) -> float:
 
 
 def _moment(value: Any, event_id: str) -> datetime:
+    if type(value) is datetime and value.tzinfo is not None:
+        return value
     if _is_absent(value):
         raise ValueError(
             f"occurred_at of {event_id!r} is missing ({value!r}): leave out events whose time is not known"
