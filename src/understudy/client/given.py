@@ -10,7 +10,7 @@ from understudy.client.bodies import is_missing
 from understudy.client.tables import Frame, Row, id_text, is_frame, kind_words, row_of, rows_of
 
 T = TypeVar("T")
-Id: TypeAlias = str | SupportsIndex | UUID
+Id: TypeAlias = str | SupportsIndex | float | UUID
 """Text, or what has one form as text."""
 
 

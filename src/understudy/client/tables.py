@@ -32,6 +32,8 @@ class Labelled(Protocol):
         """Return each label with its value."""
 
 
+_EXACT = 2.0**53
+"""From here on a float may be another whole number than it was made of."""
 Row: TypeAlias = Mapping[str, Any] | Labelled | Frame
 """A mapping, a ``Series``, or a frame of one row."""
 
@@ -86,6 +88,9 @@ def row_of(given: object, where: str) -> Mapping[str, Any]:
 def id_text(value: object, where: str) -> str:
     """Return an id as the text that it is sent as: whole numbers and UUIDs have one form.
 
+    A float that is whole is such a number: pandas makes floats of the ids of a row whose other values are floats, and
+    of a column with gaps.
+
     Raises:
         TypeError: It is something else.
     """
@@ -93,11 +98,9 @@ def id_text(value: object, where: str) -> str:
         return value
     if isinstance(value, UUID) or (isinstance(value, Integral) and not isinstance(value, bool)):
         return str(value)
-    gaps = "; a column of whole numbers with gaps has floats, .astype('Int64') makes whole numbers of them"
-    raise TypeError(
-        f"{where}: expected text, a whole number or a UUID, got {kind_words(value)}"
-        f"{gaps if isinstance(value, float) else ''}"
-    )
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return str(int(value))
+    raise TypeError(f"{where}: expected text, a whole number or a UUID, got {kind_words(value)}")
 
 
 def kind_words(value: object) -> str:
