@@ -13,6 +13,8 @@ import orjson
 _MAX_DEPTH = 20
 """Levels of a document within which a value that has no form in JSON is looked for."""
 _MISSING = frozenset({"NAType", "NaTType"})
+_TIMES = {"M": "datetime64[us]", "m": "timedelta64[us]"}
+"""By the kinds that numpy has of them: what has the type of Python's times."""
 _EXPECTED = "expected text, a number, true or false, a time, nothing, or a list of these"
 
 
@@ -32,6 +34,20 @@ def is_missing(value: object) -> bool:
     """Whether pandas says by this value that there is none; its ``NA`` can be compared with nothing."""
     kind = type(value)
     return kind.__name__ in _MISSING and kind.__module__.partition(".")[0] == "pandas"
+
+
+def values_of(column: Any) -> Any:
+    """Return the values of what has ``tolist`` or ``to_list``: a list, of an array without dimensions its one value.
+
+    Times of numpy are cast to microseconds first, since those of nanoseconds would be listed as whole numbers.
+
+    Raises:
+        AttributeError: It has neither.
+    """
+    kind = column.dtype.kind if type(column).__module__ == "numpy" else ""
+    if kind in _TIMES:
+        column = column.astype(_TIMES[kind])
+    return column.tolist() if hasattr(column, "tolist") else column.to_list()
 
 
 def _dumped(document: Any) -> bytes:
@@ -54,10 +70,10 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, tuple):
         return list(value)
-    for name in ("tolist", "to_list"):  # of numpy's arrays and pandas' columns, of polars' columns
-        if hasattr(value, name):
-            return getattr(value, name)()
-    raise TypeError
+    try:
+        return values_of(value)
+    except AttributeError:
+        raise TypeError from None
 
 
 def _place_of(value: Any, pointer: str, depth: int) -> str:

@@ -8,6 +8,8 @@ from numbers import Integral
 from typing import Any, Protocol, TypeAlias
 from uuid import UUID
 
+from understudy.client.bodies import values_of
+
 
 class Frame(Protocol):
     """A data frame of pandas or polars."""
@@ -115,12 +117,10 @@ def _name(label: object, where: str) -> str:
 
 
 def _values(column: Any, where: str) -> list[Any]:
-    for name in ("tolist", "to_list"):
-        if hasattr(column, name):
-            found = getattr(column, name)()
-            break
-    else:
-        found = list(column) if isinstance(column, list | tuple) else None
+    try:
+        found = list(column) if isinstance(column, list | tuple) else values_of(column)
+    except AttributeError:
+        found = None
     if not isinstance(found, list):
         raise TypeError(f"{where}: expected a column of values, got {kind_words(column)}")
     return found

@@ -111,6 +111,30 @@ def test_what_is_missing_is_sent_as_null_and_times_and_arrays_as_json_has_them()
     assert sent == {"a": None, "b": None, "c": None, "d": "2026-11-20T12:00:00+00:00", "e": ["x"], "f": [1, 2]}
 
 
+@pytest.mark.parametrize("unit", ["ns", "us", "s", "D"])
+def test_times_of_numpy_are_sent_as_iso_8601_in_columns_and_in_inputs(unit):
+    times = np.array(["2026-01-01", "2026-01-02", "2026-01-03"], dtype=f"datetime64[{unit}]")
+    first, third = "2026-01-01T00:00:00", "2026-01-03T00:00:00"
+    given = {"every second": times[::2], "one": times[0].reshape(())}
+
+    assert [one["inputs"]["when"] for one in entities_sent({"entity_id": list("abc"), "when": times})][::2] == [
+        first,
+        third,
+    ]
+    assert body_of(predict_call("a", Entity("e", given)))["inputs"] == {"every second": [first, third], "one": first}
+
+
+def test_durations_of_numpy_are_refused_in_columns():
+    with pytest.raises(TypeError, match=r"/entities/0/inputs/wait: .*\(timedelta\)"):
+        entities_sent({"entity_id": ["a"], "wait": np.array([1], dtype="timedelta64[ns]")})
+
+
+def test_a_column_of_times_that_is_missing_one_has_null_there():
+    times = np.array(["2026-01-01", "NaT"], dtype="datetime64[ns]")
+
+    assert entities_sent({"entity_id": ["a", "b"], "when": times})[1]["inputs"] == {"when": None}
+
+
 def test_treatments_are_the_rows_of_a_frame_and_any_id_may_be_a_number_or_a_uuid():
     frame = pd.DataFrame({"id": [1, 2], "price": [9.5, 4.0]})
     expected = {"ids": ["1", "2"], "inputs": {"price": [9.5, 4.0]}}
