@@ -49,6 +49,7 @@ class Outcome(NamedTuple):
 
 Table: TypeAlias = Frame | Mapping[str, Sequence[Any]]
 """A data frame of pandas or polars, or columns by their names: one row for each entity, treatment or outcome."""
+_ENTITY, _TREATMENT = "Entity('customer-42', {'age': 41})", "Treatment('mail', {'price': 9.5})"
 _NEEDED = tuple(name for name in Outcome._fields if name not in Outcome._field_defaults)
 
 
@@ -56,19 +57,16 @@ def entity_of(given: Entity | Row, where: str = "entity") -> Entity:
     """Return an entity with its id as text and its inputs as a mapping.
 
     Args:
-        given: An :class:`Entity`, or a row with ``entity_id``, perhaps ``category``, and the inputs beside them.
+        given: An :class:`Entity`, or a row with ``entity_id``, perhaps ``category``, and the inputs beside them, or all
+            of them in ``inputs``, as the HTTP API has it.
         where: What errors call it.
 
     Raises:
         TypeError, ValueError: It is none; says what is expected.
     """
     if not isinstance(given, Entity):
-        row = _row_with(given, where, ("entity_id",), "Entity('customer-42', {'age': 41})")
-        if set(row) <= set(Entity._fields) and isinstance(row.get("inputs"), Mapping):  # as the HTTP API has it
-            given = Entity(**row)
-        else:
-            entity_id, category = row.pop("entity_id"), row.pop("category", None)
-            given = Entity(entity_id, row, category)
+        row = _row_with(given, where, ("entity_id",), _ENTITY)
+        given = Entity(**_with_inputs(row, Entity._fields, where, _ENTITY))
     category = None if _is_absent(given.category) else given.category
     return Entity(id_text(given.entity_id, f"{where}.entity_id"), _inputs(given.inputs, where), category)
 
@@ -98,11 +96,8 @@ def outcomes_of(given: Iterable[Outcome | Row] | Table) -> list[Outcome]:
 
 def _treatment_of(given: Treatment | Row, where: str) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(given, Treatment):
-        row = _row_with(given, where, ("id",), "Treatment('mail', {'price': 9.5})")
-        if set(row) == set(Treatment._fields) and isinstance(row["inputs"], Mapping):
-            given = Treatment(**row)
-        else:
-            given = Treatment(row.pop("id"), row)
+        row = _row_with(given, where, ("id",), _TREATMENT)
+        given = Treatment(**_with_inputs(row, Treatment._fields, where, _TREATMENT))
     return id_text(given.id, f"{where}.id"), _inputs(given.inputs, where)
 
 
@@ -147,6 +142,24 @@ def _row_with(given: object, where: str, needed: Sequence[str], example: str) ->
             f"columns that have them, or give {example}"
         )
     return row
+
+
+def _with_inputs(row: dict[str, Any], fields: Sequence[str], where: str, example: str) -> dict[str, Any]:
+    """Return a row as the fields of its class: its inputs stand in ``inputs``, or are all that is no other field.
+
+    Raises:
+        ValueError: There are inputs in both places.
+    """
+    own = {name: row.pop(name) for name in fields if name in row}
+    if "inputs" not in own:
+        return {**own, "inputs": row}
+    if row:
+        beside = ", ".join(map(str, row))
+        raise ValueError(
+            f"{where}: expected inputs, or their names, and not both: {beside} beside inputs; put all into inputs, "
+            f"and one that is called inputs as well, such as {example}"
+        )
+    return own
 
 
 def _inputs(given: Row, where: str) -> Mapping[str, Any]:

@@ -135,6 +135,17 @@ def test_a_column_of_times_that_is_missing_one_has_null_there():
     assert entities_sent({"entity_id": ["a", "b"], "when": times})[1]["inputs"] == {"when": None}
 
 
+def test_inputs_of_a_row_are_taken_as_those_of_an_entity_and_of_a_treatment():
+    inputs = PANDAS[["age", "income"]]
+    given: Any
+
+    for given in (inputs.iloc[0], inputs.head(1), POLARS.select("age", "income").head(1), {"age": 41, "income": 1.5}):
+        entity = body_of(predict_call("a", {"entity_id": "e", "inputs": given, "category": "vip"}))
+        ranked = body_of(rank_call("a", Entity("e"), [{"id": 1, "inputs": given}], None))
+        assert entity == {"entity_id": "e", "inputs": {"age": 41, "income": 1.5}, "category": "vip"}
+        assert ranked["treatments"] == {"ids": ["1"], "inputs": {"age": [41], "income": [1.5]}}
+
+
 def test_treatments_are_the_rows_of_a_frame_and_any_id_may_be_a_number_or_a_uuid():
     frame = pd.DataFrame({"id": [1, 2], "price": [9.5, 4.0]})
     expected = {"ids": ["1", "2"], "inputs": {"price": [9.5, 4.0]}}
@@ -220,6 +231,10 @@ def test_no_outcome_is_sent_where_a_later_one_cannot_be_stored():
         (lambda: predict_call("a", Entity("e", pd.Series([1.0]))), TypeError, "names are expected to be text, got 0"),
         (lambda: entities_sent(PANDAS.rename(columns={"entity_id": "customer"})), ValueError,
          r"entities\[0\]: entity_id missing among customer, age, income, city; rename"),
+        (lambda: predict_call("a", {**FIRST, "segment": 3}), ValueError, "entity: .*not both: segment beside inputs"),
+        (lambda: predict_call("a", {"entity_id": "e", "inputs": 3}), TypeError, "entity.inputs: expected a mapping"),
+        (lambda: rank_call("a", Entity("e"), [{"id": 1, "inputs": {}, "price": 2}], None), ValueError,
+         r"treatments\[0\]: .*not both: price beside inputs"),
         (lambda: entities_sent(Entity("e")), TypeError, "expected a list of Entity, a data frame"),
         (lambda: entities_sent(POLARS.lazy()), TypeError, "got .* .LazyFrame."),
         (lambda: entities_sent(list(PANDAS.itertuples())), TypeError, r"entities\[0\]: expected a mapping"),
