@@ -241,6 +241,16 @@ def test_a_server_that_hangs_costs_the_callers_time_and_no_more(opened):
     assert 0 < server.seen[0] <= 190, "the answer has its way back"
 
 
+def test_of_a_batch_with_an_input_that_has_no_form_nothing_is_sent(opened):
+    entities = [Entity(str(number), {"x": 1}) for number in range(599)]
+
+    with in_trouble(GOOD) as server, opened(f"http://127.0.0.1:{server.server_port}") as client:
+        with pytest.raises(TypeError, match="/entities/599/inputs/x: expected text, a number"):
+            client.predict_batch("m", [*entities, Entity("e", {"x": pd.Timedelta(1)})])
+
+        assert server.seen == []
+
+
 def test_a_server_that_is_not_there_is_tried_again_and_named(opened):
     url = f"http://127.0.0.1:{free_port()}"
     with recording(opened, url) as (client, waits), pytest.raises(ProxyAway) as away:

@@ -1,6 +1,6 @@
 """The calls of the client, as paths and bodies."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -39,11 +39,14 @@ def predict_call(model: str, entity: Entity | Row, version: str | int | None = N
     return Call("POST", f"{_of_model(model, version)}/predict", json_body(_member(entity_of(entity))))
 
 
-def batch_calls(model: str, entities: Iterable[Entity | Row] | Table) -> Iterator[Call]:
-    """Yield the calls that ask for predictions of many entities, in their order."""
+def batch_calls(model: str, entities: Iterable[Entity | Row] | Table) -> list[Call]:
+    """Return the calls that ask for predictions of many entities, in their order.
+
+    All bodies are made before the first call, since an error is to mean that nothing was sent.
+    """
+    path = f"{_of_model(model)}/predict:batch"
     members = [_member(entity) for entity in entities_of(entities)]
-    for first in range(0, len(members), MAX_MEMBERS):
-        yield Call("POST", f"{_of_model(model)}/predict:batch", _batch_body(members, first))
+    return [Call("POST", path, _batch_body(members, first)) for first in range(0, len(members), MAX_MEMBERS)]
 
 
 def rank_call(
@@ -66,15 +69,15 @@ def receipt_call(model: str, entity_id: Id, category: str | None) -> Call:
     return Call("GET", f"{_of_model(model)}/assignment?{urlencode(query)}")
 
 
-def outcome_calls(events: Iterable[Outcome | Row] | Table) -> Iterator[Call]:
-    """Yield the calls that store outcomes; each is checked before the first call.
+def outcome_calls(events: Iterable[Outcome | Row] | Table) -> list[Call]:
+    """Return the calls that store outcomes; all are made before the first call, as those of a batch.
 
     Raises:
         TypeError, ValueError: One cannot be stored, such as one whose time has no zone.
     """
     told = [{name: value for name, value in one._asdict().items() if value is not None} for one in outcomes_of(events)]
-    for first in range(0, len(told), MAX_EVENTS):
-        yield Call("POST", "/v1/outcomes", json_body({"events": told[first : first + MAX_EVENTS]}))
+    parts = (told[first : first + MAX_EVENTS] for first in range(0, len(told), MAX_EVENTS))
+    return [Call("POST", "/v1/outcomes", json_body({"events": part})) for part in parts]
 
 
 def _of_model(model: object, version: str | int | None = None) -> str:

@@ -108,6 +108,8 @@ def _outcome_of(given: Outcome | Row, where: str) -> Outcome:
     event_id = id_text(given.event_id, f"{where}.event_id")
     return given._replace(
         event_id=event_id,
+        model=_named(given.model, f"{where}.model", event_id),
+        name=_named(given.name, f"{where}.name", event_id),
         value=_number(given.value, event_id),
         occurred_at=_moment(given.occurred_at, event_id),
         entity_id=_id_or_none(given.entity_id, f"{where}.entity_id"),
@@ -164,6 +166,12 @@ def _with_inputs(row: dict[str, Any], fields: Sequence[str], where: str, example
 
 def _inputs(given: Row, where: str) -> Mapping[str, Any]:
     return given if isinstance(given, dict) else row_of(given, f"{where}.inputs")
+
+
+def _named(value: object, where: str, event_id: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{where} of {event_id!r}: expected a name, got {kind_words(value)}")
+    return value
 
 
 def _id_or_none(value: object, where: str) -> str | None:

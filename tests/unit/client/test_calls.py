@@ -45,12 +45,12 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_long_batch_is_as_many_calls_as_it_takes_in_its_order():
-    calls = list(batch_calls("a", [Entity(str(number)) for number in range(600)]))
+    calls = batch_calls("a", [Entity(str(number)) for number in range(600)])
 
     members = [body_of(call)["entities"] for call in calls]
     assert [len(each) for each in members] == [256, 256, 88]
     assert [one["entity_id"] for each in members for one in each] == [str(number) for number in range(600)]
-    assert list(batch_calls("a", [])) == []
+    assert batch_calls("a", []) == []
 
 
 def test_treatments_go_as_columns_where_they_have_the_same_inputs():
@@ -79,4 +79,4 @@ def test_outcomes_name_what_they_are_about_and_nothing_else():
 
 def test_a_time_without_a_zone_is_refused():
     with pytest.raises(ValueError, match="'o1' has no zone"):
-        list(outcome_calls([Outcome("o1", "visits", "converted", 1, datetime(2026, 11, 20), "dana")]))  # noqa: DTZ001 - what is refused
+        outcome_calls([Outcome("o1", "visits", "converted", 1, datetime(2026, 11, 20), "dana")])  # noqa: DTZ001 - what is refused

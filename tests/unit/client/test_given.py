@@ -202,6 +202,9 @@ def test_the_time_of_an_outcome_is_any_that_has_its_zone(moment):
         ({"occurred_at": pd.NaT}, ValueError, "occurred_at of 'o1' is missing"),
         ({"occurred_at": pd.Timestamp("2026-11-20")}, ValueError, "'o1' has no zone"),
         ({"occurred_at": np.datetime64("2026-11-20")}, TypeError, "occurred_at of 'o1': expected a datetime with its"),
+        ({"model": None}, TypeError, r"events\[0\].model of 'o1': expected a name, got None"),
+        ({"name": np.nan}, TypeError, r"events\[0\].name of 'o1': expected a name, got nan .float."),
+        ({"name": ""}, TypeError, r"events\[0\].name of 'o1': expected a name, got ''"),
         ({"event_id": 1.5}, TypeError, r"events\[0\].event_id: expected text, a whole number or a UUID"),
     ],
 )
@@ -214,7 +217,7 @@ def test_no_outcome_is_sent_where_a_later_one_cannot_be_stored():
     good = [Outcome(str(number), "visits", "came", 1, NOON, "dana") for number in range(1_000)]
 
     with pytest.raises(ValueError, match="'late'"):
-        next(outcome_calls([*good, good[0]._replace(event_id="late", value=np.nan)]))
+        outcome_calls([*good, good[0]._replace(event_id="late", value=np.nan)])
 
 
 @pytest.mark.parametrize(
@@ -252,7 +255,7 @@ def test_the_place_of_an_input_without_a_form_is_that_in_the_whole_batch():
     entities = [Entity(str(number), {"x": 1}) for number in range(300)]
 
     with pytest.raises(TypeError, match=r"^/entities/299/inputs/x: expected text"):
-        list(batch_calls("a", [*entities[:299], Entity("299", {"x": object()})]))
+        batch_calls("a", [*entities[:299], Entity("299", {"x": object()})])
 
 
 def test_the_client_imports_none_of_their_libraries():
