@@ -251,6 +251,14 @@ def test_of_a_batch_with_an_input_that_has_no_form_nothing_is_sent(opened):
         assert server.seen == []
 
 
+def test_no_call_is_made_when_the_callers_time_is_over_before_it(opened):
+    with in_trouble(GOOD) as server, opened(f"http://127.0.0.1:{server.server_port}") as client:
+        with pytest.raises(DeadlineExceeded, match="before the call, so none was made"):
+            client.predict("m", Entity("e"), timeout_seconds=-0.5)
+
+        assert server.seen == []
+
+
 def test_a_server_that_is_not_there_is_tried_again_and_named(opened):
     url = f"http://127.0.0.1:{free_port()}"
     with recording(opened, url) as (client, waits), pytest.raises(ProxyAway) as away:

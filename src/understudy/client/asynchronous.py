@@ -13,7 +13,7 @@ from understudy.client.calls import Call, batch_calls, outcome_calls, predict_ca
 from understudy.client.connection import DEFAULT_SECONDS, Connection, lower_names, request_headers, with_part
 from understudy.client.given import Entity, Id, Outcome, Table, Treatment
 from understudy.client.problems import Answer, ProxyAway, away, late, understood
-from understudy.client.retries import Attempts, Retries, seconds_of
+from understudy.client.retries import Attempts, Retries, seconds_of, seconds_of_call
 from understudy.client.tables import Row
 from understudy.errors import UnderstudyError
 
@@ -32,7 +32,7 @@ class AsyncClient:
     ``TypeError`` or ``ValueError`` that says what is expected, and nothing is sent.
 
     Every method raises the leaf of ``understudy.errors`` that the proxy's problem names, ``DeadlineExceeded`` when its
-    time is over, and :class:`ProxyAway` when no proxy answers.
+    time is over, also before the call, and :class:`ProxyAway` when no proxy answers.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class AsyncClient:
 
     async def _make(self, call: Call, timeout_seconds: float | None) -> Mapping[str, Any]:
         self._keep_to_one_loop()
-        seconds = self._timeout_seconds if timeout_seconds is None else seconds_of(timeout_seconds)
+        seconds = seconds_of_call(timeout_seconds, self._timeout_seconds)
         attempts = Attempts(self._retries, seconds, time.monotonic(), random.random)
         while True:
             try:

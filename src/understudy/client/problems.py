@@ -120,7 +120,17 @@ def away(problem: Exception, called: str) -> ProxyAway:
 def late(seconds: float, called: str) -> DeadlineExceeded:
     """Return what it means that an answer did not come within this time; ``called`` as in :func:`away`."""
     found = DeadlineExceeded("answer", seconds)
-    found.args = (f"{found.detail}: {called} has no answer yet",)
+    return _with_advice(found, f"{found.detail}: {called} has no answer yet")
+
+
+def late_before(seconds: float) -> DeadlineExceeded:
+    """Return what it means that a call has no time: its caller's own was over, by so many seconds below zero."""
+    found = DeadlineExceeded("call", seconds)
+    return _with_advice(found, f"timeout_seconds={seconds:g}: the time was over before the call, so none was made")
+
+
+def _with_advice(found: DeadlineExceeded, text: str) -> DeadlineExceeded:
+    found.args = (text,)
     found.next_step = LATE
     found.add_note(f"{found.code}, what to do next: {LATE}")
     return found

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
+from math import isfinite
 from numbers import Real
 from typing import NamedTuple
 
-from understudy.client.problems import ProxyAway
+from understudy.client.problems import ProxyAway, late_before
 from understudy.errors import RequestTimedOut, UnderstudyError
+
+_NO_TIME = "timeout_seconds={!r:.40}: expected seconds above 0, such as 2.5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +45,36 @@ class Retries:
 
 
 def seconds_of(given: object) -> float:
-    """Return a time-out in seconds.
+    """Return a client's time-out in seconds.
 
     Raises:
         TypeError, ValueError: It is no number, or no time within which an answer can come.
     """
+    seconds = _finite(given)
+    if seconds <= 0:
+        raise ValueError(_NO_TIME.format(given))
+    return seconds
+
+
+def seconds_of_call(given: object, usual: float) -> float:
+    """Return a call's time-out in seconds; ``None`` is the usual one.
+
+    Raises:
+        DeadlineExceeded: It is 0 or less, as what is left of a caller's own time is when that is over.
+        TypeError, ValueError: It is no number, or not finite.
+    """
+    seconds = usual if given is None else _finite(given)
+    if seconds <= 0:
+        raise late_before(seconds)
+    return seconds
+
+
+def _finite(given: object) -> float:
     if isinstance(given, bool) or not isinstance(given, Real):
         raise TypeError(f"timeout_seconds={given!r:.40}: expected a number of seconds, such as 2.5")
     seconds = float(given)
-    if not 0 < seconds < inf:
-        raise ValueError(f"timeout_seconds={given!r:.40}: expected seconds above 0, such as 2.5")
+    if not isfinite(seconds):
+        raise ValueError(_NO_TIME.format(given))
     return seconds
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.client import AsyncClient, Client
 from understudy.client.problems import ProxyAway
-from understudy.client.retries import NO_RETRIES, Attempts, Retries, seconds_of
+from understudy.client.retries import NO_RETRIES, Attempts, Retries, seconds_of, seconds_of_call
 from understudy.errors import (
     BadAnswer,
     DeadlineExceeded,
@@ -100,6 +100,23 @@ def test_a_time_out_that_is_no_number_is_refused_with_what_is_expected(given):
     with pytest.raises(TypeError, match=r"timeout_seconds=.*: expected a number of seconds, such as 2.5"):
         Client("http://proxy", timeout_seconds=given)
     assert seconds_of(np.float32(2)) == 2.0
+
+
+@pytest.mark.parametrize("given", [0, -0.5, np.float32(-1)])
+def test_the_time_of_a_call_that_is_over_before_it_is_a_deadline_that_passed(given):
+    with pytest.raises(DeadlineExceeded, match=r"timeout_seconds=.*: the time was over before the call") as late:
+        seconds_of_call(given, 10.0)
+
+    assert late.value.budget_seconds == given
+    assert "timeout_seconds" in late.value.next_step
+    assert seconds_of_call(None, 10.0) == 10.0
+    assert seconds_of_call(2.5, 10.0) == 2.5
+
+
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), float("-inf")])
+def test_a_time_of_a_call_that_is_not_finite_is_refused(given):
+    with pytest.raises(ValueError, match=r"timeout_seconds=.*: expected seconds above 0"):
+        seconds_of_call(given, 10.0)
 
 
 @pytest.mark.parametrize("given", [0, -1, float("nan"), float("inf")])
