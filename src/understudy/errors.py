@@ -77,7 +77,7 @@ HTTP statuses and gRPC codes are not here: the entry points own those tables.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 
 class Violation(NamedTuple):
@@ -106,6 +106,10 @@ class UnderstudyError(Exception):
         self.detail = detail or self.title
         self.next_step = hint or self.hint
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process pool hand the error on as it is: leaves have constructors of their own."""
+        return _unpickled, (type(self), *self.args), self.__dict__
+
     def as_value(self) -> Self:
         """Return the error to be passed on as a value: without its traceback, cause and context.
 
@@ -114,6 +118,10 @@ class UnderstudyError(Exception):
         """
         self.__traceback__ = self.__cause__ = self.__context__ = None
         return self
+
+
+def _unpickled(kind: type[UnderstudyError], *args: Any) -> UnderstudyError:
+    return kind.__new__(kind, *args)
 
 
 class RequestError(UnderstudyError):

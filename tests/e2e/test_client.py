@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,8 +11,12 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
+from uuid import UUID
 
+import numpy as np
 import orjson
+import pandas as pd
+import polars as pl
 import pytest
 from e2e.stack import a_stack, register, sql
 
@@ -78,8 +83,9 @@ def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, data
             one = client.predict("visits", DANA)
             many = client.predict_batch("visits", [*(Entity(f"e-{n}", ROWS[0].inputs) for n in range(300)), Entity("")])
             receipt = client.receipt("visits", "customer-42")
-            asked = Entity("customer-42", {name: value for name, value in DANA.inputs.items() if name != OFFERED})
-            offers = [Treatment("none", {OFFERED: 0.0}), Treatment("as it is", {OFFERED: DANA.inputs[OFFERED]})]
+            own = ROWS[42].inputs
+            asked = Entity("customer-42", {name: value for name, value in own.items() if name != OFFERED})
+            offers = [Treatment("none", {OFFERED: 0.0}), Treatment("as it is", {OFFERED: own[OFFERED]})]
             ranked, best = client.rank("visits", asked, offers), client.rank("visits", asked, offers, top_k=1)
             bought = Outcome(f"order-{opened.__name__}", "visits", "converted", 1, datetime.now(UTC), "customer-42",
                              one.prediction_id)  # fmt: skip
@@ -98,6 +104,7 @@ def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, data
             named.append(stored.new_metrics)
             with pytest.raises(InputInvalid) as wrong:
                 client.predict("visits", Entity("e", {"x": 1}))
+            assert "\n  /inputs/x: " in str(wrong.value)
             assert "/inputs/x" in {place.pointer for place in wrong.value.violations}
             with pytest.raises(UnknownModel):
                 client.predict("nothing", DANA)
@@ -106,6 +113,28 @@ def test_a_caller_predicts_ranks_asks_why_and_says_what_happened(proxy_url, data
         with opened(proxy_url, "shop.wrong") as stranger, pytest.raises(Unauthenticated):
             stranger.predict("visits", DANA)
     assert named == [(("visits", "converted"),), ()]
+
+
+def test_what_a_notebook_holds_is_answered_as_the_same_mappings_are(proxy_url, model_port, database_url):
+    frame = pd.DataFrame([row.inputs for row in ROWS[:5]])
+    named = frame.assign(entity_id=range(5))
+    now = pd.Timestamp.now("UTC")
+    for opened in (Client, Awaited):
+        with opened(proxy_url, "shop.secret") as client:
+            one = client.predict("visits", Entity("0", ROWS[0].inputs))
+            rows = [frame.iloc[0], frame.head(1), pl.from_pandas(frame).head(1), dict(frame.iloc[0])]
+            scores = [client.predict("visits", Entity(0, row)).score for row in rows]
+            batches = [client.predict_batch("visits", table).predictions() for table in (named, pl.from_pandas(named))]
+            came = pd.DataFrame({
+                "event_id": [UUID(int=n + 10 * len(opened.__name__)) for n in range(2)], "model": "visits",
+                "name": "came", "value": np.array([1, 0]), "occurred_at": now, "entity_id": [0, 1],
+            })  # fmt: skip
+            stored = client.send_outcomes(came)
+
+            assert scores == [one.score] * 4
+            assert [[each.entity_id for each in batch] for batch in batches] == [["0", "1", "2", "3", "4"]] * 2
+            assert [batch[0].score for batch in batches] == [pytest.approx(one.score)] * 2
+            assert (stored.new, stored.known) == (2, 0)
 
 
 class InTrouble(BaseHTTPRequestHandler):
@@ -201,19 +230,87 @@ def test_a_server_that_hangs_costs_the_callers_time_and_no_more(opened):
     with (
         in_trouble(HANGS) as server,
         opened(f"http://127.0.0.1:{server.server_port}") as client,
-        pytest.raises(DeadlineExceeded, match=r"^\d+ ms were allowed; time ran out"),
+        pytest.raises(
+            DeadlineExceeded, match=r"^\d+ ms were allowed; time ran out.*: POST http://.*/predict has"
+        ) as late,
     ):
         client.predict("m", Entity("e"), timeout_seconds=0.2)
 
+    assert "timeout_seconds" in late.value.next_step
     assert len(server.seen) == 1
     assert 0 < server.seen[0] <= 190, "the answer has its way back"
 
 
+def test_of_a_batch_with_an_input_that_has_no_form_nothing_is_sent(opened):
+    entities = [Entity(str(number), {"x": 1}) for number in range(599)]
+
+    with in_trouble(GOOD) as server, opened(f"http://127.0.0.1:{server.server_port}") as client:
+        with pytest.raises(TypeError, match="/entities/599/inputs/x: expected text, a number"):
+            client.predict_batch("m", [*entities, Entity("e", {"x": pd.Timedelta(1)})])
+
+        assert server.seen == []
+
+
+def test_no_call_is_made_when_the_callers_time_is_over_before_it(opened):
+    with in_trouble(GOOD) as server, opened(f"http://127.0.0.1:{server.server_port}") as client:
+        with pytest.raises(DeadlineExceeded, match="before the call, so none was made"):
+            client.predict("m", Entity("e"), timeout_seconds=-0.5)
+
+        assert server.seen == []
+
+
 def test_a_server_that_is_not_there_is_tried_again_and_named(opened):
-    with recording(opened, f"http://127.0.0.1:{free_port()}") as (client, waits), pytest.raises(ProxyAway):
-        client.predict("m", Entity("e"))
+    url = f"http://127.0.0.1:{free_port()}"
+    with recording(opened, url) as (client, waits), pytest.raises(ProxyAway) as away:
+        client.receipt("m", "customer-42")
 
     assert len(waits) == 2
+    assert re.match(
+        rf"GET {url}/v1/models/m/assignment: no proxy answers: .* \(3 attempts in [\d.]+ s\)", str(away.value)
+    )
+    assert "customer-42" not in str(away.value), "ids of persons are in no text that is logged"
+    assert away.value.next_step in str(away.value)
+
+
+def test_a_server_that_is_no_proxy_is_named(opened):
+    with in_trouble((404, {"content-type": "text/html"}, b"<html>")) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with (
+            opened(url) as client,
+            pytest.raises(ProxyAway, match=f"POST {url}/v1/models/m/predict: the server"),
+        ):
+            client.predict("m", Entity("e"))
+
+
+def test_an_answer_of_another_form_names_its_server(opened):
+    with in_trouble(GOOD) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+        with (
+            opened(url) as client,
+            pytest.raises(ProxyAway, match=f"{url}: .* another form .KeyError: 'predi"),
+        ):
+            client.predict_batch("m", [Entity("e")])
+
+
+def test_a_client_of_one_event_loop_says_so_in_another():
+    with in_trouble(GOOD) as server:
+        client = AsyncClient(f"http://127.0.0.1:{server.server_port}")
+
+        async def asked() -> float | None:
+            return (await client.predict("m", Entity("e"))).score
+
+        async def asked_and_closed() -> float | None:
+            try:
+                return await asked()
+            finally:
+                await client.close()
+
+        loop = asyncio.new_event_loop()
+        assert loop.run_until_complete(asked()) == 0.5
+        with pytest.raises(RuntimeError, match="another event loop: make one in each"):
+            asyncio.run(asked())
+        assert loop.run_until_complete(asked_and_closed()) == 0.5
+        loop.close()
 
 
 def test_both_clients_have_the_same_methods_and_arguments():

@@ -15,7 +15,7 @@ from understudy.client.answers import (
     StoredOutcomes,
 )
 from understudy.client.asynchronous import AsyncClient
-from understudy.client.calls import Entity, Outcome, Treatment
+from understudy.client.given import Entity, Outcome, Treatment
 from understudy.client.problems import ProxyAway
 from understudy.client.retries import NO_RETRIES, Retries
 from understudy.client.synchronous import Client

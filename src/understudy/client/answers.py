@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec, Self, TypeVar
 
-from understudy.client.problems import ProxyAway, error_of
+from understudy.client.problems import ANOTHER_SERVER, ProxyAway, error_of
 from understudy.errors import InternalFault, UnderstudyError
 
 Label = str | int | float | bool
@@ -23,7 +23,7 @@ def _of_a_proxy(read: Callable[P, T]) -> Callable[P, T]:
         except (AttributeError, LookupError, TypeError) as problem:
             what = f"{type(problem).__name__}: {problem}"
             detail = f"the server that answers is no proxy of this version: its answer has another form ({what:.200})"
-            raise ProxyAway(detail, is_passing=False) from None
+            raise ProxyAway(detail, is_passing=False, hint=ANOTHER_SERVER) from None
 
     return checked
 
@@ -102,6 +102,9 @@ class BatchAnswer(NamedTuple):
 
     members: tuple[Member, ...]
 
+    def __repr__(self) -> str:
+        return f"BatchAnswer({len(self.members):,} members, {self.failed:,} failed)"
+
     @property
     def failed(self) -> int:
         """How many have an error."""
@@ -118,11 +121,28 @@ class BatchAnswer(NamedTuple):
                 raise member.error
         return tuple(member.prediction for member in self.members if member.prediction is not None)
 
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return a row for each entity, in their order, of which pandas and polars make a frame.
+
+        What a member does not have is ``None``: a prediction has no ``error_code`` and no ``error``, and an error
+        nothing else.
+        """
+        return [_row(member) for member in self.members]
+
     @classmethod
     @_of_a_proxy
     def read(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
         """Return the members of the answers to a batch's calls."""
         return cls(tuple(Member.read(member) for document in documents for member in document["predictions"]))
+
+
+_ROW = ("entity_id", "score", "label", "scores", "labels", "version", "role", "prediction_id")
+
+
+def _row(member: Member) -> dict[str, Any]:
+    row = {name: getattr(member.prediction, name, None) for name in _ROW}
+    error = member.error
+    return {**row, "error_code": None if error is None else error.code, "error": None if error is None else str(error)}
 
 
 class BestTreatment(NamedTuple):

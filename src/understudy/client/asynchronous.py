@@ -3,27 +3,19 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Self
 
 import httpx2
 
 from understudy.client.answers import BatchAnswer, Prediction, Ranking, Receipt, StoredOutcomes
-from understudy.client.calls import (
-    Call,
-    Entity,
-    Outcome,
-    Treatment,
-    batch_calls,
-    outcome_calls,
-    predict_call,
-    rank_call,
-    receipt_call,
-)
+from understudy.client.calls import Call, batch_calls, outcome_calls, predict_call, rank_call, receipt_call
 from understudy.client.connection import DEFAULT_SECONDS, Connection, lower_names, request_headers, with_part
-from understudy.client.problems import Answer, ProxyAway, understood
-from understudy.client.retries import Attempts, Retries
-from understudy.errors import DeadlineExceeded, UnderstudyError
+from understudy.client.given import Entity, Id, Outcome, Table, Treatment
+from understudy.client.problems import Answer, ProxyAway, away, late, understood
+from understudy.client.retries import Attempts, Retries, seconds_of, seconds_of_call
+from understudy.client.tables import Row
+from understudy.errors import UnderstudyError
 
 
 class AsyncClient:
@@ -36,8 +28,11 @@ class AsyncClient:
         retries: How often a call is made that the server asks to be made again.
         sleep: Waits so many seconds.
 
+    Entities, treatments and outcomes may be rows and whole frames of pandas and polars as well; what is ambiguous is a
+    ``TypeError`` or ``ValueError`` that says what is expected, and nothing is sent.
+
     Every method raises the leaf of ``understudy.errors`` that the proxy's problem names, ``DeadlineExceeded`` when its
-    time is over, and :class:`ProxyAway` when no proxy answers.
+    time is over, also before the call, and :class:`ProxyAway` when no proxy answers.
     """
 
     def __init__(
@@ -50,10 +45,11 @@ class AsyncClient:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._connection = Connection.of(url, key)
-        self._timeout_seconds = timeout_seconds
-        self._retries = retries or Retries()
+        self._timeout_seconds = seconds_of(timeout_seconds)
+        self._retries = Retries.of(retries)
         self._sleep = sleep
-        self._http = httpx2.AsyncClient(timeout=timeout_seconds, **self._connection.options())
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, **self._connection.options())
 
     def __repr__(self) -> str:
         return f"AsyncClient({self._connection.url!r})"
@@ -71,48 +67,56 @@ class AsyncClient:
     async def predict(
         self,
         model: str,
-        entity: Entity,
+        entity: Entity | Row,
         *,
-        version: str | None = None,
+        version: str | int | None = None,
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Return one prediction; ``version`` asks that one, whatever the policy says (scope ``operate``)."""
-        return Prediction.read(await self._make(predict_call(model, entity, version), timeout_seconds))
+        said = await self._make(predict_call(model, entity, version), timeout_seconds)
+        return self._connection.read(Prediction.read, said)
 
     async def predict_batch(
-        self, model: str, entities: Sequence[Entity], *, timeout_seconds: float | None = None
+        self, model: str, entities: Iterable[Entity | Row] | Table, *, timeout_seconds: float | None = None
     ) -> BatchAnswer:
         """Return what became of each entity; each 256 of them are one call, which has the time-out for itself."""
-        return BatchAnswer.read([await self._make(call, timeout_seconds) for call in batch_calls(model, entities)])
+        said = [await self._make(call, timeout_seconds) for call in batch_calls(model, entities)]
+        return self._connection.read(BatchAnswer.read, said)
 
     async def rank(
         self,
         model: str,
-        entity: Entity,
-        treatments: Sequence[Treatment],
+        entity: Entity | Row,
+        treatments: Iterable[Treatment | Row] | Table,
         *,
         top_k: int | None = None,
-        version: str | None = None,
+        version: str | int | None = None,
         timeout_seconds: float | None = None,
     ) -> Ranking:
         """Return the scores of treatments for an entity, or with ``top_k`` so many of the best."""
-        return Ranking.read(await self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds))
+        said = await self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds)
+        return self._connection.read(Ranking.read, said)
 
     async def receipt(
-        self, model: str, entity_id: str, *, category: str | None = None, timeout_seconds: float | None = None
+        self, model: str, entity_id: Id, *, category: str | None = None, timeout_seconds: float | None = None
     ) -> Receipt:
         """Return which version answers an entity, and why, without a prediction (scope ``read``)."""
-        return Receipt.read(await self._make(receipt_call(model, entity_id, category), timeout_seconds))
+        said = await self._make(receipt_call(model, entity_id, category), timeout_seconds)
+        return self._connection.read(Receipt.read, said)
 
-    async def send_outcomes(self, events: Sequence[Outcome], *, timeout_seconds: float | None = None) -> StoredOutcomes:
+    async def send_outcomes(
+        self, events: Iterable[Outcome | Row] | Table, *, timeout_seconds: float | None = None
+    ) -> StoredOutcomes:
         """Store outcomes (scope ``outcomes``); each 1,000 of them are one call, which has the time-out for itself.
 
         After an error send all of them again: an event counts once.
         """
-        return StoredOutcomes.read([await self._make(call, timeout_seconds) for call in outcome_calls(events)])
+        said = [await self._make(call, timeout_seconds) for call in outcome_calls(events)]
+        return self._connection.read(StoredOutcomes.read, said)
 
     async def _make(self, call: Call, timeout_seconds: float | None) -> Mapping[str, Any]:
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        self._keep_to_one_loop()
+        seconds = seconds_of_call(timeout_seconds, self._timeout_seconds)
         attempts = Attempts(self._retries, seconds, time.monotonic(), random.random)
         while True:
             try:
@@ -121,9 +125,24 @@ class AsyncClient:
                 wait = attempts.wait_after(problem, time.monotonic())
             await self._sleep(wait)
 
+    def _keep_to_one_loop(self) -> None:
+        """Remember the event loop that the connections belong to.
+
+        Raises:
+            RuntimeError: The client is used in another one.
+        """
+        running = asyncio.get_running_loop()
+        self._loop = self._loop or running
+        if self._loop is not running:
+            raise RuntimeError(
+                "this AsyncClient belongs to another event loop: make one in each, such as in each asyncio.run, by "
+                "'async with AsyncClient() as client'; or use Client, which needs none"
+            )
+
     async def _attempt(self, call: Call, seconds: float) -> Answer:
         headers = request_headers(seconds, has_body=call.body is not None)
         url, body = f"{self._connection.url}{call.path}", bytearray()
+        called = f"{call.method} {url.partition('?')[0]}"
         try:
             async with (
                 asyncio.timeout(seconds),
@@ -133,6 +152,9 @@ class AsyncClient:
                     body = with_part(body, part)
                 return understood(response.status_code, lower_names(response.headers), bytes(body))
         except (TimeoutError, httpx2.TimeoutException):
-            raise DeadlineExceeded("answer", seconds) from None
+            raise late(seconds, called) from None
+        except ProxyAway as problem:
+            problem.called = called
+            raise
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as problem:
-            raise ProxyAway(str(problem) or type(problem).__name__) from None
+            raise away(problem, called) from None

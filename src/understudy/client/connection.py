@@ -2,13 +2,15 @@
 
 import logging
 import os
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from understudy import __version__
-from understudy.client.problems import MAX_ANSWER_BYTES, AnswerTooLong
+from understudy.client.problems import MAX_ANSWER_BYTES, AnswerTooLong, ProxyAway
 
+D = TypeVar("D")
+T = TypeVar("T")
 DEFAULT_SECONDS = 10.0
 _MAX_DEADLINE_MS = 3_600_000
 _WAY_BACK_SHARE, _MAX_WAY_BACK_SECONDS = 0.05, 0.1
@@ -43,6 +45,14 @@ class Connection(NamedTuple):
         if shown is not None and not is_key(shown):
             raise ValueError("the key has characters that no header holds: expected <id>.<secret>")
         return cls(found, shown)
+
+    def read(self, read: Callable[[D], T], said: D) -> T:
+        """Return what an answer says; one of another form names the server that sent it."""
+        try:
+            return read(said)
+        except ProxyAway as problem:
+            problem.called = self.url
+            raise
 
     def options(self) -> dict[str, Any]:
         """Return what the library's client is made with."""

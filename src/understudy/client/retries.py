@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
+from numbers import Real
 from typing import NamedTuple
 
-from understudy.client.problems import ProxyAway
+from understudy.client.problems import ProxyAway, late_before
 from understudy.errors import RequestTimedOut, UnderstudyError
+
+_NO_TIME = "timeout_seconds={!r:.40}: expected seconds above 0, such as 2.5"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,53 @@ class Retries:
         if self.attempts < 1 or self.first_wait_seconds < 0 or self.max_wait_seconds < 0:
             raise ValueError("expected at least one attempt, and waits of 0 s or more")
 
+    @classmethod
+    def of(cls, given: object) -> "Retries":
+        """Return the retries that a client was given, by default the usual ones.
+
+        Raises:
+            TypeError: They are something else.
+        """
+        if given is None:
+            return cls()
+        if not isinstance(given, cls):
+            raise TypeError(f"retries={given!r:.40}: expected Retries(attempts=3), or NO_RETRIES")
+        return given
+
+
+def seconds_of(given: object) -> float:
+    """Return a client's time-out in seconds.
+
+    Raises:
+        TypeError, ValueError: It is no number, or no time within which an answer can come.
+    """
+    seconds = _finite(given)
+    if seconds <= 0:
+        raise ValueError(_NO_TIME.format(given))
+    return seconds
+
+
+def seconds_of_call(given: object, usual: float) -> float:
+    """Return a call's time-out in seconds; ``None`` is the usual one.
+
+    Raises:
+        DeadlineExceeded: It is 0 or less, as what is left of a caller's own time is when that is over.
+        TypeError, ValueError: It is no number, or not finite.
+    """
+    seconds = usual if given is None else _finite(given)
+    if seconds <= 0:
+        raise late_before(seconds)
+    return seconds
+
+
+def _finite(given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"timeout_seconds={given!r:.40}: expected a number of seconds, such as 2.5")
+    seconds = float(given)
+    if not isfinite(seconds):
+        raise ValueError(_NO_TIME.format(given))
+    return seconds
+
 
 NO_RETRIES = Retries(attempts=1)
 _MOMENT_SECONDS = 0.001
@@ -45,7 +96,7 @@ class Attempts:
 
     def __init__(self, retries: Retries, seconds: float, now: float, draw: Callable[[], float]) -> None:
         self._retries = retries
-        self._ends_at = now + seconds
+        self._began, self._ends_at = now, now + seconds
         self._draw = draw
         self._made = 1
 
@@ -61,6 +112,8 @@ class Attempts:
             ProxyAway: The same.
         """
         advice = advice_of(problem)
+        if isinstance(problem, ProxyAway):
+            problem.tried = f"{self._made} attempt{'s' * (self._made > 1)} in {now - self._began:.3g} s"
         if not advice.may_help or self._made >= self._retries.attempts:
             raise problem
         own = self._retries.first_wait_seconds * 2 ** (self._made - 1)

@@ -2,28 +2,20 @@
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import httpx2
 
 from understudy.client.answers import BatchAnswer, Prediction, Ranking, Receipt, StoredOutcomes
-from understudy.client.calls import (
-    Call,
-    Entity,
-    Outcome,
-    Treatment,
-    batch_calls,
-    outcome_calls,
-    predict_call,
-    rank_call,
-    receipt_call,
-)
+from understudy.client.calls import Call, batch_calls, outcome_calls, predict_call, rank_call, receipt_call
 from understudy.client.connection import DEFAULT_SECONDS, Connection, lower_names, request_headers, with_part
 from understudy.client.deadlines import Deadline, bound_by
-from understudy.client.problems import Answer, ProxyAway, understood
-from understudy.client.retries import Attempts, Retries
-from understudy.errors import DeadlineExceeded, UnderstudyError
+from understudy.client.given import Entity, Id, Outcome, Table, Treatment
+from understudy.client.problems import Answer, ProxyAway, away, late, understood
+from understudy.client.retries import Attempts, Retries, seconds_of, seconds_of_call
+from understudy.client.tables import Row
+from understudy.errors import UnderstudyError
 
 
 class Client:
@@ -36,8 +28,11 @@ class Client:
         retries: How often a call is made that the server asks to be made again.
         sleep: Waits so many seconds.
 
+    Entities, treatments and outcomes may be rows and whole frames of pandas and polars as well; what is ambiguous is a
+    ``TypeError`` or ``ValueError`` that says what is expected, and nothing is sent.
+
     Every method raises the leaf of ``understudy.errors`` that the proxy's problem names, ``DeadlineExceeded`` when its
-    time is over, and :class:`ProxyAway` when no proxy answers.
+    time is over, also before the call, and :class:`ProxyAway` when no proxy answers.
     """
 
     def __init__(
@@ -50,10 +45,10 @@ class Client:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._connection = Connection.of(url, key)
-        self._timeout_seconds = timeout_seconds
-        self._retries = retries or Retries()
+        self._timeout_seconds = seconds_of(timeout_seconds)
+        self._retries = Retries.of(retries)
         self._sleep = sleep
-        self._http = httpx2.Client(timeout=timeout_seconds, **self._connection.options())
+        self._http = httpx2.Client(timeout=self._timeout_seconds, **self._connection.options())
         self._deadline = Deadline()
         bound_by(self._http, self._deadline)
 
@@ -73,48 +68,55 @@ class Client:
     def predict(
         self,
         model: str,
-        entity: Entity,
+        entity: Entity | Row,
         *,
-        version: str | None = None,
+        version: str | int | None = None,
         timeout_seconds: float | None = None,
     ) -> Prediction:
         """Return one prediction; ``version`` asks that one, whatever the policy says (scope ``operate``)."""
-        return Prediction.read(self._make(predict_call(model, entity, version), timeout_seconds))
+        said = self._make(predict_call(model, entity, version), timeout_seconds)
+        return self._connection.read(Prediction.read, said)
 
     def predict_batch(
-        self, model: str, entities: Sequence[Entity], *, timeout_seconds: float | None = None
+        self, model: str, entities: Iterable[Entity | Row] | Table, *, timeout_seconds: float | None = None
     ) -> BatchAnswer:
         """Return what became of each entity; each 256 of them are one call, which has the time-out for itself."""
-        return BatchAnswer.read([self._make(call, timeout_seconds) for call in batch_calls(model, entities)])
+        said = [self._make(call, timeout_seconds) for call in batch_calls(model, entities)]
+        return self._connection.read(BatchAnswer.read, said)
 
     def rank(
         self,
         model: str,
-        entity: Entity,
-        treatments: Sequence[Treatment],
+        entity: Entity | Row,
+        treatments: Iterable[Treatment | Row] | Table,
         *,
         top_k: int | None = None,
-        version: str | None = None,
+        version: str | int | None = None,
         timeout_seconds: float | None = None,
     ) -> Ranking:
         """Return the scores of treatments for an entity, or with ``top_k`` so many of the best."""
-        return Ranking.read(self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds))
+        said = self._make(rank_call(model, entity, treatments, top_k, version), timeout_seconds)
+        return self._connection.read(Ranking.read, said)
 
     def receipt(
-        self, model: str, entity_id: str, *, category: str | None = None, timeout_seconds: float | None = None
+        self, model: str, entity_id: Id, *, category: str | None = None, timeout_seconds: float | None = None
     ) -> Receipt:
         """Return which version answers an entity, and why, without a prediction (scope ``read``)."""
-        return Receipt.read(self._make(receipt_call(model, entity_id, category), timeout_seconds))
+        said = self._make(receipt_call(model, entity_id, category), timeout_seconds)
+        return self._connection.read(Receipt.read, said)
 
-    def send_outcomes(self, events: Sequence[Outcome], *, timeout_seconds: float | None = None) -> StoredOutcomes:
+    def send_outcomes(
+        self, events: Iterable[Outcome | Row] | Table, *, timeout_seconds: float | None = None
+    ) -> StoredOutcomes:
         """Store outcomes (scope ``outcomes``); each 1,000 of them are one call, which has the time-out for itself.
 
         After an error send all of them again: an event counts once.
         """
-        return StoredOutcomes.read([self._make(call, timeout_seconds) for call in outcome_calls(events)])
+        said = [self._make(call, timeout_seconds) for call in outcome_calls(events)]
+        return self._connection.read(StoredOutcomes.read, said)
 
     def _make(self, call: Call, timeout_seconds: float | None) -> Mapping[str, Any]:
-        seconds = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        seconds = seconds_of_call(timeout_seconds, self._timeout_seconds)
         attempts = Attempts(self._retries, seconds, time.monotonic(), random.random)
         while True:
             try:
@@ -127,6 +129,7 @@ class Client:
         ends_at = time.monotonic() + seconds
         headers = request_headers(seconds, has_body=call.body is not None)
         url, body = f"{self._connection.url}{call.path}", bytearray()
+        called = f"{call.method} {url.partition('?')[0]}"
         try:
             with (
                 self._deadline.within(ends_at),
@@ -135,9 +138,12 @@ class Client:
                 for part in response.iter_bytes():
                     body = with_part(body, part)
                     if time.monotonic() > ends_at:
-                        raise DeadlineExceeded("answer", seconds)
+                        raise late(seconds, called)
                 return understood(response.status_code, lower_names(response.headers), bytes(body))
         except httpx2.TimeoutException:
-            raise DeadlineExceeded("answer", seconds) from None
+            raise late(seconds, called) from None
+        except ProxyAway as problem:
+            problem.called = called
+            raise
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as problem:
-            raise ProxyAway(str(problem) or type(problem).__name__) from None
+            raise away(problem, called) from None

@@ -129,7 +129,7 @@ async def report_ab(
             return report
         if not takes_looks:
             return _before_look(report, test, rejected)
-        after = with_interim_analysis(test, verdict, question.now)
+        after = with_interim_analysis(test, verdict, report.difference, question.now)
         if await store.record(test.record, result_to_json(after), ends=not after.is_open):
             return report._replace(found=found._replace(test=after))
         # Another report took an interim analysis meanwhile: judge again, after that one.

@@ -14,6 +14,7 @@ from understudy.errors import MigrationNeeded
 from understudy.experiments.declared_tests import (
     DECIDED,
     DeclaredTest,
+    Figures,
     InterimAnalysis,
     MetricChoice,
     Plan,
@@ -34,8 +35,10 @@ MAX_BESIDE = 5
 MAX_SENTENCE = 2_000
 """Characters: three figures of 1e308 with their digits fit."""
 _MAX_ID = 2**63 - 1
+_MAX_VALUE = 1e308
 _FIRST_MOMENT = datetime(1, 1, 1, tzinfo=UTC).timestamp()
 _LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+_MOMENTS = _FIRST_MOMENT, _LAST_MOMENT
 _MAX_NAME = 40
 _NEXT_STEP = (
     "If a newer release declared it, ask one of that release. If it was written by hand, delete it: "
@@ -65,7 +68,7 @@ def declared_test(record: ExperimentRecord) -> DeclaredTest:
 
 def result_to_json(test: DeclaredTest) -> dict[str, Any]:
     """Return a declared test's looks as its row holds them; :func:`declared_test` reads them."""
-    return {"looks": [{**look._asdict(), "state": look.state.value} for look in test.looks]}
+    return {"looks": [look.to_json() for look in test.looks]}
 
 
 def declared_plan_from_json(document: object) -> Plan:
@@ -93,6 +96,7 @@ def declared_plan_from_json(document: object) -> Plan:
         _whole(own["looks"], "plan.looks", 1, MAX_LOOKS),
         _number(own["alpha"], "plan.alpha", MIN_ALPHA, MAX_ALPHA),
         _beside(own["beside"]),
+        None if own["declared_at"] is None else _number(own["declared_at"], "plan.declared_at", *_MOMENTS),
     )
 
 
@@ -114,7 +118,7 @@ def _looks_of(result: object, plan: Plan) -> tuple[InterimAnalysis, ...]:
 
 
 def _look(row: object, where: str) -> InterimAnalysis:
-    own = _members(row, where, InterimAnalysis._fields, {})
+    own = _members(row, where, InterimAnalysis._fields, InterimAnalysis._field_defaults)
     sentence = own["sentence"]
     if not isinstance(sentence, str) or len(sentence) > MAX_SENTENCE or not sentence.isprintable():
         raise ValueError(f"{where}.sentence: expected at most {MAX_SENTENCE:,} printable characters")
@@ -125,6 +129,21 @@ def _look(row: object, where: str) -> InterimAnalysis:
         _number(own["fraction"], f"{where}.fraction", 0.0, 1.0),
         AbState(own["state"]),
         sentence,
+        None if own["figures"] is None else _figures(own["figures"], f"{where}.figures"),
+    )
+
+
+def _figures(value: object, where: str) -> Figures:
+    own = _members(value, where, Figures._fields, Figures._field_defaults)
+
+    def amount(name: str) -> float:
+        return _number(own[name], f"{where}.{name}", -_MAX_VALUE, _MAX_VALUE)
+
+    return Figures(
+        _whole(own["entities_a"], f"{where}.entities_a", 0, MAX_ENTITIES),
+        _whole(own["entities_b"], f"{where}.entities_b", 0, MAX_ENTITIES),
+        *(amount("value_a"), amount("value_b"), amount("difference"), amount("low"), amount("high")),
+        p_value=None if own["p_value"] is None else _number(own["p_value"], f"{where}.p_value", 0.0, 1.0),
     )
 
 

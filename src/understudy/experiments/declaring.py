@@ -8,7 +8,7 @@ from understudy.errors import NotRegistered
 from understudy.experiments.ab_plan import PlanQuestion, plan_to_declare
 from understudy.experiments.attribution import began
 from understudy.experiments.declared_rows import declared_test
-from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Wanted
+from understudy.experiments.declared_tests import SEEN_SECONDS, DeclaredTest, MetricChoice, Wanted
 from understudy.ports.experiments.experiment_log import Allocation, ExperimentLog, Observed
 from understudy.ports.experiments.experiment_store import ExperimentStore, NewExperiment
 
@@ -104,7 +104,8 @@ async def declare_test(
     """Fix what a test is to see and how often it may be looked at, and return it; nothing of that changes any more.
 
     It counts from the question's ``since``; without that from the challenger's first share, or from now if an earlier
-    test of the same was decided, because entities are not counted for two tests.
+    test of the same was decided, because entities are not counted for two tests. A test that counts calls of long
+    before its declaration says so (``Plan.declared_at``): reports on them may have led to it.
 
     Raises:
         ValueError: If nothing is known of the metric yet, so that no size can be computed.
@@ -115,13 +116,16 @@ async def declare_test(
     plan = await plan_to_declare(log, asked)
     first_share = began(found.allocations, found.champion_id, found.challenger_id)
     usual = question.now if found.test is not None or first_share is None else first_share
+    started_at = usual if question.since is None else question.since
+    if question.now - started_at > SEEN_SECONDS:
+        plan = plan._replace(declared_at=question.now)
     record = await store.declare(
         NewExperiment(
             model_name=question.model_name,
             metric=question.metric,
             champion_id=found.champion_id,
             challenger_id=found.challenger_id,
-            started_at=usual if question.since is None else question.since,
+            started_at=started_at,
             plan=plan.to_json(),
             created_by=created_by,
         )

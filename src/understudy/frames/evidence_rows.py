@@ -12,6 +12,8 @@ _OF_VERDICT = (
     *("verdict", "reason", "code_version"),
 )
 _FIGURES = tuple(name for name in Evidence._fields if name not in ("check", "since"))
+EVIDENCE_NUMBERS = tuple(name for name in _FIGURES if name not in ("state", "subject"))
+EVIDENCE_TIMES = ("at", "since")
 EVIDENCE_COLUMNS = (*_OF_VERDICT, "check", "since", *_FIGURES)
 
 

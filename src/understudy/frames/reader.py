@@ -14,8 +14,8 @@ from understudy.bootstrap.session import Session
 from understudy.core.durations import moment_seconds
 from understudy.entrypoints.demo.running import read_running
 from understudy.errors import NotRegistered, RegistryUnavailable
-from understudy.frames.evidence_rows import EVIDENCE_COLUMNS, evidence_rows
-from understudy.frames.experiment_rows import EXPERIMENT_COLUMNS, experiment_rows
+from understudy.frames.evidence_rows import EVIDENCE_COLUMNS, EVIDENCE_NUMBERS, EVIDENCE_TIMES, evidence_rows
+from understudy.frames.experiment_rows import EXPERIMENT_COLUMNS, EXPERIMENT_NUMBERS, EXPERIMENT_TIMES, experiment_rows
 from understudy.frames.rows import Rows
 from understudy.ports.prediction_log.log_archive import WantedRows
 from understudy.settings import Settings
@@ -114,7 +114,8 @@ class Reader:
             view = await session.rollouts.view(found)
             if view.record.state.model_name != model:
                 raise NotRegistered(f"{model} never had a rollout {found}")
-            return Rows(EVIDENCE_COLUMNS, evidence_rows(view.record, await session.rollouts.events(found)))
+            rows = evidence_rows(view.record, await session.rollouts.events(found))
+            return Rows(EVIDENCE_COLUMNS, rows, numbers=EVIDENCE_NUMBERS, times=EVIDENCE_TIMES)
 
         return self._read(read)
 
@@ -135,7 +136,8 @@ class Reader:
             labels = {version.id: version.version for version in await session.registry.list_versions(model)}
             found = await session.experiments.newest(model, limit + 1)
             rows = [row for record in found[:limit] for row in experiment_rows(record, labels)]
-            return Rows(EXPERIMENT_COLUMNS, rows, is_complete=len(found) <= limit)
+            is_complete = len(found) <= limit
+            return Rows(EXPERIMENT_COLUMNS, rows, is_complete, numbers=EXPERIMENT_NUMBERS, times=EXPERIMENT_TIMES)
 
         return self._read(read)
 

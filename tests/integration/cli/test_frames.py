@@ -12,9 +12,12 @@ from understudy.adapters.postgres.experiments.declarations import PostgresExperi
 from understudy.adapters.postgres.rollout.rollouts import PostgresRolloutStore
 from understudy.core.canary.decision import CheckState, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.experiments.ab import AbState, AbVerdict, Interval
 from understudy.core.rollout.plan import NAMED_PLANS
+from understudy.core.statistics.difference import Difference
 from understudy.errors import NotRegistered, RegistryUnavailable
-from understudy.experiments.declared_tests import MetricChoice, Plan, Wanted
+from understudy.experiments.declared_rows import result_to_json
+from understudy.experiments.declared_tests import DeclaredTest, MetricChoice, Plan, Wanted, with_interim_analysis
 from understudy.frames import Reader
 from understudy.ports.experiments.experiment_store import NewExperiment
 from understudy.ports.prediction_log.log_archive import QueryRefused
@@ -113,6 +116,32 @@ async def test_evidence_and_experiments_are_read(reader, database, database_url)
     assert [(row["metric"], row["challenger_version"], row["look"]) for row in tests] == [("converted", "2", None)]
     assert reader.experiments().to_dicts() == tests
     assert len(reader.evidence("churn", begun.id).to_pandas()) == 1
+
+
+async def test_what_a_look_found_is_read_as_numbers_and_times(reader, database, database_url):
+    first = await database.fetchval("SELECT id FROM ModelVersion WHERE model_name = 'churn'")
+    second = await database.fetchval(_VERSION, "churn", "2")
+    plan = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 40_000, 2)
+    store = PostgresExperimentStore(database_url, timeout_seconds=5)
+    declared = await store.declare(
+        NewExperiment("churn", "converted", first, second, 1_795_000_000.0, plan.to_json(), "dana")
+    )
+    assert declared is not None
+    verdict = AbVerdict(AbState.UNDECIDED, "Not yet.", Interval(-0.01, 0.05, always_valid=False), fraction=0.5)
+    difference = Difference(400, 390, 400.0, 390.0, 0.2, 0.22, 0.02, 0.16, 0.17)
+    looked = with_interim_analysis(DeclaredTest(declared, plan, ()), verdict, difference, 1_795_100_000.0)
+    assert await store.record(declared, result_to_json(looked), ends=False)
+
+    rows = reader.experiments("churn")
+
+    names = ["champion", "challenger", "change", "change_low", "change_high", "fraction", "champion_entities"]
+    for frame in (rows.to_pandas(), rows.to_polars()):
+        assert [frame[name][0] for name in names] == [0.2, 0.22, 0.02, -0.01, 0.05, 0.5, 400]
+    pandas, polars = rows.to_pandas(), rows.to_polars()
+    assert {pandas[name].dtype.kind for name in names} == {"f", "i"}
+    assert (pandas["p_value"].dtype.kind, polars["p_value"].dtype) == ("f", pl.Float64), "of no row"
+    assert (pandas["ended_at"].dtype.kind, polars["ended_at"].dtype) == ("M", pl.Datetime("us", "UTC")), "of no row"
+    assert str(pandas["at"].dt.tz) == "UTC"
 
 
 async def test_without_an_address_it_is_the_environments(reader, database_url, monkeypatch):

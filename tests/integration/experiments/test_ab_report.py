@@ -308,6 +308,7 @@ async def test_a_declared_test_takes_its_looks_keeps_them_and_ends_with_a_winner
     assert declared.test is not None
     assert again.test == declared.test
     plan = declared.test.plan
+    assert plan.declared_at == early.now, "it counts calls from the first share on, ten days before"
     # (2.80 / 0.5)² · 2 (1 - p) / p entities, 3 % more with five looks; 270 entities know p = 0.2 to ± 0.07 (3 sd).
     assert 170 < plan.entities_per_arm < 430
     assert [found.state for found in states] == [AbState.TOO_EARLY, *[AbState.B_BETTER] * 3]
@@ -317,6 +318,10 @@ async def test_a_declared_test_takes_its_looks_keeps_them_and_ends_with_a_winner
     assert ended.test is not None
     assert ended.test.looks == states[1].found.test.looks
     assert len(ended.test.looks) == 1
+    figures, at_look = ended.test.looks[0].figures, states[1]
+    assert figures is not None
+    assert figures[:5] == (*at_look.difference[:2], *at_look.difference[4:7])
+    assert (figures.low, figures.high) == at_look.interval[:2]
     assert not ended.test.is_open
 
 

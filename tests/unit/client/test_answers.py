@@ -1,5 +1,7 @@
 """Answers as values."""
 
+import pandas as pd
+import polars as pl
 import pytest
 
 from understudy.client.answers import BatchAnswer, BestTreatment, Fallback, Prediction, Ranking, Receipt, StoredOutcomes
@@ -50,6 +52,20 @@ def test_a_batch_keeps_its_order_and_its_errors():
         answer.predictions()
     (all_good,) = BatchAnswer.read([{"predictions": [good]}]).predictions()
     assert all_good.entity_id == "dana"
+
+
+def test_a_batch_is_shown_in_short_and_has_a_row_for_each_entity():
+    good = {**ANSWERED, "prediction": {"score": 0.5}, "entity_id": "dana"}
+    bad = {"error": {"code": "E102", "detail": "it is empty"}}
+
+    answer = BatchAnswer.read([{"predictions": [good, bad]}])
+    frame = pd.DataFrame(answer.to_dicts())
+
+    assert repr(answer) == "BatchAnswer(2 members, 1 failed)"
+    assert pl.DataFrame(answer.to_dicts())["entity_id"].to_list() == ["dana", None]
+    assert frame.score.mean() == 0.5
+    assert list(frame.error_code.fillna("")) == ["", "E102"]
+    assert frame.error[1] == "it is empty"
 
 
 def test_a_ranking_has_all_scores_or_the_best():

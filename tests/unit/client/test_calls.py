@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from understudy.client.calls import (
-    Call,
-    Entity,
-    Outcome,
-    Treatment,
-    batch_calls,
-    outcome_calls,
-    predict_call,
-    rank_call,
-    receipt_call,
-)
+from understudy.client import Entity, Outcome, Treatment
+from understudy.client.calls import Call, batch_calls, outcome_calls, predict_call, rank_call, receipt_call
 
 DANA = Entity("dana", {"age": 41}, "vip")
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -35,6 +26,13 @@ def test_names_are_quoted_in_paths():
     assert receipt_call("a", "e", "vip").path.endswith("?entity_id=e&category=vip")
 
 
+def test_a_version_may_be_a_number_and_a_model_is_named_by_text():
+    assert predict_call("a", DANA, version=7).path == "/v1/models/a/versions/7/predict"
+    for nothing in (None, "", 7):
+        with pytest.raises(TypeError, match="model: expected the name of a model, got"):
+            predict_call(nothing, DANA)  # type: ignore[arg-type]  # what is refused
+
+
 def test_a_category_is_sent_where_there_is_one():
     assert body_of(predict_call("a", DANA)) == {"entity_id": "dana", "inputs": {"age": 41}, "category": "vip"}
     assert body_of(predict_call("a", Entity("e"))) == {"entity_id": "e", "inputs": {}}
@@ -47,12 +45,12 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_long_batch_is_as_many_calls_as_it_takes_in_its_order():
-    calls = list(batch_calls("a", [Entity(str(number)) for number in range(600)]))
+    calls = batch_calls("a", [Entity(str(number)) for number in range(600)])
 
     members = [body_of(call)["entities"] for call in calls]
     assert [len(each) for each in members] == [256, 256, 88]
     assert [one["entity_id"] for each in members for one in each] == [str(number) for number in range(600)]
-    assert list(batch_calls("a", [])) == []
+    assert batch_calls("a", []) == []
 
 
 def test_treatments_go_as_columns_where_they_have_the_same_inputs():
@@ -81,4 +79,4 @@ def test_outcomes_name_what_they_are_about_and_nothing_else():
 
 def test_a_time_without_a_zone_is_refused():
     with pytest.raises(ValueError, match="'o1' has no zone"):
-        list(outcome_calls([Outcome("o1", "visits", "converted", 1, datetime(2026, 11, 20), "dana")]))  # noqa: DTZ001 - what is refused
+        outcome_calls([Outcome("o1", "visits", "converted", 1, datetime(2026, 11, 20), "dana")])  # noqa: DTZ001 - what is refused

@@ -15,6 +15,9 @@ from understudy.ports.experiments.experiment_store import ExperimentRecord
 
 PLAN = Plan(Wanted(0.05), MetricChoice(604_800.0), True, 0.002, 9_000, 5).to_json()
 LOOK = {"at": 2_000.0, "fraction": 0.2, "state": "undecided", "sentence": "Not yet decided."}
+FIGURES = {
+    "entities_a": 9, "entities_b": 8, "value_a": 0.5, "value_b": 0.6, "difference": 0.1, "low": -0.1, "high": 0.3,
+}  # fmt: skip
 RECORD = ExperimentRecord(7, "churn", "converted", 1, 2, 1_000.0, PLAN, None, "dana", None)
 
 CRAFTED_PLANS = [
@@ -48,6 +51,8 @@ CRAFTED_PLANS = [
     ("plan.wanted.amount", {"wanted": {"amount": "x"}}),
     ("plan.wanted.amount", {"wanted": {"amount": 1e308}}),
     ("plan.wanted", {"wanted": {"amount": 0.05, "of_a_newer_release": 1}}),
+    ("plan.declared_at", {"declared_at": "soon"}),
+    ("plan.declared_at", {"declared_at": 1e300}),
     ("plan.beside", {"beside": "abc"}),
     ("plan.beside", {"beside": None}),
     ("plan.beside", {"beside": [{"a": 1}]}),
@@ -77,6 +82,12 @@ CRAFTED_RESULTS = [
     ("result.looks[0].sentence", {"looks": [{**LOOK, "sentence": "x" * 2_001}]}),
     ("result.looks[0].fraction", {"looks": [{**LOOK, "fraction": -5}]}),
     ("result.looks[0].fraction", {"looks": [{**LOOK, "fraction": 0.19}]}),
+    ("result.looks[0].figures", {"looks": [{**LOOK, "figures": 5}]}),
+    ("result.looks[0].figures.entities_a", {"looks": [{**LOOK, "figures": {**FIGURES, "entities_a": -1}}]}),
+    ("result.looks[0].figures.low", {"looks": [{**LOOK, "figures": {**FIGURES, "low": float("nan")}}]}),
+    ("result.looks[0].figures.high", {"looks": [{**LOOK, "figures": {**FIGURES, "high": "0.3"}}]}),
+    ("result.looks[0].figures.p_value", {"looks": [{**LOOK, "figures": {**FIGURES, "p_value": 2}}]}),
+    ("result.looks[0].figures.value_a", {"looks": [{**LOOK, "figures": {"entities_a": 1, "entities_b": 1}}]}),
     ("result.looks[1].fraction", {"looks": [{**LOOK, "fraction": 0.9}, LOOK]}),
     ("result.looks[1].fraction", {"looks": [{**LOOK, "fraction": 1.0}, {**LOOK, "fraction": 1.0}]}),
 ]

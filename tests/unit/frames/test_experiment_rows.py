@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from understudy.core.experiments.ab import AbState
 from understudy.experiments.declared_rows import result_to_json
-from understudy.experiments.declared_tests import DeclaredTest, InterimAnalysis, MetricChoice, Plan, Wanted
+from understudy.experiments.declared_tests import DeclaredTest, Figures, InterimAnalysis, MetricChoice, Plan, Wanted
 from understudy.frames.experiment_rows import EXPERIMENT_COLUMNS, experiment_rows
 from understudy.ports.experiments.experiment_store import ExperimentRecord
 
@@ -20,7 +20,9 @@ def rows_of(record: ExperimentRecord) -> list[dict[str, object]]:
 def test_each_look_is_a_row_with_its_test():
     looks = (
         InterimAnalysis(1_795_100_000.0, 0.5, AbState.UNDECIDED, "Not yet."),
-        InterimAnalysis(1_795_200_000.0, 1.0, AbState.B_BETTER, "B is better."),
+        InterimAnalysis(
+            1_795_200_000.0, 1.0, AbState.B_BETTER, "B is better.", Figures(900, 880, 0.2, 0.25, 0.05, 0.01, 0.09)
+        ),
     )
     done = BARE._replace(result=result_to_json(DeclaredTest(BARE, PLAN, looks)), ended_at=1_795_200_000.0)
 
@@ -29,6 +31,9 @@ def test_each_look_is_a_row_with_its_test():
     assert (first["champion_version"], first["challenger_version"], first["metric"]) == ("6", "7", "converted")
     assert (first["look"], first["fraction"], first["state"]) == (1, 0.5, AbState.UNDECIDED.value)
     assert (second["look"], second["state"], second["sentence"]) == (2, AbState.B_BETTER.value, "B is better.")
+    numbers = ("champion", "challenger", "change", "change_low", "change_high", "p_value", "champion_entities")
+    assert [second[name] for name in numbers] == [0.2, 0.25, 0.05, 0.01, 0.09, None, 900]
+    assert {first[name] for name in numbers} == {None}, "a look of the release before kept none"
     assert second["ended_at"] == second["at"] == datetime.fromtimestamp(1_795_200_000, UTC)
 
 

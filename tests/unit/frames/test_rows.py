@@ -4,6 +4,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 
+import polars as pl
 import pytest
 
 from understudy.frames import Rows
@@ -18,6 +19,13 @@ ROWS = Rows(
 def test_rows_know_their_columns():
     assert len(ROWS) == 3
     assert ROWS.to_dicts()[1]["error_code"] == "E504"
+
+
+def test_a_notebook_shows_how_many_rows_there_are_and_not_the_rows():
+    many = Rows(("id", "score"), [(number, 0.5) for number in range(100_000)], is_complete=False)
+
+    assert repr(many) == "Rows(100,000 rows and there are more; columns id, score)"
+    assert repr(ROWS) == "Rows(3 rows; columns id, version, score, error_code, predicted_at, cache_hit)"
 
 
 def test_a_pandas_frame_has_the_columns_moments_in_utc_and_nothing_for_nothing():
@@ -41,6 +49,16 @@ def test_a_polars_frame_has_them_too_whatever_the_first_rows_hold():
     assert frame["score"].mean() == 0.625
     assert frame["predicted_at"].to_list() == [AT] * 3
     assert late.to_polars()["score"].sum() == 0.5
+
+
+@pytest.mark.parametrize("rows", [[], [("a", None, None)]])
+def test_numbers_and_times_are_such_also_where_there_are_none(rows):
+    some = Rows(("id", "score", "at"), rows, numbers=("score",), times=("at",))
+    pandas, polars = some.to_pandas(), some.to_polars()
+
+    assert (str(pandas["score"].dtype), str(pandas["at"].dtype)) == ("float64", "datetime64[us, UTC]")
+    assert polars.schema == {"id": pl.String if rows else pl.Null, "score": pl.Float64, "at": pl.Datetime("us", "UTC")}
+    assert some.to_dicts() == [{"id": "a", "score": None, "at": None} for _ in rows]
 
 
 @pytest.mark.deep

@@ -67,7 +67,8 @@ def test_document(found: ListedTest, label: Label) -> dict[str, Any]:
 
 def _plan_document(plan: Plan, label: Label) -> dict[str, Any]:
     beside = {"beside": [label(version_id) for version_id in plan.beside]} if plan.beside else {}
-    return {**plan.to_json(), **beside}
+    declared = {} if plan.declared_at is None else {"declared_at": moment_of(plan.declared_at)}
+    return {**plan.to_json(), **beside, **declared}
 
 
 def _arms_document(arms: Arms, label: Label) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from understudy.core.durations import duration_words
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
 from understudy.entrypoints.cli.ab.arms_text import arms_texts
+from understudy.entrypoints.cli.ab.asked import WITHIN
 from understudy.entrypoints.cli.ab.figures import (
     Label,
     decimals_for,
@@ -20,10 +21,10 @@ from understudy.entrypoints.cli.ab.figures import (
 )
 from understudy.entrypoints.cli.ab.quantiles_text import quantiles_texts
 from understudy.entrypoints.cli.shared.rendering import MINUS, Column, a_table, facts
-from understudy.entrypoints.cli.shared.times import day_of
+from understudy.entrypoints.cli.shared.times import day_of, moment_words, seconds_of
 from understudy.experiments.ab_plan import TRAFFIC_DAYS, AbSizes, PlanQuestion
 from understudy.experiments.ab_report import AbReport, NoAnswer
-from understudy.experiments.declared_tests import Wanted
+from understudy.experiments.declared_tests import MetricChoice, Wanted
 
 Row = tuple[str, str, str, str]
 _STYLES = {
@@ -34,6 +35,7 @@ _STYLES = {
 }
 DIFFERENCE = f"B {MINUS} A"
 _TINY = 0.001
+_UNIT_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -> list[Any]:
@@ -81,11 +83,22 @@ def verdict_lines(report: AbReport) -> list[str]:
         taken = len(test.looks)
         so_far = f"{100 * report.fraction:.0f} % of {test.plan.entities_per_arm:,} entities an arm are in"
         lines.append(f"{taken} of {test.plan.looks} looks taken; {so_far}.")
+    counts = test is not None and (test.is_open or test.decision is not None)
+    if test is not None and counts and test.plan.declared_at is not None:
+        lines.append(_declared_late(test.record.started_at, test.plan.declared_at))
     if report.forecast is not None:
         lines.append(report.forecast.sentence)
     if report.sampled_ratio < 1:
         lines.append(f"Computed from a random {100 * report.sampled_ratio:.2g} % of the entities.")
     return lines
+
+
+def _declared_late(started_at: float, declared_at: float) -> str:
+    before = duration_words(declared_at - started_at)
+    return (
+        f"It counts calls from {moment_words(started_at)} UTC on, {before} before it was declared: if a report on them "
+        "led to it, its alpha does not hold."
+    )
 
 
 def evidence_rows(report: AbReport, metric: str) -> list[Row]:
@@ -121,13 +134,27 @@ def next_step(report: AbReport, model_name: str, metric: str, label: Label) -> s
     words, test = f"understudy ab report {quote(model_name)} --metric {quote(metric)}", report.found.test
     words += f" --version {quote(b)}" if is_further else ""
     if test is None or not test.is_open:
-        return f"{words} --looks 5 --effect {effect_text(report.wanted)}\n  declares a test, which can decide"
+        options = f"--effect {effect_text(report.wanted)}{choice_options(report.choice)}"
+        return f"{words} --looks 5 {options}\n  declares a test, which can decide"
     return f"{words} --html report.html\n  draws the interval over time"
 
 
 def effect_text(wanted: Wanted) -> str:
     """Return an effect as the option takes it."""
     return f"{100 * wanted.amount:.4g}{'%' if wanted.is_relative else 'pt'}"
+
+
+def choice_options(choice: MetricChoice) -> str:
+    """Return the options by which outcomes count so, with a space before each; nothing for the usual way."""
+    within = choice.within_seconds
+    units = ((one, within / seconds) for one, seconds in _UNIT_SECONDS.items())
+    shown = next((f"{number:.0f}{unit}" for unit, number in units if number >= 1 and number.is_integer()), f"{within}s")
+    given = {
+        f"--within {shown}": within != seconds_of(WITHIN, "--within"),
+        "--per-call": choice.per_call,
+        "--lower-is-better": not choice.higher_is_better,
+    }
+    return "".join(f" {option}" for option, is_given in given.items() if is_given)
 
 
 class SizesWords(NamedTuple):
@@ -159,7 +186,7 @@ def sizes_words(sizes: AbSizes, question: PlanQuestion) -> SizesWords:
 def declare_command(sizes: AbSizes, question: PlanQuestion) -> str:
     """Return the command that declares a test of this size."""
     words = f"understudy ab report {quote(question.model_name)} --metric {quote(question.metric or 'NAME')}"
-    return f"{words} --looks {sizes.looks} --effect {effect_text(sizes.wanted)}"
+    return f"{words} --looks {sizes.looks} --effect {effect_text(sizes.wanted)}{choice_options(question.choice)}"
 
 
 def sizes_texts(sizes: AbSizes, question: PlanQuestion) -> list[Any]:

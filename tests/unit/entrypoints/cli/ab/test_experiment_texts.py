@@ -18,7 +18,7 @@ from understudy.core.statistics.sample_ratio import ArmsRatio, SampleRatio
 from understudy.core.statistics.sample_size import Forecast, reference_sample_size
 from understudy.entrypoints.cli.ab.figures import decimals_for
 from understudy.entrypoints.cli.ab.page import report_page
-from understudy.entrypoints.cli.ab.text import reference_texts, report_texts, sizes_texts
+from understudy.entrypoints.cli.ab.text import choice_options, reference_texts, report_texts, sizes_texts
 from understudy.entrypoints.cli.shadow.text import examples_texts, histogram_line
 from understudy.entrypoints.cli.shadow.text import report_texts as shadow_texts
 from understudy.entrypoints.cli.shared.times import time_axis_marks
@@ -412,6 +412,17 @@ def test_without_a_declared_test_the_next_command_declares_one():
     assert "--metric converted --looks 5 --effect 0.5pt\n  declares a test" in said(report)
 
 
+def test_that_command_counts_outcomes_as_the_report_does():
+    own = MetricChoice(10.0, per_call=True, higher_is_better=False)
+    report = a_report(found=Found(1, 2, (), None), choice=own)
+    words = "--metric converted --looks 5 --effect 0.5pt --within 10s --per-call --lower-is-better"
+
+    assert words in " ".join(said(report).split())
+    assert [choice_options(MetricChoice(seconds)) for seconds in (604_800.0, 172_800.0, 5_400.0, 0.5)] == [
+        "", " --within 2d", " --within 90m", " --within 0.5s",
+    ]  # fmt: skip
+
+
 def test_a_decided_test_says_when_it_was_decided():
     decided = a_test(
         InterimAnalysis(SINCE, 0.2, AbState.UNDECIDED, ""),
@@ -422,6 +433,17 @@ def test_a_decided_test_says_when_it_was_decided():
     shown = said(a_report(state=AbState.B_BETTER, sentence="B is better.", found=Found(1, 2, (), decided)))
 
     assert "Decided at look 2 of 5, on 20 Nov; the figures are today's." in shown
+
+
+def test_a_test_that_counts_calls_of_before_its_declaration_says_so_until_it_is_stopped():
+    record = a_test().record
+    late = DeclaredTest(record, PLAN._replace(declared_at=SINCE + 3 * 86_400), ())
+    stopped = late._replace(record=record._replace(ended_at=NOW))
+    words = "UTC on, 3 d before it was declared: if a report on them led to it, its alpha does not hold."
+
+    assert words in " ".join(said(a_report(found=Found(1, 2, (), late))).split())
+    assert "before it was declared" not in said(a_report(found=Found(1, 2, (), stopped)))
+    assert "before it was declared" not in said(a_report())
 
 
 def test_a_sample_is_said_to_be_one():
