@@ -25,6 +25,7 @@ from understudy.ports.prediction_log.prediction_log import (
     WriteOutcome,
 )
 from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.serving.outage_log import OutageLog
 
 _log = structlog.get_logger(__name__)
 
@@ -90,6 +91,7 @@ class LogShipper:
         next_look = 0.0
         next_sign = time.monotonic() + self._sign_seconds
         failing_since: float | None = None
+        outage = OutageLog("prediction_log", "rows of the log", self._now)
         while True:
             if time.monotonic() >= next_sign:
                 self._own_place = None
@@ -100,13 +102,13 @@ class LogShipper:
                     await self._ship_orphans()
                     next_look = time.monotonic() + self._orphan_seconds
                 pause, failing_since = self._interval_seconds, None
+                outage.succeeded()
                 if is_behind:
                     continue
             except _NOT_NOW as problem:
                 pause = min(MAX_BACK_OFF_SECONDS, pause * 2)
-                if failing_since is None:
-                    failing_since = self._now()
-                    _log.warning("prediction_log.waiting", problem=str(problem))
+                failing_since = self._now() if failing_since is None else failing_since
+                outage.failed(problem, "calls; their rows wait on disk, up to UNDERSTUDY_SPOOL_LIMIT_BYTES")
                 self._count_failure(problem, failing_since)
             await asyncio.sleep(pause)
 
