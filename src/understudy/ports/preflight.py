@@ -60,3 +60,5 @@ class DatabaseSnapshot(NamedTuple):
     sequences: Sequence[Numbering]
     unreadable: Sequence[str]
     """What the login may not read."""
+    has_foreign_transactions: bool = False
+    """Whether rows name transactions that this server has not come to: they are another server's."""

@@ -43,6 +43,13 @@ FAULTS = {
         "problem",
         "understudy_guard_policy() (pg_database_owner)",
     ),
+    "ALTER TABLE PolicyChange DISABLE TRIGGER policychange_guard; "
+    "INSERT INTO PolicyChange (model_name, source, changed_xid) VALUES ('visits', 'policy', '99999999999'); "
+    "ALTER TABLE PolicyChange ENABLE TRIGGER policychange_guard": (
+        "transactions",
+        "warning",
+        "since it was restored from a dump",
+    ),
     "GRANT CREATE ON SCHEMA public TO PUBLIC": ("ownership", "warning", "any login may make objects"),
     "REVOKE SELECT ON ServingPolicy FROM understudy_proxy": (
         "roles",

@@ -1,4 +1,4 @@
-"""Preflight: reads what a database says of itself (``ports.preflight``): its catalogue and settings, and no rows."""
+"""Preflight: reads what a database says of itself (``ports.preflight``): catalogue and settings, hardly a row."""
 
 import re
 from collections.abc import Sequence
@@ -119,6 +119,10 @@ _SEQUENCES = """
     ORDER BY 1
 """
 _LAST = "SELECT pg_sequence_last_value($1::text::regclass)"
+_FOREIGN_TRANSACTIONS = """
+    SELECT EXISTS (SELECT FROM policychange WHERE changed_xid > pg_snapshot_xmax(pg_current_snapshot()))
+        OR EXISTS (SELECT FROM loadedversion WHERE removed_xid > pg_snapshot_xmax(pg_current_snapshot()))
+"""
 _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 
 
@@ -181,7 +185,15 @@ async def _examine(connection: asyncpg.Connection, revision: str | None, roles: 
         rights_meant=frozenset() if meant is None else meant,
         sequences=sequences,
         unreadable=unreadable,
+        has_foreign_transactions=await _has_foreign_transactions(connection),
     )
+
+
+async def _has_foreign_transactions(connection: asyncpg.Connection) -> bool:
+    """Return whether rows name transactions of another server, as far as the schema and the login let it be known."""
+    with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.InsufficientPrivilegeError):
+        return bool(await connection.fetchval(_FOREIGN_TRANSACTIONS))
+    return False
 
 
 async def _column(connection: asyncpg.Connection, query: str, *arguments: object) -> list[str]:
