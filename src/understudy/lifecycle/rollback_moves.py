@@ -1,8 +1,10 @@
-"""What a rollout, a guard or a rollback did to a policy, where a file would undo it."""
+"""What a rollout, a guard or a rollback did to a policy: where a file would undo it, and what is told of it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from understudy.core.durations import moment
+from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE, VIA_ROLLOUT
 
@@ -18,6 +20,9 @@ _MOVED = {
 }
 """The columns of the audit whose newest change decides; a rollback of a promotion leaves the weight at 0. A challenger
 alone moves no call."""
+NEWS_SECONDS = 86_400.0
+"""How long a rollback is told to who looks at the model."""
+UNWATCHED = "No monitor looks at open rollouts and guards: nothing is taken back by itself."
 
 
 def moves_undone(
@@ -72,6 +77,44 @@ def took_back(entry: AuditEntry) -> bool:
     return bool(had_share) and not after["challenger_weight"] and not after.get("arms")
 
 
+def hidden_rollback(audit: Sequence[AuditEntry], newest: RolloutState, now: float, labels: Mapping[int, str]) -> str:
+    """Return that calls were taken back before a rollout began which hides that.
+
+    Empty where none were, or long ago, or where the later rollout has succeeded.
+
+    Args:
+        audit: The newest changes of the model's policy, newest first.
+        newest: Its newest rollout or guard.
+        now: When this was read, in seconds since the epoch.
+        labels: Of its versions, by their ids.
+    """
+    is_settled = newest.kind is Kind.ROLLOUT and newest.phase is Phase.SUCCEEDED
+    earlier = (one for one in _news(audit, now) if one.changed_at.timestamp() < newest.started_at)
+    found = None if is_settled else next(earlier, None)
+    return "" if found is None else _words(found, labels)
+
+
+def earlier_rollback(
+    audit: Sequence[AuditEntry], versions: Collection[str], now: float, labels: Mapping[int, str]
+) -> str:
+    """Return that calls of one of these versions were taken back of late; empty where none were.
+
+    Args:
+        audit: The newest changes of the model's policy, newest first; over HTTP they name versions by their labels.
+        versions: By their labels, those that are to get calls.
+        now: When this was read, in seconds since the epoch.
+        labels: Of the model's versions, by their ids.
+    """
+    found = next((one for one in _news(audit, now) if _taken_from(one, labels) in versions), None)
+    return "" if found is None else _words(found, labels)
+
+
+def newest_words(entry: AuditEntry) -> str:
+    """Return who made a change, with what, when and why."""
+    when = moment(entry.changed_at.timestamp())
+    return f"by {entry.actor} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
+
+
 def _is_about_another(
     field: str, entry: AuditEntry, wanted: Mapping[str, Any], policy: PolicyRecord, newest: AuditEntry
 ) -> bool:
@@ -81,3 +124,21 @@ def _is_about_another(
     is_of_current = (entry.after or {}).get("challenger_version") == (newest.after or {}).get("challenger_version")
     is_for_current = wanted.get("challenger", policy.challenger) == policy.challenger
     return bool(is_of_current != is_for_current)
+
+
+def _news(audit: Iterable[AuditEntry], now: float) -> Iterable[AuditEntry]:
+    return (one for one in audit if now - one.changed_at.timestamp() < NEWS_SECONDS and took_back(one))
+
+
+def _words(entry: AuditEntry, labels: Mapping[int, str]) -> str:
+    label = _taken_from(entry, labels)
+    version = f" of version {label}" if label else ""
+    return f"Earlier, calls{version} were taken back {newest_words(entry)}"
+
+
+def _taken_from(entry: AuditEntry, labels: Mapping[int, str]) -> str:
+    """Return from which version a change took calls back; empty where that is not known."""
+    before, after = entry.before or {}, entry.after or {}
+    was_champion = before.get("champion_version") != after.get("champion_version")
+    version = before.get("champion_version" if was_champion else "challenger_version")
+    return version if isinstance(version, str) else labels.get(version or 0, "")

@@ -295,6 +295,22 @@ def test_a_rollback_waits_for_no_reason_also_where_there_is_no_terminal(understu
     assert (audit.json["audit"][0]["via"], audit.json["audit"][0]["after"]["challenger_weight"]) == ("cli", 0)
 
 
+def test_a_share_for_a_version_that_was_taken_back_says_so_and_that_no_monitor_would_do_it_again(understudy):
+    share = ("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    first = understudy(*share)
+    back = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    tried = understudy(*share, "--dry-run")
+    again, less = understudy(*share), understudy("model", "set", "visits", "--weight", "5", "--yes", "--reason", "less")
+
+    assert "Earlier, calls" not in first.said
+    assert "Earlier, calls" not in back.said
+    for said in (tried.said, again.said):
+        assert re.search(r"! Earlier, calls of version 2 were taken back by \S+ via cli at [^!]* UTC: it burns", said)
+        assert "! No monitor looks at open rollouts and guards: nothing is taken back by itself." in said
+    assert "Earlier" not in less.said
+    assert "No monitor looks" not in less.said
+
+
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
 

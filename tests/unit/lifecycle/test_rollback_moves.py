@@ -1,11 +1,11 @@
-"""What a rollout or a rollback did to a policy, where a file would undo it."""
+"""What a rollout or a rollback did to a policy, where a file would undo it, and what is said of it for a day."""
 
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from understudy.lifecycle.rollback_moves import moves_undone, took_back
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS, earlier_rollback, moves_undone, took_back
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 
 AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
@@ -83,3 +83,32 @@ def test_a_file_undoes_what_a_rollout_or_a_rollback_did_last(wanted, policy, cha
 )
 def test_a_change_takes_calls_back_that_ends_every_share_or_brings_the_champion_before(entry, is_back):
     assert took_back(entry) is is_back
+
+
+LABELS = {6: "six", 7: "seven", 8: "eight"}
+BACK = change("rollout", HALF, {}, "slow")
+OVER_HTTP = BACK._replace(
+    before={**ROW, "champion_version": "six", "challenger_version": "seven", **HALF},
+    after={**ROW, "champion_version": "six", "challenger_version": "seven"},
+)
+CHAMPION_BACK = change(
+    "rollout", {"champion_version": 8, "challenger_version": None, "previous_champion": 6}, {}, "slow"
+)
+WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"
+
+
+@pytest.mark.parametrize(
+    ("audit", "versions", "seconds", "said"),
+    [
+        ([BACK], {"seven"}, 60, f"Earlier, calls of version seven {WORDS}"),
+        ([OVER_HTTP], {"seven"}, 60, f"Earlier, calls of version seven {WORDS}"),
+        ([CHAMPION_BACK], {"eight"}, 60, f"Earlier, calls of version eight {WORDS}"),
+        ([CHAMPION_BACK, BACK], {"seven"}, 60, f"Earlier, calls of version seven {WORDS}"),
+        ([BACK], {"eight"}, 60, ""),
+        ([GIVEN], {"seven"}, 60, ""),
+        ([BACK], {"seven"}, NEWS_SECONDS, ""),
+        ([], {"seven"}, 60, ""),
+    ],
+)
+def test_a_rollback_of_the_last_day_is_told_of_the_version_whose_calls_were_taken_back(audit, versions, seconds, said):
+    assert earlier_rollback(audit, versions, AT.timestamp() + seconds, LABELS) == said
