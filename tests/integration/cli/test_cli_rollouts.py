@@ -311,6 +311,26 @@ def test_a_share_for_a_version_that_was_taken_back_says_so_and_that_no_monitor_w
     assert "No monitor looks" not in less.said
 
 
+def test_a_dry_run_of_a_rollback_says_what_would_move_and_moves_nothing(understudy):
+    nothing = understudy("rollback", "visits", "--dry-run")
+    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    before = understudy("model", "show", "visits", "--json").json["model"]["policy"]
+
+    tried = understudy("rollback", "visits", "--dry-run")
+    told = understudy("rollback", "visits", "--dry-run", "--json")
+
+    assert (nothing.code, "visits: nothing to roll back" in nothing.out) == (1, True)
+    assert tried.code == 0
+    assert "Would roll visits back; nothing was changed." in tried.said
+    assert "weight 0 as generation 3 (now: 1 80 %, 2 20 %; then 1 answers every call)" in tried.said
+    found = told.json["rollback"]
+    assert (told.code, found["did"], found["changed"], found["dry_run"], found["confirmed"]) == (
+        (0, "weight 0", True, True, None)
+    )  # fmt: skip
+    assert understudy("model", "show", "visits", "--json").json["model"]["policy"] == before
+    assert understudy("audit", "list", "visits", "--limit", "1", "--json").json["audit"][0]["reason"] == "try"
+
+
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
 
