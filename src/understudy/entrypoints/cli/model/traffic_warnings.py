@@ -8,7 +8,7 @@ from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlane
 from understudy.core.routing.arms import arm_percents
-from understudy.errors import ScopeMissing
+from understudy.errors import LoginNotAllowed, ScopeMissing
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, earlier_rollback
 from understudy.ports.monitoring.lease import LEASE_SECONDS
 from understudy.ports.registry.registry import AuditFilter, AuditSubject, ChangedPolicy, PolicyRecord
@@ -21,7 +21,7 @@ _SILENT_SECONDS = 2 * LEASE_SECONDS
 async def traffic_warnings(control_plane: ControlPlane, changed: ChangedPolicy) -> list[Text]:
     """Return what the console says of a model too: a rollback of a version that gets more calls, and a missing monitor.
 
-    Nothing of a rollback where the key may not read the audit; nothing of the monitor over HTTP, which does not tell.
+    Nothing of what the key or the login may not read; nothing of the monitor over HTTP, which does not tell.
     """
     before, after = changed
     gaining = set() if before is None else _gaining(before, after)
@@ -50,7 +50,7 @@ async def _earlier(control_plane: ControlPlane, model_name: str, versions: set[s
     try:
         audit = await registry.list_audit(model_name, MAX_CHANGES, AuditSubject.POLICY, only=only)
         labels = {one.id: one.version for one in await registry.list_versions(model_name)} if audit else {}
-    except ScopeMissing:
+    except (ScopeMissing, LoginNotAllowed):
         return ""
     return earlier_rollback(audit, versions, now, labels)
 
@@ -58,5 +58,8 @@ async def _earlier(control_plane: ControlPlane, model_name: str, versions: set[s
 async def _is_unwatched(control_plane: ControlPlane, model_name: str) -> bool:
     if not isinstance(control_plane, DatabaseControlPlane):
         return False
-    seconds = (await control_plane.rollbacks.reach(model_name)).monitor_seconds
+    try:
+        seconds = (await control_plane.rollbacks.reach(model_name)).monitor_seconds
+    except LoginNotAllowed:
+        return False
     return seconds is None or seconds > _SILENT_SECONDS
