@@ -27,7 +27,7 @@ async def traffic_warnings(control_plane: ControlPlane, changed: ChangedPolicy) 
     gaining = set() if before is None else _gaining(before, after)
     if not gaining:
         return []
-    lines = []
+    lines: list[Text] = []
     if earlier := await _earlier(control_plane, after.model_name, gaining):
         lines += [
             Text("! ", "yellow").append(earlier),
