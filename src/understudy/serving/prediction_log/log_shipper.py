@@ -183,10 +183,12 @@ class LogShipper:
         shipped under another spool id, from the place that is known for certain: once in this process; after a restart
         from the first segment that still has rows.
         """
-        place = await self._store.committed(spool.spool_id)
+        place, certain = await self._store.committed(spool.spool_id), spool.forgotten
         if not spool.is_beyond(*place):
+            if place < certain and certain[1] > 0:
+                self._begin_anew(spool.spool_id, certain, place)
             return place
-        certain, spool_id = spool.forgotten, str(uuid4())
+        spool_id = str(uuid4())
         _log.error(
             "prediction_log.offset_beyond_spool", spool_id=spool.spool_id, segment=place[0], byte_offset=place[1],
             now_spool_id=spool_id,
@@ -196,6 +198,14 @@ class LogShipper:
             await self._store.write(SpooledBatch(spool_id, certain[0], 0, certain[1], ()))
         await asyncio.to_thread(spool.rename, spool_id)
         return certain
+
+    def _begin_anew(self, spool_id: str, had: tuple[int, int], has: tuple[int, int]) -> None:
+        """Add up under another name: the database has less of a spool than it had, so it is another one, restored.
+
+        The windows so far hold calls that it lacks, some of them for ever. What it has of them stays under their name.
+        """
+        _log.warning("prediction_log.restored", spool_id=spool_id, had=had, has=has)
+        self._windows = self._make_windows()
 
     def _is_last(self, batch: SpooledBatch, place: tuple[int, int], unshipped_bytes: int) -> bool:
         """Whether neither this batch nor what follows it is a full one, so that both may wait for more rows."""
