@@ -738,6 +738,16 @@ class Settings(BaseModel):
         return (self.retention_database_url or self.database_url).get_secret_value()
 
     @property
+    def snapshot_path(self) -> Path:
+        """The file of the policies that a proxy read last."""
+        return self.state_dir / "policy.json"
+
+    @property
+    def spool_dir(self) -> Path:
+        """The folder of all workers' spools."""
+        return self.state_dir / "spool"
+
+    @property
     def is_local(self) -> bool:
         """Whether only this machine can call the proxy."""
         return self.host in LOOPBACK_HOSTS

@@ -208,6 +208,8 @@ def what_a_person_on_call_does(ci: WalledCommandLine, run: Callable[..., Done], 
     number = run("ab", "list", "visits", "--json").json["tests"][0]["id"]
     assert "is over, and decides nothing" in run("ab", "stop", "visits", str(number)).said
     assert "what changed within an hour around visits" in run("explain", "visits").said
+    tried, stored = run("rollback", "visits", "--dry-run"), database("rollback", "visits", "--dry-run")
+    assert ("nothing was changed" in tried.said, tried.out) == (True, stored.out), (tried, stored)
     back = run("rollback", "visits", "--reason", "it burns", "--yes")
     assert ("weight 0 committed as generation" in back.said, "1 of 1 live proxies" in back.said) == (True, True), back
     again = run("rollback", "visits", "--reason", "it burns", "--yes", code=1)

@@ -37,8 +37,8 @@ MONITOR = Dashboard(
         ),
         stat(
             "Partitions ahead",
-            Query("max(partitions_ahead)"),
-            "Months after this one that PredictionLog has room for.",
+            Query(f"max(partitions_ahead {LEADING})"),
+            "Months after this one that PredictionLog has room for. Empty: no monitor leads, so none has counted them.",
             decimals=0,
             steps=((None, RED), (1.0, YELLOW), (2.0, GREEN)),
             alerts=("PartitionMissing",),

@@ -2,10 +2,13 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from understudy.adapters import migrations
-from understudy.adapters.model_servers.connect import HOSTS_SUFFIX, TOKEN_PREFIX
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
+from understudy.adapters.disk.spool_folder import bytes_in
+from understudy.adapters.model_servers.connect import HOSTS_SUFFIX, PROTOCOLS, TOKEN_PREFIX
 from understudy.adapters.model_servers.connect import examine as examine_servers
 from understudy.adapters.postgres.connections.checkup import (
     PostgresCheckup,
@@ -23,6 +26,7 @@ from understudy.bootstrap.session import session_of
 from understudy.bootstrap.upstream.backends import ask_proxies, connector_of, policies_of_proxies, proxy_warm_up
 from understudy.core.rollout.state import Kind
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, Role, ServingPolicy
+from understudy.core.routing.policy_document import apply_document
 from understudy.core.upstream.same_call import same_call
 from understudy.errors import (
     BackendUnavailable,
@@ -56,6 +60,7 @@ from understudy.lifecycle.server_findings import (
     judge_guard,
     judge_lake,
     judge_monitor,
+    judge_outage,
     judge_partitions,
     judge_postgres,
     judge_proxy,
@@ -76,7 +81,10 @@ VERSIONS_AT_ONCE = 64
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """Check everything; a check that depends on a part that is unreachable is left out."""
+    """Check everything; a check that depends on a part that is unreachable is left out.
+
+    While Postgres is away, model servers are those of the policies that a proxy has saved in this state folder.
+    """
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
     findings = [_examine_config(settings), await _examine_cache(settings)]
@@ -84,7 +92,9 @@ async def examine(settings: Settings) -> list[Finding]:
     try:
         checkup = await examine_postgres(database_url, CATCH_UP_SECONDS, settings.database_timeout_seconds)
     except RegistryUnavailable as problem:
-        return [*findings, Finding("postgres", State.PROBLEM, problem.detail, problem.next_step)]
+        findings.append(Finding("postgres", State.PROBLEM, problem.detail, problem.next_step))
+        is_away = not isinstance(problem, LoginNotAllowed)
+        return [*findings, *await _examine_without_postgres(settings)] if is_away else findings
     findings += [
         judge_postgres(checkup.server_version, checkup.round_trip_seconds),
         judge_clock(checkup.clock_ahead_seconds, checkup.round_trip_seconds),
@@ -270,14 +280,7 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     rejected = [
         judge_rejected(name, why, is_served=name in snapshot.policies) for name, why in snapshot.rejected.items()
     ]
-    turns = asyncio.Semaphore(VERSIONS_AT_ONCE)
-    servers = await asyncio.gather(
-        *(
-            _examine_servers(settings, policy, role, version, turns)
-            for policy in snapshot.policies.values()
-            for role, version in _roles(policy)
-        )
-    )
+    servers = await _examine_all_servers(settings, snapshot)
     settled = {name: number for name, number in checkup.settled.items() if name in snapshot.policies}
     proxies = [judge_proxy(p.instance, p.generations, settled, p.age_seconds) for p in checkup.proxies]
     return [
@@ -287,6 +290,30 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
         *_tokens_in_plain_text(snapshot),
         *(proxies or [HIDDEN_PROXIES if checkup.proxies_hidden else NO_PROXY]),
     ]
+
+
+async def _examine_without_postgres(settings: Settings) -> list[Finding]:
+    """Return what goes on while Postgres is away, as far as this machine's state folder knows, and what does not."""
+    document = await asyncio.to_thread(JsonSnapshotFile(settings.snapshot_path).read)
+    waiting, folder = await asyncio.to_thread(bytes_in, settings.spool_dir), str(settings.state_dir.absolute())
+    if document is None:
+        return judge_outage(folder, None, waiting)
+    snapshot = apply_document(PolicySnapshot(), document, complete=True, protocols=PROTOCOLS)
+    found = judge_outage(folder, len(snapshot.policies), waiting)
+    return [*found, *await _examine_all_servers(settings, snapshot, asks_proxies=False)]
+
+
+async def _examine_all_servers(
+    settings: Settings, snapshot: PolicySnapshot, *, asks_proxies: bool = True
+) -> Sequence[Finding]:
+    turns = asyncio.Semaphore(VERSIONS_AT_ONCE)
+    return await asyncio.gather(
+        *(
+            _examine_servers(settings, policy, role, version, turns, asks_proxies=asks_proxies)
+            for policy in snapshot.policies.values()
+            for role, version in _roles(policy)
+        )
+    )
 
 
 def _same_calls(snapshot: PolicySnapshot) -> list[Finding]:
@@ -318,7 +345,13 @@ def _roles(policy: ServingPolicy) -> list[tuple[Role, ModelVersion]]:
 
 
 async def _examine_servers(
-    settings: Settings, policy: ServingPolicy, role: Role, version: ModelVersion, turns: asyncio.Semaphore
+    settings: Settings,
+    policy: ServingPolicy,
+    role: Role,
+    version: ModelVersion,
+    turns: asyncio.Semaphore,
+    *,
+    asks_proxies: bool,
 ) -> Finding:
     model_name, has_share = policy.model_name, role is not Role.SHADOW and version.id in policy.called_ids
     try:
@@ -333,7 +366,7 @@ async def _examine_servers(
             is_reached = backend.is_connected or not all(server.problem for server in seen)
         finally:
             await backend.close()
-        if seen and not is_reached:
+        if seen and not is_reached and asks_proxies:
             async with session_of(settings) as session:
                 through = await ask_proxies(proxy_warm_up(settings, session.warm_ups), version, 0)
     seconds = version.timeout_seconds

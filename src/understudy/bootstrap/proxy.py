@@ -176,9 +176,7 @@ async def _open_feed(
     stack.push_async_callback(source.close)
     feed = PolicyFeed(
         source,
-        JsonSnapshotFile(
-            settings.state_dir / "policy.json", partial(telemetry.count, "policy_snapshot_failures_total")
-        ),
+        JsonSnapshotFile(settings.snapshot_path, partial(telemetry.count, "policy_snapshot_failures_total")),
         telemetry,
         instance=instance,
         poll_seconds=settings.policy_poll_seconds,

@@ -64,3 +64,8 @@ def clock_words(moment: float) -> str:
 def short_duration(seconds: float) -> str:
     """Return a duration in milliseconds, or from one second on in seconds: ``3 ms``, ``2.0 s``."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1_000:.0f} ms"
+
+
+def moment(seconds: float) -> str:
+    """Return a moment, given in seconds since the epoch, in UTC: ``20 Nov 13:00:07``."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%d %b %H:%M:%S}"

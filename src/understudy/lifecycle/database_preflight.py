@@ -49,6 +49,8 @@ def judge_database(snapshot: DatabaseSnapshot, needs: Needs) -> list[Finding]:
             _judge_roles(snapshot, needs.roles),
             _judge_sequences(snapshot.sequences),
         ]
+        if snapshot.has_foreign_transactions is not None:
+            found.append(_judge_transactions(has_foreign=snapshot.has_foreign_transactions))
     if snapshot.unreadable:
         advice = "As the owner of the tables: understudy db check."
         found.append(Finding("not looked at", State.WARNING, _named(snapshot.unreadable), advice))
@@ -283,3 +285,14 @@ def _named(names: Iterable[str]) -> str:
     every = list(names)
     rest = len(every) - MAX_NAMED
     return ", ".join(every[:MAX_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _judge_transactions(*, has_foreign: bool) -> Finding:
+    if has_foreign:
+        what = (
+            "rows name transactions that this server has not come to, since it was restored from a dump: agents wait "
+            "for them before they unload a version, and proxies read all changes at each poll"
+        )
+        advice = "docs/how-to/back-up-and-restore.md, step 3 of Restore, has the SQL that brings them up."
+        return Finding("transactions", State.WARNING, what, advice)
+    return Finding("transactions", State.GOOD, "all are this server's own")

@@ -50,6 +50,11 @@ class Finding(NamedTuple):
     warnings are of how things were set up, and wait for daylight."""
 
 
+_WITHOUT_POSTGRES = (
+    "proxies that run answer by the policies that they read last and keep rows on disk; no policy changes, no rollback "
+    "reaches a proxy, no rollout moves, and commands leave with 69"
+)
+_RESTORE_ADVICE = "docs/how-to/back-up-and-restore.md says what proxies do meanwhile, and how a backup is restored."
 NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
 MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
@@ -93,6 +98,28 @@ def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
         advice = "Policies arrive late and logging is slow: is it far away?"
         return Finding("postgres", State.WARNING, what, advice, is_pressing=True)
     return Finding("postgres", State.GOOD, what)
+
+
+def judge_outage(state_dir: str, models: int | None, waiting_bytes: int) -> list[Finding]:
+    """Return what goes on while Postgres is away.
+
+    Args:
+        state_dir: The folder that was looked into.
+        models: How many models the policies have that a proxy saved there; ``None``: there is no such file.
+        waiting_bytes: Of rows there, at most.
+    """
+    found = [Finding("meanwhile", State.WARNING, _WITHOUT_POSTGRES, _RESTORE_ADVICE, is_pressing=True)]
+    if models is None:
+        what = f"none in {state_dir}: model servers are not asked, and a proxy that starts with it refuses calls"
+        advice = "Run doctor where a proxy runs: in its folder, or with its UNDERSTUDY_STATE_DIR."
+        found.append(Finding("policy.json", State.WARNING, what, advice))
+    else:
+        what = f"of {_count(models, 'model')} in {state_dir}: a proxy that starts with it answers by these policies"
+        found.append(Finding("policy.json", State.GOOD, what))
+    if waiting_bytes:
+        what = f"at most {waiting_bytes / 1_048_576:.1f} MiB of rows wait in {state_dir}; they are shipped later"
+        found.append(Finding("spool", State.GOOD, what))
+    return found
 
 
 def judge_redis(

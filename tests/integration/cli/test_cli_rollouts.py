@@ -295,6 +295,63 @@ def test_a_rollback_waits_for_no_reason_also_where_there_is_no_terminal(understu
     assert (audit.json["audit"][0]["via"], audit.json["audit"][0]["after"]["challenger_weight"]) == ("cli", 0)
 
 
+def test_a_share_for_a_version_that_was_taken_back_says_so_and_that_no_monitor_would_do_it_again(understudy):
+    share = ("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    first = understudy(*share)
+    back = understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    tried = understudy(*share, "--dry-run")
+    again, less = understudy(*share), understudy("model", "set", "visits", "--weight", "5", "--yes", "--reason", "less")
+
+    assert "Earlier, calls" not in first.said
+    assert "Earlier, calls" not in back.said
+    for said in (tried.said, again.said):
+        assert re.search(r"! Earlier, calls of version 2 were taken back by \S+ via cli at [^!]* UTC: it burns", said)
+        assert "! No monitor looks at open rollouts and guards: nothing is taken back by itself." in said
+    assert "Earlier" not in less.said
+    assert "No monitor looks" not in less.said
+
+
+def test_a_version_that_has_its_calls_again_by_hand_is_warned_of_no_more_and_nor_is_the_one_that_stood_in(understudy):
+    share = ("model", "set", "visits", "--challenger", "2", "--yes", "--reason", "try", "--weight")
+    understudy(*share, "20")
+    understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    again, more = understudy(*share, "20"), understudy(*share, "30")
+    moves = [
+        understudy("model", "set", "visits", "--yes", *roles, "--reason", why)
+        for why, roles in (
+            ("good", ("--champion", "2", "--challenger", "none", "--weight", "0")),
+            ("it burns", ("--champion", "1")),
+            ("2 is mended", ("--champion", "2")),
+            ("try", ("--challenger", "1", "--weight", "20")),
+        )
+    ]
+
+    assert "Earlier, calls of version 2 were taken back" in again.said
+    assert (more.code, "Earlier" in more.said) == (0, False)
+    assert [one.code for one in moves] == [0] * 4
+    assert ["Earlier" in one.said for one in moves] == [False, False, True, False]
+
+
+def test_a_dry_run_of_a_rollback_says_what_would_move_and_moves_nothing(understudy):
+    nothing = understudy("rollback", "visits", "--dry-run")
+    understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
+    before = understudy("model", "show", "visits", "--json").json["model"]["policy"]
+
+    tried = understudy("rollback", "visits", "--dry-run")
+    told = understudy("rollback", "visits", "--dry-run", "--json")
+
+    assert (nothing.code, "visits: nothing to roll back" in nothing.out) == (1, True)
+    assert tried.code == 0
+    assert "Would roll visits back; nothing was changed." in tried.said
+    assert "weight 0 as generation 3 (now: 1 80 %, 2 20 %; then 1 answers every call)" in tried.said
+    found = told.json["rollback"]
+    assert (told.code, found["did"], found["changed"], found["dry_run"], found["confirmed"]) == (
+        (0, "weight 0", True, True, None)
+    )  # fmt: skip
+    assert understudy("model", "show", "visits", "--json").json["model"]["policy"] == before
+    assert understudy("audit", "list", "visits", "--limit", "1", "--json").json["audit"][0]["reason"] == "try"
+
+
 def test_a_rollback_sets_weight_0_and_doing_it_again_changes_nothing(understudy):
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")
 

@@ -2,6 +2,9 @@
 
 import json
 import re
+import socket
+import time
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -9,8 +12,10 @@ import pytest
 from command import CommandLine, Done
 from contract.servers import MODEL_NAME, Behaviour, running
 
+from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
+from understudy.adapters.postgres.registry.policy import PostgresPolicySource
 
 pytestmark = pytest.mark.timed  # the doctor waits for a server for two seconds
 NUMBERS = {"features": [{"name": "x", "dtype": "float32", "shape": [3]}]}
@@ -171,3 +176,51 @@ async def test_a_split_is_a_problem_while_no_monitor_leads_and_is_not_called_wat
 
 def guard_in(done: Done) -> dict[str, Any]:
     return next(finding for finding in done.document["findings"] if finding["name"] == f"guard {MODEL_NAME}")
+
+
+async def save_policies(database_url: str, state_dir: Path) -> None:
+    """Write what a proxy has read, as it does."""
+    source = PostgresPolicySource(database_url)
+    JsonSnapshotFile(state_dir / "policy.json").write(await source.load())
+    await source.close()
+
+
+async def test_while_postgres_is_away_it_says_what_goes_on_and_asks_the_servers_of_the_policies_that_a_proxy_saved(
+    database: asyncpg.Connection, database_url: str, understudy: CommandLine, tmp_path: Path
+):
+    spool = tmp_path / "state/spool/5f0c0000-0000-4000-8000-0000000000e1"
+    spool.mkdir(parents=True)
+    (spool / "001763661061.log").write_bytes(bytes(3 * 1_048_576))
+    async with running(Behaviour(), Behaviour(ready=False)) as (good, unready):
+        await serve(database, good.endpoint, unready.endpoint)
+        await save_policies(database_url, tmp_path / "state")
+        away = {"DATABASE_URL": f"postgresql://me@127.0.0.1:{free_port()}/understudy"}
+        done = await understudy.beside("doctor", "--json", **away, UNDERSTUDY_STATE_DIR=str(tmp_path / "state"))
+        elsewhere = await understudy.beside("doctor", "--json", **away, UNDERSTUDY_STATE_DIR=str(tmp_path / "other"))
+
+    found = {finding["name"]: finding for finding in done.document["findings"]}
+    assert (done.code, found["postgres"]["state"], done.document["problems"]) == (1, "problem", 1)
+    assert found["meanwhile"]["what"].startswith("proxies that run answer by the policies that they read last")
+    assert found["policy.json"]["what"].startswith(f"of 1 model in {tmp_path}/state")
+    assert found["spool"]["what"].startswith("at most 3.0 MiB of rows wait")
+    assert found[CHAMPION]["what"].startswith("served by 1 of its 2 model servers")
+    there = {finding["name"]: finding for finding in elsewhere.document["findings"]}
+    assert (elsewhere.code, there["policy.json"]["state"]) == (1, "warning")
+    assert CHAMPION not in there
+
+
+async def test_a_postgres_that_hangs_holds_the_doctor_up_for_its_time_out_and_no_longer(
+    understudy: CommandLine, tmp_path: Path
+):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"postgresql://me@127.0.0.1:{silent.getsockname()[1]}/understudy"
+        began = time.monotonic()
+        done = await understudy.beside(
+            "doctor", "--json", DATABASE_URL=url, UNDERSTUDY_DATABASE_TIMEOUT_SECONDS="1",
+            UNDERSTUDY_STATE_DIR=str(tmp_path),
+        )  # fmt: skip
+        took = time.monotonic() - began
+
+    assert done.code == 1
+    assert any(finding["name"] == "meanwhile" for finding in done.document["findings"])
+    assert took < 10

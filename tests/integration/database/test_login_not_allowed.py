@@ -1,13 +1,16 @@
 """A login that lacks a right is told so, and not that Postgres is away: another person has to mend it."""
 
+import json
 from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import asyncpg
 import pytest
 from command import CommandLine
+from e2e.stack import register
 from traffic.spooled_rows import a_row
 
+from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.adapters.postgres.connections.connection import connect
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
@@ -43,6 +46,20 @@ async def test_a_command_leaves_with_7_and_says_which_right_is_missing(stranger_
         assert "permission denied for " in refused.said
         assert "Grant the login the role" in refused.said
         assert "cannot be reached" not in refused.said
+
+
+async def test_a_missing_right_a_rule_and_an_outage_are_told_apart_by_exit_code_and_code(
+    stranger_url, database_url, understudy: CommandLine
+):
+    await register(database_url, 1, [])
+    away = f"postgresql://me@127.0.0.1:{free_port()}/understudy"
+
+    told = []
+    for url in (stranger_url, database_url, away):
+        done = await understudy.beside("rollback", "visits", "--yes", "--json", DATABASE_URL=url)
+        told.append((done.code, json.loads(done.err)["error"]["code"]))
+
+    assert told == [(7, "E514"), (7, "E203"), (69, "E510")]
 
 
 async def test_a_program_gets_the_code_too(stranger_url, understudy: CommandLine):

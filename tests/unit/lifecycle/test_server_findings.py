@@ -13,6 +13,7 @@ from understudy.lifecycle.server_findings import (
     judge_guard,
     judge_lake,
     judge_monitor,
+    judge_outage,
     judge_partitions,
     judge_postgres,
     judge_proxy,
@@ -61,6 +62,21 @@ def test_a_cache_that_refuses_us_wants_another_login_and_no_look_at_the_server()
 
     assert (finding.state, finding.what) == (State.WARNING, "cache:6379 was reached, and refused the login")
     assert "correct the user and password in REDIS_URL" in finding.next_step
+
+
+def test_without_postgres_it_says_what_goes_on_and_what_a_proxy_would_start_with():
+    without, with_policies = judge_outage("/state", None, 0), judge_outage("/state", 2, 3 * 1_048_576)
+
+    assert [(one.name, one.state) for one in without] == [
+        ("meanwhile", State.WARNING),
+        ("policy.json", State.WARNING),
+    ]
+    assert [(one.name, one.state) for one in with_policies] == [
+        ("meanwhile", State.WARNING),
+        ("policy.json", State.GOOD),
+        ("spool", State.GOOD),
+    ]
+    assert with_policies[1].what.startswith("of 2 models in /state")
 
 
 def test_a_policy_that_nobody_can_use_is_a_problem_and_one_used_in_part_a_warning():

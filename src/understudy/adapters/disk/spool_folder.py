@@ -273,6 +273,16 @@ def folders_in(directory: Path) -> list[Path]:
     return []
 
 
+def bytes_in(directory: Path) -> int:
+    """Return the bytes of all spools' segments; rows of a segment that is not over count also once they are shipped."""
+    found = 0
+    for folder in folders_in(directory):
+        for segment in folder.glob("*.log"):
+            with suppress(FileNotFoundError):
+                found += segment.stat().st_size
+    return found
+
+
 def adopt(directory: Path, files: DiskFiles, on_failure: Callable[[str], None]) -> SpoolFolder | None:
     """Adopt the first orphaned spool."""
     for folder in folders_in(directory):

@@ -173,6 +173,9 @@ GAUGES: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("job",),
     ),
 }
+SHOWN_ONCE_SET = frozenset({"partitions_ahead"})
+"""Gauges of which 0 is bad news. The library shows 0 of a gauge without labels that was never set, and so each process
+that does not measure it, a proxy or a standby monitor, would say that there are no partitions."""
 HISTOGRAMS: Mapping[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "predict_duration_seconds": ("Duration of a predict call inside the proxy.", _CALL, EDGES_SECONDS),
     "prediction_score": ("Scores that were answered.", _CALL, SCORE_EDGES),
@@ -199,7 +202,9 @@ class PrometheusTelemetry:
             for name, (text, labels) in COUNTERS.items()
         }
         self._gauges = {
-            name: _PacedGauge(name, text, labels, registry=self.registry, multiprocess_mode="liveall")
+            name: (_GaugeShownOnceSet if name in SHOWN_ONCE_SET else _PacedGauge)(
+                name, text, labels, registry=self.registry, multiprocess_mode="liveall"
+            )
             for name, (text, labels) in GAUGES.items()
         }
         self._histograms = {
@@ -289,6 +294,24 @@ class _PacedGauge(Gauge):
 
     def _multi_samples(self) -> Iterable[Sample]:
         return _with_pauses(super()._multi_samples(), _SAMPLES_TOGETHER)
+
+
+class _GaugeShownOnceSet(_PacedGauge):
+    """A gauge without labels that has no sample, in the shared files neither, before it is set."""
+
+    _is_set = False
+
+    def _metric_init(self) -> None:
+        """Make no value yet: the library would show 0."""
+
+    def set(self, value: float) -> None:
+        if not self._is_set:
+            super()._metric_init()
+            self._is_set = True
+        super().set(value)
+
+    def _child_samples(self) -> Iterable[Sample]:
+        return super()._child_samples() if self._is_set else ()
 
 
 class _Paced:

@@ -36,7 +36,7 @@ def open_spool(settings: Settings, telemetry: PrometheusTelemetry, stack: AsyncE
     for kind in ("full", "folder", "sync", "late", "delete"):
         telemetry.count("prediction_log_spool_failures_total", kind, by=0)
     spool = Spool(
-        settings.state_dir / "spool",
+        settings.spool_dir,
         limit_bytes=settings.spool_limit_bytes,
         segment_bytes=settings.spool_segment_bytes,
         sync_seconds=settings.spool_sync_seconds,

@@ -14,6 +14,7 @@ from understudy.entrypoints.cli.shared.actor import actor_of_command
 from understudy.entrypoints.cli.shared.errors import ExitCode
 from understudy.entrypoints.cli.shared.options import (
     AsJson,
+    DryRun,
     ModelName,
     Yes,
     confirm_traffic_move,
@@ -22,7 +23,7 @@ from understudy.entrypoints.cli.shared.rendering import show
 from understudy.entrypoints.cli.shared.session import with_control_plane
 from understudy.entrypoints.cli.shared.texts.rollback_text import abort_command, nothing_words, restore_commands
 from understudy.entrypoints.documents.rollbacks import rollback_document
-from understudy.ports.registry.registry import PolicyRecord
+from understudy.ports.registry.registry import Actor, PolicyRecord
 from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.propagation import Drained, Propagation, wait_for_drain, wait_for_propagation
 
@@ -53,6 +54,7 @@ def rollback(
     *,
     model: ModelName,
     reason: Annotated[str | None, typer.Option("--reason", help="Why; kept in the audit.")] = None,
+    dry_run: DryRun = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -62,12 +64,14 @@ def rollback(
     there is nothing to roll back, and it leaves with 1. A reason may be left out: a rollback does not wait for words.
     """
     actor = actor_of_command(reason)
+    if dry_run:
+        _show_dry_run(model, actor, as_json=as_json)
+        return
 
     async def take_back(control_plane: ControlPlane) -> _TakenBack:
         rollbacks = control_plane.rollbacks
         if not yes:
-            before = (await control_plane.registry.show_model(model)).policy
-            tried = await rollbacks.roll_back(model, actor, dry_run=True)
+            before, tried = await _try(control_plane, model, actor)
             if before is not None and tried.changed:
                 confirm_traffic_move(model, _what_moves(before, tried.champion), yes=yes)
         began = time.monotonic()
@@ -85,18 +89,39 @@ def rollback(
     taken = with_control_plane(take_back)
     document = rollback_document(taken.done, taken.confirmed)
     document["drained"] = None if taken.drained is None else taken.drained._asdict()
-    show({"rollback": document}, *_lines(taken), as_json=as_json)
+    show({"rollback": document | {"dry_run": False}}, *_lines(taken), as_json=as_json)
     if not taken.done.changed:
         raise typer.Exit(ExitCode.PROBLEM)
     if not taken.is_whole:
         raise typer.Exit(ExitCode.DEGRADED)
 
 
+async def _try(control_plane: ControlPlane, model: str, actor: Actor) -> tuple[PolicyRecord | None, RollbackRecord]:
+    """Return a model's policy, and what a rollback would do; nothing is changed."""
+    before = (await control_plane.registry.show_model(model)).policy
+    return before, await control_plane.rollbacks.roll_back(model, actor, dry_run=True)
+
+
+def _show_dry_run(model: str, actor: Actor, *, as_json: bool) -> None:
+    before, tried = with_control_plane(lambda control_plane: _try(control_plane, model, actor))
+    document = rollback_document(tried, None) | {"drained": None, "dry_run": True}
+    if before is None or not tried.changed:
+        show({"rollback": document}, *_lines(_TakenBack(tried, 0.0)), as_json=as_json)
+        raise typer.Exit(ExitCode.PROBLEM)
+    head = Text(f"Would roll {model} back; nothing was changed.", "bold")
+    what = f"{tried.did} as generation {tried.generation} ({_now_and_then(before, tried.champion)})"
+    show({"rollback": document}, head, Text(what), as_json=as_json)
+
+
 def _what_moves(policy: PolicyRecord, champion: str) -> str:
+    return f"This sends all traffic of {policy.model_name} back ({_now_and_then(policy, champion)})"
+
+
+def _now_and_then(policy: PolicyRecord, champion: str) -> str:
     shares = arm_percents(policy.split.ranges)
     versions = dict.fromkeys([policy.champion, policy.challenger, *shares])
     split = ", ".join(f"{version} {shares.get(version, 0)} %" for version in versions if version is not None)
-    return f"This sends all traffic of {policy.model_name} back (now: {split}; then {champion} answers every call)"
+    return f"now: {split}; then {champion} answers every call"
 
 
 def _lines(taken: _TakenBack) -> list[Text]:

@@ -11,13 +11,14 @@ from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
 from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS, champion_change, hidden_rollback
+from understudy.entrypoints.console.views.changes import champion_change
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
 from understudy.entrypoints.console.views.rollout import RolloutSeen
 from understudy.errors import RegistryError
 from understudy.lifecycle.policy_files import open_rollout_of
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS, hidden_rollback
 from understudy.ports.registry.registry import (
     RETIRED,
     Actor,

@@ -86,16 +86,17 @@ class WarmUpAnswerer:
             left_seconds = ends_at - clock()
             if left_seconds <= 0:
                 return
+            version = self._version(asked, asked.version_id)
             try:
-                answer = await self._found(asked, left_seconds)
+                answer = await self._found(asked, version, left_seconds)
                 await self._inbox.answer(asked.id, self._instance, answer)
             except Exception as problem:  # noqa: BLE001 - costs this answer only, and the other side names the proxy
                 _log.warning("warm_up.not_answered", request=asked.id, problem=f"{type(problem).__name__}: {problem}")
             else:
-                _log.info("warm_up.answered", model=asked.model_name, version=asked.version_id, problem=answer.problem)
+                label = f"id {asked.version_id}" if version is None else version.version
+                _log.info("warm_up.answered", model=asked.model_name, version=label, problem=answer.problem)
 
-    async def _found(self, asked: WarmUpAsked, left_seconds: float) -> ProxyAnswer:
-        version = self._version(asked, asked.version_id)
+    async def _found(self, asked: WarmUpAsked, version: ModelVersion | None, left_seconds: float) -> ProxyAnswer:
         if version is None:
             return ProxyAnswer(problem=UNKNOWN_VERSION)
         try:

@@ -25,6 +25,7 @@ from understudy.ports.prediction_log.prediction_log import (
     WriteOutcome,
 )
 from understudy.ports.telemetry.telemetry import Telemetry
+from understudy.serving.outage_log import OutageLog
 
 _log = structlog.get_logger(__name__)
 
@@ -91,6 +92,7 @@ class LogShipper:
         next_look = 0.0
         next_sign = time.monotonic() + self._sign_seconds
         failing_since: float | None = None
+        outage = OutageLog("prediction_log", "rows of the log", self._now)
         while True:
             if time.monotonic() >= next_sign:
                 self._own_place = None
@@ -101,13 +103,13 @@ class LogShipper:
                     await self._ship_orphans()
                     next_look = time.monotonic() + self._orphan_seconds
                 pause, failing_since = self._interval_seconds, None
+                outage.succeeded()
                 if is_behind:
                     continue
             except _NOT_NOW as problem:
                 pause = min(MAX_BACK_OFF_SECONDS, pause * 2)
-                if failing_since is None:
-                    failing_since = self._now()
-                    _log.warning("prediction_log.waiting", problem=str(problem))
+                failing_since = self._now() if failing_since is None else failing_since
+                outage.failed(problem, "calls; their rows wait on disk, up to UNDERSTUDY_SPOOL_LIMIT_BYTES")
                 self._count_failure(problem, failing_since)
             await asyncio.sleep(pause)
 
@@ -184,10 +186,12 @@ class LogShipper:
         shipped under another spool id, from the place that is known for certain: once in this process; after a restart
         from the first segment that still has rows.
         """
-        place = await self._store.committed(spool.spool_id)
+        place, certain = await self._store.committed(spool.spool_id), spool.forgotten
         if not spool.is_beyond(*place):
+            if place < certain and certain[1] > 0:
+                self._begin_anew(spool.spool_id, certain, place)
             return place
-        certain, spool_id = spool.forgotten, str(uuid4())
+        spool_id = str(uuid4())
         _log.error(
             "prediction_log.offset_beyond_spool", spool_id=spool.spool_id, segment=place[0], byte_offset=place[1],
             now_spool_id=spool_id,
@@ -197,6 +201,14 @@ class LogShipper:
             await self._store.write(SpooledBatch(spool_id, certain[0], 0, certain[1], ()))
         await asyncio.to_thread(spool.rename, spool_id)
         return certain
+
+    def _begin_anew(self, spool_id: str, had: tuple[int, int], has: tuple[int, int]) -> None:
+        """Add up under another name: the database has less of a spool than it had, so it is another one, restored.
+
+        The windows so far hold calls that it lacks, some of them for ever. What it has of them stays under their name.
+        """
+        _log.warning("prediction_log.restored", spool_id=spool_id, had=had, has=has)
+        self._windows = self._make_windows()
 
     def _is_last(self, batch: SpooledBatch, place: tuple[int, int], unshipped_bytes: int) -> bool:
         """Whether neither this batch nor what follows it is a full one, so that both may wait for more rows."""

@@ -13,6 +13,7 @@ from understudy.errors import RegistryError
 from understudy.ports.registry.policy import PolicySource, SnapshotFile
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.serving.background import end_tasks, in_turns, run_forever
+from understudy.serving.outage_log import OutageLog
 from understudy.serving.routing.instance_report import InstanceReport
 from understudy.serving.routing.pending_changes import PendingChanges
 from understudy.serving.routing.policy_gauges import PolicyGauges
@@ -24,6 +25,8 @@ SAVE_SECONDS = 1.0
 """A burst of changes costs one file and one report in this time."""
 CONFIRM_SECONDS = 0.25
 """How soon after a change was read a poll says that it was: agents wait for that before they unload a version."""
+
+_WAITS = "changes of policies and keys, rollbacks and rollouts; the control plane answers 503"
 
 
 class PolicyFeed:
@@ -72,6 +75,7 @@ class PolicyFeed:
         self._save_seconds = save_seconds
         self._pending = PendingChanges()
         self._gauges = PolicyGauges(telemetry)
+        self._outage = OutageLog("postgres", _WAITS)
         self._removed = RemovedEndpoints(now)
         self._report = InstanceReport(source, instance, in_flight, self._removed, now)
         self._document: dict[str, Any] = {"models": {}, "keys": []}
@@ -96,12 +100,13 @@ class PolicyFeed:
         try:
             await self._load(None)
             self._pending.has_just_loaded = True
-        except RegistryError:
+        except RegistryError as problem:
             self._pending.note_everything()
             stale = await asyncio.to_thread(self._file.read)
             if stale is not None:
                 await self._swap(stale, complete=True)
                 self._unsaved = False
+            self._outage.failed(problem, self._works())
         works: Mapping[str, Callable[[], Awaitable[None]]] = {
             "policy_listen": self._listen,
             "policy_reload": self._reload,
@@ -143,6 +148,7 @@ class PolicyFeed:
                 self._pending.retry()
                 if not isinstance(problem, RegistryError):
                     raise
+                self._outage.failed(problem, self._works())
                 await asyncio.sleep(self._retry_seconds)
 
     async def _catch_up(self, *, woken: bool) -> None:
@@ -171,9 +177,17 @@ class PolicyFeed:
         await self._swap(document, complete=names is None)
         self._confirm()
 
+    def _works(self) -> str:
+        """Return what goes on without Postgres, in words."""
+        if self.snapshot is None:
+            return "no call: this process has never read a policy, and policy.json has none"
+        models = len(self.snapshot.policies)
+        return f"calls, by the policies that were read last (models: {models}); rows of the log wait on disk"
+
     def _confirm(self) -> None:
         self._fresh_at = self._now()
         self.degraded = False
+        self._outage.succeeded()
         self._report.note_read(self._source.horizon, self._source.newest_change)
         self._telemetry.set("policy_degraded", 0)
 

@@ -68,6 +68,17 @@ def test_a_forgotten_gauge_leaves_the_page_and_others_stay():
     assert "never seen" not in page
 
 
+def test_a_process_that_counts_no_partitions_does_not_say_that_there_are_none():
+    telemetry = PrometheusTelemetry()
+    before = telemetry.exposition()[0].decode()
+
+    telemetry.set("partitions_ahead", 0)
+
+    assert "\npartitions_ahead " not in before
+    assert "monitor_leader 0.0" in before
+    assert "\npartitions_ahead 0.0\n" in telemetry.exposition()[0].decode()
+
+
 @pytest.mark.deep
 def test_with_several_workers_a_forgotten_gauge_is_0(tmp_path: Path):
     page = a_worker(IN_ONE_WORKER, tmp_path)
@@ -76,6 +87,7 @@ def test_with_several_workers_a_forgotten_gauge_is_0(tmp_path: Path):
     assert len(lines) == 1
     assert 'model="visits"' in lines[0]
     assert lines[0].endswith(" 0.0")
+    assert "partitions_ahead" not in page, "no worker has set it"
 
 
 @pytest.mark.deep

@@ -8,6 +8,7 @@ import numpy as np
 import orjson
 import pytest
 from builders import a_policy, a_version
+from structlog.testing import capture_logs
 from virtual_time import in_virtual_time
 
 from understudy.adapters.memory.backend import MemoryBackend
@@ -97,6 +98,20 @@ async def test_a_version_that_this_proxy_does_not_have_or_cannot_connect_is_said
 
     assert unknown == without_policies == ProxyAnswer(problem="its row cannot be used: see understudy doctor")
     assert refused == ProxyAnswer(problem="the environment variable UNDERSTUDY_BACKEND_TOKEN_TASTE is not set")
+
+
+@in_virtual_time
+async def test_the_log_names_the_version_as_people_do_and_not_by_its_row():
+    version = a_version("2026-11-b", id=2, input_schema=FEATURES)
+    snapshot = PolicySnapshot({"visits": a_policy(champion=VERSIONS[0], challenger=version)})
+
+    with capture_logs() as lines:
+        async with a_proxy(lambda _: MemoryBackend(the_age), snapshot) as warm_ups:
+            await answer_to(warm_ups, CALLS)
+            await answer_to(warm_ups, CALLS._replace(version_id=77))
+
+    told = [line["version"] for line in lines if line["event"] == "warm_up.answered"]
+    assert told == ["2026-11-b", "id 77"]
 
 
 @in_virtual_time

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from builders import a_version_row, policy_rows
+from structlog.testing import capture_logs
 
 from understudy.adapters.disk.snapshot_file import JsonSnapshotFile
 from understudy.adapters.memory.policy import MemoryPolicySource
@@ -171,11 +172,21 @@ async def test_an_unreadable_file_is_as_none(tmp_path):
 
 async def test_the_registry_going_away_leaves_the_policy_in_force(tmp_path):
     source = a_source()
-    async with a_feed(source, tmp_path, poll_seconds=0.05) as feed:
-        source.available = False
-        await until(lambda: feed.degraded)
+    with capture_logs() as lines:
+        async with a_feed(source, tmp_path, poll_seconds=0.05) as feed:
+            source.available = False
+            await until(lambda: feed.degraded)
 
-        assert generation(feed.snapshot) == 1
+            assert generation(feed.snapshot) == 1
+
+            source.available = True
+            await until(lambda: not feed.degraded)
+
+    told = [line for line in lines if line["event"].startswith("postgres.")]
+    assert [line["event"] for line in told] == ["postgres.away", "postgres.back"]
+    assert (
+        told[0]["still_works"] == "calls, by the policies that were read last (models: 1); rows of the log wait on disk"
+    )
 
 
 async def test_each_instance_reports_the_generations_it_acts_on(tmp_path):

@@ -241,7 +241,7 @@ async def translated(
     except vendor_errors as problem:
         # SQLAlchemy keeps asyncpg's error as the cause of its own, whose text also holds the statement.
         cause = problem if isinstance(problem, asyncpg.PostgresError) else asyncpg_error(problem)
-        said = str(cause) or type(cause).__name__
+        said = said_by(cause)
         if isinstance(cause, _OF_ANOTHER_SCHEMA):
             raise MigrationNeeded(f"{what}: {said}") from problem
         if isinstance(cause, asyncpg.InsufficientPrivilegeError):
@@ -249,6 +249,19 @@ async def translated(
         if is_unstorable_text(cause):
             raise PolicyRefused(UNSTORABLE, hint=UNSTORABLE_HINT) from problem
         raise RegistryUnavailable(f"{what}: {said}") from problem
+
+
+def said_by(problem: BaseException) -> str:
+    """Return in words what was wrong with a connection, where its client names only a state or nothing.
+
+    When Postgres ends a connection between two statements, as while it shuts down, the next statement fails with a
+    state of the client's protocol: ``cannot switch to state 15; another operation (2) is in progress``.
+    """
+    if isinstance(problem, asyncpg.InternalClientError) and "cannot switch to state" in str(problem):
+        return "Postgres has ended the connection"
+    if isinstance(problem, TimeoutError):
+        return str(problem) or "no answer in time"
+    return str(problem) or type(problem).__name__
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from understudy.adapters.postgres.connections.connection import connect
+from understudy.adapters.postgres.connections.connection import connect, said_by
 from understudy.core.prediction_log.spool_format import follows
 from understudy.core.windows.window import Window, window_to_json
 from understudy.errors import LoginNotAllowed, MigrationNeeded, RegistryUnavailable, UnderstudyError
@@ -186,7 +186,7 @@ class PostgresPredictionStore:
                     async with asyncio.timeout(self._timeout_seconds):
                         return await self._with_connection(work)
                 except _LOST as error:
-                    raise RegistryUnavailable(f"the prediction log: {type(error).__name__}: {error}") from error
+                    raise RegistryUnavailable(f"the prediction log: {said_by(error)}") from error
                 except asyncpg.PostgresError as error:
                     if error.sqlstate[:2] in _ROW_CLASSES:
                         raise

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from understudy.bootstrap.control_plane import ControlPlane
 from understudy.entrypoints.cli.model.champion_check import champion_warning
+from understudy.entrypoints.cli.model.traffic_warnings import traffic_warnings
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.options import confirm_traffic_move
 from understudy.entrypoints.cli.shared.policy_changes.newcomers import Newcomer, newcomers_of
@@ -53,13 +54,15 @@ class _Made(NamedTuple):
     newcomers: Sequence[Newcomer]
     open_rollout: int | None
     """The rollout that moved the split before; a guard moves none."""
+    of_traffic: Sequence[Text] = ()
+    """What was taken back from a version that gets more calls, and that no monitor would do it again."""
     of_champion: Sequence[Text] = ()
     """What keeps a new champion from answering."""
 
     @property
     def warnings(self) -> list[Text]:
         of_inputs = (line for newcomer in self.newcomers for line in newcomer.warnings)
-        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs, *self.of_champion]
+        return [*rollout_warning(self.changed, self.open_rollout), *of_inputs, *self.of_traffic, *self.of_champion]
 
 
 def make_change(wanted: Asked, *, as_json: bool) -> None:
@@ -91,7 +94,8 @@ async def _change(control_plane: ControlPlane, asked: Asked) -> _Made:
     proposed = await make_policy_change(registry, wanted, asked.actor, dry_run=True)
     before, after = proposed
     open_rollout = None if before is None else await open_rollout_of(control_plane.rollouts, before)
-    tried = _Made(proposed, await newcomers_of(registry, *proposed), open_rollout)
+    of_traffic = await traffic_warnings(control_plane, proposed)
+    tried = _Made(proposed, await newcomers_of(registry, *proposed), open_rollout, of_traffic)
     if asked.dry_run:
         return tried
     if before is not None and moves_traffic(before, after):

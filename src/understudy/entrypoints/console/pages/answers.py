@@ -6,12 +6,12 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from understudy.core.durations import moment
 from understudy.core.routing.policy_file import MAX_NAME
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_read
 from understudy.entrypoints.console.questions import STALE_FACTOR, Answer
 from understudy.entrypoints.console.rendered import Live
-from understudy.entrypoints.console.views.changes import moment
 from understudy.errors import NotRegistered
 
 _MAX_ID = 2**63 - 1

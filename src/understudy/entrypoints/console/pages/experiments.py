@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from understudy.bootstrap.session import Session
+from understudy.core.durations import moment
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console, require_operate
 from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.answers import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.reports import of_report, reported
-from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,

@@ -7,13 +7,13 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from understudy.core.durations import moment
 from understudy.core.prediction_log.prediction_id import id_seconds
 from understudy.core.schema.typed_decoder import MAX_ENTITY_ID
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
 from understudy.entrypoints.console.pages.answers import reader_of
 from understudy.entrypoints.console.pages.models import MODELS_SECONDS
-from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import entity_path, prediction_path
 from understudy.entrypoints.console.views.prediction import (
     EntitySeen,

@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from understudy.bootstrap.session import Session
 from understudy.core.drift.hours import JUDGED_SECONDS
+from understudy.core.durations import moment
 from understudy.entrypoints.charts.frame import Chart
 from understudy.entrypoints.charts.report import part_of_page
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import age_of, done_of, reader_of
 from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
-from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.drift import drift_charts, drift_page
 from understudy.entrypoints.console.views.shadow import THRESHOLD, ShadowSeen, shadow_charts, shadow_page
 from understudy.entrypoints.console.views.versions import MAX_ENTRIES, MAX_VERSIONS, VersionsSeen, versions_page

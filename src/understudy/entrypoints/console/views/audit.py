@@ -6,8 +6,8 @@ from shlex import quote
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from understudy.core.durations import moment
 from understudy.entrypoints.cli.shared.texts.change_text import change_text, value_shown
-from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import act_path, audit_path
 from understudy.entrypoints.documents.policies import changes_of
 from understudy.errors import UnknownRoute

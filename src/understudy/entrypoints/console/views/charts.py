@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from understudy.core.durations import moment
 from understudy.entrypoints.charts.report import figure
 from understudy.entrypoints.cli.rollout.charts import charts_of
 from understudy.entrypoints.cli.rollout.failures_text import failures_line
-from understudy.entrypoints.console.views.changes import moment
 from understudy.ports.prediction_log.prediction_history import LoggedFailures
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.history import RolloutHistory

@@ -8,9 +8,9 @@ from understudy.core.alerts.alerts import AlertKind
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, newest_words
 from understudy.ports.registry.registry import AuditEntry, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
 
@@ -64,7 +64,6 @@ class ModelRow(NamedTuple):
     changed: str
 
 
-UNWATCHED = "No monitor looks at open rollouts and guards: nothing is taken back by itself."
 _UNWATCHED_ROW = "No monitor looks at it."
 NONE_TO_SEE = "There is no model that this key may see."
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Evidence, Verdict
+from understudy.core.durations import moment
 from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
 from understudy.entrypoints.cli.rollout.status import (
@@ -21,18 +22,12 @@ from understudy.entrypoints.cli.rollout.text import ENDED, by_hand_lines, ladder
 from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
 from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.cli.shared.texts.rollback_text import nothing_words, restore_commands, rollback_command
-from understudy.entrypoints.console.views.changes import (
-    ChangeRow,
-    champion_change,
-    change_row,
-    hidden_rollback,
-    moment,
-    newest_words,
-)
+from understudy.entrypoints.console.views.changes import ChangeRow, champion_change, change_row
 from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words
 from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
 from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
+from understudy.lifecycle.rollback_moves import hidden_rollback, newest_words
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RollbackRecord, RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of

@@ -5,8 +5,8 @@ from shlex import quote
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Verdict
+from understudy.core.durations import moment
 from understudy.entrypoints.cli.rollout.text import replay_words
-from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.ports.rollout.rollout_store import RolloutEventRecord

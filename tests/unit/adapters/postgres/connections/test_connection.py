@@ -1,8 +1,9 @@
 """What is said of a server that refuses a login."""
 
+import asyncpg
 import pytest
 
-from understudy.adapters.postgres.connections.connection import refused_login
+from understudy.adapters.postgres.connections.connection import refused_login, said_by
 
 
 @pytest.mark.parametrize(
@@ -46,3 +47,20 @@ def test_what_the_url_leaves_out_comes_from_the_environment_as_the_driver_takes_
         monkeypatch.setenv(name, value)
 
     assert refused_login("postgresql:///registry") == "Postgres at db:6432 was reached, and refused the login dana"
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (
+            asyncpg.InternalClientError("cannot switch to state 15; another operation (2) is in progress"),
+            "Postgres has ended the connection",
+        ),
+        (asyncpg.InternalClientError("unexpected"), "unexpected"),
+        (TimeoutError(), "no answer in time"),
+        (ConnectionRefusedError(111, "Connect call failed"), "[Errno 111] Connect call failed"),
+        (ConnectionResetError(), "ConnectionResetError"),
+    ],
+)
+def test_a_lost_connection_is_told_in_words_and_not_by_the_state_of_its_client(problem, said):
+    assert said_by(problem) == said

@@ -12,9 +12,9 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
 from understudy.core.routing.arms import bucket_ranges
 from understudy.entrypoints.console.reads import newest_of_models
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS
 from understudy.entrypoints.console.views.models import ModelRow, ModelsPage, ModelsSeen, models_page
 from understudy.entrypoints.console.views.tone import Tone
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
 from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
 

@@ -26,9 +26,9 @@ from understudy.core.rollout.state import (
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
 from understudy.entrypoints.cli.shared.times import moment_words
-from understudy.entrypoints.console.views.changes import NEWS_SECONDS, newest_words
 from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
 from understudy.entrypoints.console.views.tone import Tone
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS, newest_words
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import checks_to_come
