@@ -32,6 +32,8 @@ class State(StrEnum):
     """How a finding is."""
 
     GOOD = "good"
+    UNKNOWN = "unknown"
+    """It cannot be seen from where the checkup runs."""
     WARNING = "warning"
     PROBLEM = "problem"
 
@@ -50,7 +52,13 @@ class Finding(NamedTuple):
     warnings are of how things were set up, and wait for daylight."""
 
 
-NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
+UNSEEN_REDIS = Finding(
+    "redis",
+    State.UNKNOWN,
+    "not looked at: this process has no REDIS_URL, and Postgres does not know whether proxies have one",
+    "understudy doctor with a proxy's own settings looks at it. Each proxy's metrics say how it fares: "
+    "understudy_cache_errors_total and understudy_shared_cache_off are there where REDIS_URL is set.",
+)
 MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
     "the log are not made ahead, and no alert is sent."
