@@ -33,11 +33,12 @@ async def show_prediction(console: Console, request: Request) -> Response:
         NotRegistered: The log has none, or one of a model that this key may not see: the two are not told apart.
     """
     visitor = await console.visitor_of(request)
-    seen = await console.opened.questions.search(partial(_call, console, unquote(request.path_params["prediction"])))
+    asked = unquote(request.path_params["prediction"])
+    seen = await console.opened.questions.search(partial(_call, console, asked))
     try:
         require_read(visitor, seen.found.answer.model_name)
     except ScopeMissing:
-        raise unknown_prediction() from None
+        raise unknown_prediction(asked) from None
     return console.page("prediction.html", visitor, view=prediction_page(seen), read_at=moment(time.time()))
 
 

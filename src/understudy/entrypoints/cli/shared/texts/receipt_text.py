@@ -102,6 +102,8 @@ def searched_words(found: EntityCalls) -> str:
         return "The log was not searched: Postgres was too slow for even the newest calls."
     looked = duration_words(max(1.0, round(found.until - found.since)))
     many = f"{len(found.calls)} call{'s' * (len(found.calls) != 1)}"
+    if not found.calls:
+        looked += f" to {datetime.fromtimestamp(found.until, UTC):%d %b %H:%M:%S} UTC"
     if found.is_out_of_time:
         return f"{many} found, looked back {looked}; the search ended by its time: older ones may be there."
     return f"{many} found, looked back {looked}; older ones were not looked for."
