@@ -15,7 +15,7 @@ from understudy.entrypoints.console.views.changes import NEWS_SECONDS, champion_
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
-from understudy.entrypoints.console.views.rollout import RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.errors import RegistryError
 from understudy.lifecycle.policy_files import open_rollout_of
 from understudy.ports.registry.registry import (

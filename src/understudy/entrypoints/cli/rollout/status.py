@@ -50,6 +50,11 @@ _WHOLE = 100
 """Calls a second from which on no fraction is said."""
 
 
+IF_MEANT_SO, ONCE_MENDED = "if meant so", "once its server is mended, to compare again"
+"""When each way on is the right one, where scores hold a rollout."""
+EXPECTED_OPTION = "--expect-different-scores"
+
+
 class HeldBy(Enum):
     """What keeps a rollout that waits, where more than one thing can."""
 
@@ -78,6 +83,13 @@ def status_view(
     began_at = None if utc else state.started_at
     parts += ["", _ladder(status), "", *_story(status.events[-max_events:], began_at, state), ""]
     return [*parts, *(Text(line) for line in commands_of(status))]
+
+
+def is_held_by_scores(status: RolloutStatus) -> bool:
+    """Whether a rollout waits since its challenger's scores differ from the champion's."""
+    is_part = failing_counts(status.events) or worse_counts(status.events)
+    waits = status.view.record.state.waiting_for is WaitingFor.WARM_UP
+    return waits and not is_part and held_by_scores(status.events)
 
 
 def commands_of(status: RolloutStatus) -> list[str]:
@@ -365,8 +377,8 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     if held_by is HeldBy.SCORES and state.waiting_for is WaitingFor.WARM_UP:
         return [
             f"→ how they differ, call by call: understudy log replay {model} {quote(state.challenger)}",
-            f"→ if meant so: {resume} --expect-different-scores",
-            f"→ once its server is mended, to compare again: {resume}",
+            f"→ {IF_MEANT_SO}: {resume} {EXPECTED_OPTION}",
+            f"→ {ONCE_MENDED}: {resume}",
             f"→ to take it back: {abort}",
         ]
     if state.is_at_gate:
