@@ -13,6 +13,7 @@ from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
 from understudy.entrypoints.console.pages.answers import reader_of
 from understudy.entrypoints.console.pages.models import MODELS_SECONDS
+from understudy.entrypoints.console.views.actors import noted_entries
 from understudy.entrypoints.console.views.changes import moment
 from understudy.entrypoints.console.views.links import entity_path, prediction_path
 from understudy.entrypoints.console.views.prediction import (
@@ -93,6 +94,9 @@ async def _call(console: Console, prediction_id: str) -> PredictionSeen:
     session = console.opened.reads.session
     found = await explain_prediction(session.registry, session.receipts, prediction_id)
     versions = await session.registry.list_versions(found.answer.model_name)
+    if found.policy is not None:
+        [policy] = noted_entries([found.policy], await console.opened.reads.notes.read())
+        found = found._replace(policy=policy)
     return PredictionSeen(found, {version.id: version.version for version in versions})
 
 
