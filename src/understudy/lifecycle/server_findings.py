@@ -56,8 +56,8 @@ UNSEEN_REDIS = Finding(
     "redis",
     State.UNKNOWN,
     "not looked at: this process has no REDIS_URL, and Postgres does not know whether proxies have one",
-    "understudy doctor with a proxy's own settings looks at it. Each proxy's metrics say how it fares: "
-    "understudy_cache_errors_total and understudy_shared_cache_off are there where REDIS_URL is set.",
+    "understudy doctor with a proxy's own settings looks at it; how a proxy fares with it, its metric "
+    "understudy_cache_errors_total says.",
 )
 MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "

@@ -27,6 +27,8 @@ from understudy.rollout.verdicts.verdict_event import ACTOR
 _STORES = {"postgres": "Postgres", "redis": "Redis"}
 _STORE_WORDS = {State.GOOD: "answers", State.UNKNOWN: "is not seen from here"}
 _ALL = 100
+MAX_REASON = 100
+"""Characters of why something was changed: a monitor's reason has all of its figures, and stands whole further down."""
 
 
 class GlanceRow(NamedTuple):
@@ -116,7 +118,9 @@ def last_change_words(
     told = next((event for event in reversed(events) if event.actor != ACTOR), None)
     if audit and (told is None or audit[0].changed_at.timestamp() >= told.at):
         row = change_row(audit[0], labels)
-        return f"{row.at} UTC by {row.actor} (via {row.via}), {row.text}: {row.reason or 'no reason was given'}"
+        why = row.reason or "no reason was given"
+        why = why if len(why) <= MAX_REASON else f"{why[: MAX_REASON - 1]}…"
+        return f"{row.at} UTC by {row.actor} (via {row.via}), {row.text}: {why}"
     return "None yet." if told is None else f"{moment(told.at)} UTC by {told.actor}: {told.reason}"
 
 

@@ -13,7 +13,7 @@ from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
 from understudy.core.routing.policy import Role
-from understudy.entrypoints.console.views.rollouts.glance import has_share
+from understudy.entrypoints.console.views.rollouts.glance import MAX_REASON, has_share
 from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
 from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
@@ -141,6 +141,8 @@ def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_comma
     later = (a_change(BEGAN + 350, reason=None),)
     assert said(a_page(events=(BEGINS, paused), audit=later), "Last change").endswith("no reason was given")
     assert said(a_page(events=(), audit=()), "Last change") == "None yet."
+    long = (a_change(BEGAN + 60, reason="w" * 1_000),)
+    assert said(a_page(audit=long), "Last change").endswith(f": {'w' * (MAX_REASON - 1)}…")
 
 
 ACTED = "Generation 4 on 6 of 6 live proxies · monitor 4 s ago."
