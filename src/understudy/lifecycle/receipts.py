@@ -82,8 +82,8 @@ def searched_for(prediction_id: str) -> str:
     if at is None:
         return ""
     since, until = (datetime.fromtimestamp(one, UTC) for one in (at - EARLY_SECONDS, at + LATE_SECONDS))
-    then = f"{since:%d %b %Y %H:%M:%S} to {until:%H:%M:%S} UTC"
-    return f": its id is of a call from {then}, and Postgres has none of then"
+    then = f"{since:%d %b %Y %H:%M:%S} and {until:%H:%M:%S} UTC"
+    return f": by its id the call was made between {then}, and Postgres has no row of it"
 
 
 async def calls_of_entity(

@@ -93,12 +93,12 @@ async def test_what_is_not_there_says_what_was_looked_through_up_to_when_and_wha
         asked, page = await visit.get(f"/find?q={unknown}"), await visit.get(f"/predictions/{unknown}")
         entity = await visit.get("/models/churn/entities/customer-41")
 
-    then = f"{since} to {until} UTC, and Postgres has none of then"
+    then = f"{since} and {until} UTC, and Postgres has no row of it"
     assert page.status_code == 404
     assert any(then in text for text in texts_of(asked.text))
     assert any(then in text for text in texts_of(page.text))
     shown = texts_of(entity.text)
-    searched = re.compile(r"0 calls found, looked back 7 d to \d\d \w{3} [\d:]{8} UTC; older ones were not")
+    searched = re.compile(r"0 calls found in the 7 d up to \d\d \w{3} [\d:]{8} UTC; older ones were not looked for\.")
     assert any(map(searched.match, shown))
     assert any(text.startswith("Is it the entity id as callers send it?") for text in shown)
     assert any(text.startswith("understudy log query finds what is older") for text in shown)
@@ -129,9 +129,7 @@ async def test_an_entity_is_found_whose_id_is_like_a_predictions_or_that_browser
         dots = await visit.get(led.headers["location"])
 
     assert is_sound(asked.text)
-    assert any(
-        text.startswith("The log has no such prediction: its id is of a call from ") for text in texts_of(asked.text)
-    )
+    assert any(text.startswith("The log has no such prediction: by its id the call") for text in texts_of(asked.text))
     assert f'href="/models/churn/entities/{alike}"' in asked.text
     assert any(text.startswith("1 call found") for text in texts_of(page.text))
     assert hidden.status_code == 200

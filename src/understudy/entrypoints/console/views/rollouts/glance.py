@@ -10,7 +10,8 @@ from understudy.core.canary.messages import value_words
 from understudy.core.durations import duration_words
 from understudy.core.rollout.state import Kind, RolloutState
 from understudy.core.routing.policy import Role
-from understudy.entrypoints.cli.rollout.status import heading, shares_of
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
+from understudy.entrypoints.cli.rollout.status import heading, monitor_words, shares_of
 from understudy.entrypoints.cli.shared.texts.rollback_text import rollback_command
 from understudy.entrypoints.console.views.changes import change_row, moment
 from understudy.entrypoints.console.views.health import trouble_of
@@ -49,7 +50,7 @@ def glance_rows(
     """Return the questions in the order in which they are asked; ``no_way_back`` says why there is none."""
     status, beside = seen.status, seen.beside
     state = status.view.record.state
-    _, began, *where = (line.plain for line in heading(status))
+    began = heading(status)[1].plain
     back, lines = back_words(status, rows)
     said, tone = checks_words(checks) if checks else (nothing_compared_words(status), Tone.CALM)
     way_back = no_way_back or rollback_words(status)
@@ -61,7 +62,7 @@ def glance_rows(
         GlanceRow("Does a check fail", said, tone),
         GlanceRow(f"Errors of {state.challenger}", errors_words(state, rows, beside.failing)),
         GlanceRow("Last change", last_change_words(seen.audit, status.events, seen.labels)),
-        _health_row(state.model_name, where, beside.findings),
+        _health_row(status, beside.findings),
         GlanceRow("Way back", way_back, command="" if no_way_back else rollback_command(state.model_name)),
     ]
     return tuple(found)
@@ -124,10 +125,9 @@ def last_change_words(
     return "None yet." if told is None else f"{moment(told.at)} UTC by {told.actor}: {told.reason}"
 
 
-def _health_row(model_name: str, where: Sequence[str], findings: Sequence[Finding] | None) -> GlanceRow:
+def _health_row(status: RolloutStatus, findings: Sequence[Finding] | None) -> GlanceRow:
     """Return whether all is well; no words of findings, whose figures change at each look, and that not all may see."""
-    acted = "; ".join(where)
-    acted = f"{acted[:1].upper()}{acted[1:]}."
+    acted = _acted_words(status)
     if findings is None:
         return GlanceRow("Is all healthy", f"{acted} What Health finds comes in a few seconds.")
     states = {one.name: one.state for one in findings}
@@ -136,10 +136,21 @@ def _health_row(model_name: str, where: Sequence[str], findings: Sequence[Findin
         for name, title in _STORES.items()
         if name in states
     ]
-    trouble = trouble_of(findings, None, model_name)
+    trouble = trouble_of(findings, None, status.view.record.state.model_name)
     well = f"Wrong now: {trouble.named}." if trouble.named else "Health finds nothing wrong at this moment."
     said = f"{acted} {', '.join(stores)}{'. ' if stores else ''}{well}"
     return GlanceRow("Is all healthy", said, trouble.tone)
+
+
+def _acted_words(status: RolloutStatus) -> str:
+    """Return whether proxies act on the policy, and when a monitor was last heard, where it has something to do."""
+    view = status.view
+    seen = HIDDEN_WORDS if view.proxies_hidden else live_proxies_words(view.proxies, view.proxies_on_generation)
+    generation = "" if view.policy is None else f" (generation {view.policy.generation})"
+    parts = [f"{seen[:1].upper()}{seen[1:]}{generation}", stale_proxies_words(view.stale)]
+    if not view.record.state.phase.is_final:
+        parts.append(monitor_words(status.monitor_seconds))
+    return f"{'; '.join(filter(None, parts))}."
 
 
 def rollback_words(status: RolloutStatus) -> str:

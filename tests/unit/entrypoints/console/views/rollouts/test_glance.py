@@ -145,7 +145,7 @@ def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_comma
     assert said(a_page(audit=long), "Last change").endswith(f": {'w' * (MAX_REASON - 1)}…")
 
 
-ACTED = "Generation 4 on 6 of 6 live proxies · monitor 4 s ago."
+ACTED = "6 of 6 live proxies act on the policy (generation 4); monitor 4 s ago."
 NO_MODEL_SERVER = Finding("churn 7 challenger", State.PROBLEM, "has no model server", model_name="churn")
 
 

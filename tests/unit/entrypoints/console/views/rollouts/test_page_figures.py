@@ -70,7 +70,7 @@ def test_a_pages_figures_are_those_of_the_document_to_the_digit(rows, weight, se
     assert document["decision"]["reason"].endswith(page.sentence.partition(": ")[2])
     assert page.shares[1].configured == f"{document['rollout']['policy_weight_percent']} %"
     presence, shown = document["presence"], " ".join(row.answer for row in page.glance)
-    assert f"on {presence['proxies_on_generation']} of {presence['proxies']} " in shown
+    assert f"{presence['proxies_on_generation']} of {presence['proxies']} live proxies" in shown
     assert f"{document['rollout']['policy_weight_percent']} % of the entities" in shown
 
 
