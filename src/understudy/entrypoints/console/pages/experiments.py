@@ -69,8 +69,8 @@ async def show_experiments(console: Console, request: Request) -> Response:
 
 def _noted(one: ListedTest, notes: Notes) -> ListedTest:
     record, ended_by = one.record, one.record.ended_by
-    by = {"created_by": noted(record.created_by, notes), "ended_by": ended_by and noted(ended_by, notes)}
-    return one._replace(record=record._replace(**by))
+    named = record._replace(created_by=noted(record.created_by, notes))
+    return one._replace(record=named._replace(ended_by=ended_by and noted(ended_by, notes)))
 
 
 async def show_experiment(console: Console, request: Request) -> Response:
