@@ -50,11 +50,6 @@ _WHOLE = 100
 """Calls a second from which on no fraction is said."""
 
 
-IF_MEANT_SO, ONCE_MENDED = "if meant so", "once its server is mended, to compare again"
-"""When each way on is the right one, where scores hold a rollout."""
-EXPECTED_OPTION = "--expect-different-scores"
-
-
 class HeldBy(Enum):
     """What keeps a rollout that waits, where more than one thing can."""
 
@@ -377,8 +372,8 @@ def _waiting_commands(state: RolloutState, held_by: HeldBy) -> list[str]:
     if held_by is HeldBy.SCORES and state.waiting_for is WaitingFor.WARM_UP:
         return [
             f"→ how they differ, call by call: understudy log replay {model} {quote(state.challenger)}",
-            f"→ {IF_MEANT_SO}: {resume} {EXPECTED_OPTION}",
-            f"→ {ONCE_MENDED}: {resume}",
+            f"→ if meant so: {resume} --expect-different-scores",
+            f"→ once its server is mended, to compare again: {resume}",
             f"→ to take it back: {abort}",
         ]
     if state.is_at_gate:

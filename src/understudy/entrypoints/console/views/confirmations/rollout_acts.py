@@ -4,7 +4,6 @@ from shlex import quote
 from typing import NamedTuple
 
 from understudy.core.rollout.state import CommandKind, RolloutState
-from understudy.entrypoints.cli.rollout.status import EXPECTED_OPTION
 from understudy.entrypoints.cli.shared.texts.rollback_text import (
     abort_command,
     nothing_words,
@@ -80,7 +79,7 @@ def command_line(kind: CommandKind, model: str) -> str:
 
 def resume_expecting_line(model: str) -> str:
     """Return the command that resumes a rollout whose scores differ as they are meant to."""
-    return f"understudy rollout resume {quote(model)} {EXPECTED_OPTION} --reason '…'"
+    return f"understudy rollout resume {quote(model)} --expect-different-scores --reason '…'"
 
 
 def command_page(kind: CommandKind, view: RolloutView, *, expects_scores: bool = False) -> ActPage:
