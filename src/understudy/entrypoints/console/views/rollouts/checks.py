@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import CheckState, Evidence, Worse
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.state import Kind
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
 from understudy.entrypoints.cli.rollout.status import is_unwatched
@@ -32,9 +33,12 @@ class CheckRow(NamedTuple):
     """Why it passes although its figure is beyond its limit; else empty."""
 
 
-def check_rows(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[CheckRow, ...]:
-    """Return the checks: what fails first, then what needs a look, and the others as the analysis has them."""
-    is_known = _is_known(status)
+def check_rows(status: RolloutStatus, rows: Sequence[Evidence], *, is_old: bool) -> tuple[CheckRow, ...]:
+    """Return the checks: what fails first, then what needs a look, and the others as the analysis has them.
+
+    Of figures that are old none passes now.
+    """
+    is_known = _is_known(status) and not is_old
     return tuple(sorted((_check(row, is_known=is_known) for row in rows), key=_urgency))
 
 
@@ -87,7 +91,7 @@ def _check(row: Evidence, *, is_known: bool) -> CheckRow:
 def _why_it_passes(row: Evidence) -> str:
     """Return why a figure beyond its limit is no failure; empty where it is within it."""
     is_beyond = row.change is not None and row.check.is_beyond(row.change, row.change, row.limit)
-    if row.state is not CheckState.OK or not is_beyond:
+    if row.state is not CheckState.OK or not is_beyond or row.check is SAMPLE_RATIO:  # whose limit is not shown
         return ""
     near = row.change_high if row.check.worse is Worse.BEYOND_LIMIT and (row.limit or 0) <= 1 else row.change_low
     if near is None:

@@ -17,9 +17,9 @@ from understudy.entrypoints.console.views.changes import change_row, moment
 from understudy.entrypoints.console.views.health import trouble_of
 from understudy.entrypoints.console.views.rollouts.checks import CheckRow, checks_words, nothing_compared_words
 from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
-from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import Finding, State
+from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus
@@ -62,7 +62,7 @@ def glance_rows(
         GlanceRow("Does a check fail", said, tone),
         GlanceRow(f"Errors of {state.challenger}", errors_words(state, rows, beside.failing)),
         GlanceRow("Last change", last_change_words(seen.audit, status.events, seen.labels)),
-        _health_row(status, beside.findings),
+        _health_row(status, beside),
         GlanceRow("Way back", way_back, command="" if no_way_back else rollback_command(state.model_name)),
     ]
     return tuple(found)
@@ -125,9 +125,11 @@ def last_change_words(
     return "None yet." if told is None else f"{moment(told.at)} UTC by {told.actor}: {told.reason}"
 
 
-def _health_row(status: RolloutStatus, findings: Sequence[Finding] | None) -> GlanceRow:
+def _health_row(status: RolloutStatus, beside: Beside) -> GlanceRow:
     """Return whether all is well; no words of findings, whose figures change at each look, and that not all may see."""
-    acted = _acted_words(status)
+    if beside.is_old:
+        return GlanceRow("Is all healthy", "Not known now: there are no newer figures.", Tone.WAIT)
+    acted, findings = _acted_words(status), beside.findings
     if findings is None:
         return GlanceRow("Is all healthy", f"{acted} What Health finds comes in a few seconds.")
     states = {one.name: one.state for one in findings}

@@ -145,7 +145,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     status = seen.status
     view, state = status.view, status.view.record.state
     rows = evidence_of(status)
-    checks = check_rows(status, rows)
+    checks = check_rows(status, rows, is_old=seen.beside.is_old)
     is_newest = not seen.recent or seen.recent[0] == view.record.id
     overtaken = _overtaken(seen)
     nothing = f"There is {nothing_words(seen.tried)}." if seen.tried is not None and not seen.tried.changed else ""

@@ -16,6 +16,8 @@ class Beside(NamedTuple):
     """Of the last examination by Health."""
     failing: Sequence[str] | None = None
     """What failing calls of the challenger failed with, in words; empty: the log has no failing call."""
+    is_old: bool = False
+    """Whether there are no newer figures of the rollout, though they are due."""
 
 
 class RolloutSeen(NamedTuple):

@@ -9,6 +9,7 @@ import pytest
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.rollout.actions import PolicySeen
 from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor, new_rollout_state
@@ -247,6 +248,20 @@ def test_one_that_fails_or_is_too_early_needs_no_such_words():
     shown = [a_page(decision=replace(HOLD, evidence=(row,))).checks[0].why for row in rows]
 
     assert shown == ["", ""]
+
+
+def test_old_figures_say_neither_that_a_check_passes_nor_that_all_is_healthy():
+    page = a_page(beside=Beside(WELL, (), is_old=True))
+
+    assert said(page, "Does a check fail") == "None of 2 fails: 1 not known now, 1 too early."
+    assert said(page, "Is all healthy") == "Not known now: there are no newer figures."
+    assert not any(row.tone is Tone.GOOD or row.why for row in page.checks)
+
+
+def test_the_split_has_no_limit_that_its_figure_could_be_beyond():
+    split = ERRORS._replace(check=SAMPLE_RATIO, change=1.01, change_low=None, limit=1.0)
+
+    assert [row.why for row in a_page(decision=replace(HOLD, evidence=(split,))).checks] == [""]
 
 
 HELD = replace(WARMING, phase=Phase.WAITING, waiting_for=WaitingFor.WARM_UP, reason="its scores differ")
