@@ -107,9 +107,8 @@ def _rendered(
     rollout = answer.value.status.view.record
     named, number = rollout.state.model_name, rollout.id
     findings, drawn = findings_known(console), charts_known(console, named, number)
-    beside = Beside(
-        None if findings is None else findings.value, None if drawn is None else drawn.value.failing, age["is_stale"]
-    )
+    found, failing = findings and findings.value, drawn and drawn.value.failing
+    beside = Beside(found, failing, age["is_stale"])
 
     def make() -> list[Live]:
         values: dict[str, Any] = {"view": rollout_page(answer.value._replace(beside=beside)), **age}
