@@ -36,6 +36,8 @@ PAGES = (
 )
 MOST_KEYS = 8
 """From the top of the rollout page to a rollback, by keyboard alone."""
+FIRST_SCREEN = 800
+"""Pixels of a laptop's height, which a page has before anything is scrolled."""
 LIVE_MS, LOST_MS = 15_000, 30_000
 
 
@@ -166,6 +168,34 @@ async def test_a_version_is_taken_back_by_keyboard_alone_with_script_and_without
         assert keys + 2 <= MOST_KEYS
     via = await database.fetchval("SELECT via FROM PolicyAudit ORDER BY id DESC LIMIT 1")
     assert (via, await database.fetchval("SELECT challenger_weight FROM ServingPolicy")) == ("console", 0)
+
+
+async def test_the_table_of_models_fits_a_laptop(browser, rollout, database_url):
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 1_280, "height": 800}) as page,
+    ):
+        await page.goto(console.origin)
+        box = page.get_by_role("region", name="Models")
+        await expect(box.get_by_role("link", name="churn")).to_be_visible()
+
+        assert await box.evaluate("box => box.scrollWidth - box.clientWidth") <= 0
+
+
+async def test_the_first_screen_of_a_laptop_answers_what_is_asked_first(browser, rollout, database_url):
+    async with (
+        running_console(database_url) as console,
+        signed_in(browser, console, viewport={"width": 1_280, "height": 800}) as page,
+    ):
+        # The world of this test has no model servers, of which Health would tell above it.
+        await page.route("**/trouble*", lambda asked: asked.abort())
+        await page.goto(f"{console.origin}{CHURN}")
+        last = page.locator(".glance > div").last
+        await expect(last).to_contain_text("Way back")
+        place = await last.bounding_box()
+
+        assert place is not None
+        assert place["y"] + place["height"] <= FIRST_SCREEN
 
 
 async def test_on_a_phone_the_changes_of_the_policy_are_folded_away(browser, rollout, database_url):

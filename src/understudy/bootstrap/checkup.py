@@ -48,7 +48,7 @@ from understudy.lifecycle.server_findings import (
     MOST_FAILING,
     NO_MONITOR,
     NO_PROXY,
-    NO_REDIS,
+    UNSEEN_REDIS,
     Finding,
     State,
     judge_archive,
@@ -129,7 +129,7 @@ def _examine_tokens() -> list[Finding]:
 
 async def _examine_cache(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return NO_REDIS
+        return UNSEEN_REDIS
     found = await examine_redis(settings.redis_url.get_secret_value())
     return judge_redis(
         found.problem,

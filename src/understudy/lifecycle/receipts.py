@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from understudy.core.prediction_log.prediction_id import id_seconds
 from understudy.errors import NotRegistered, RegistryUnavailable
-from understudy.ports.prediction_log.receipts import EntityAsked, Receipt, ReceiptLog
+from understudy.ports.prediction_log.receipts import EARLY_SECONDS, LATE_SECONDS, EntityAsked, Receipt, ReceiptLog
 from understudy.ports.registry.registry import AuditEntry, AuditFilter, AuditSubject, Registry
 
 SLICES_SECONDS = (60.0, 240.0, 900.0, 3_600.0, 14_400.0, 86_400.0, 604_800.0)
@@ -56,7 +57,7 @@ async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id:
         )
     found = await log.of_prediction(prediction_id, at)
     if not found:
-        raise unknown_prediction()
+        raise unknown_prediction(prediction_id)
     answer, generation = found[0], found[0].generation
     audit: Sequence[AuditEntry] = ()
     if generation is not None:
@@ -66,12 +67,23 @@ async def explain_prediction(registry: Registry, log: ReceiptLog, prediction_id:
     return Explained(answer, shadows, audit[0] if audit else None)
 
 
-def unknown_prediction() -> NotRegistered:
+def unknown_prediction(prediction_id: str) -> NotRegistered:
     """Return what is raised for a prediction that is not there; for one that a key may not see it is the same."""
     return NotRegistered(
-        "the log has no such prediction",
-        hint="It may be shipped in a moment, be in the archive by now, or never have been: understudy log query.",
+        f"the log has no such prediction{searched_for(prediction_id)}",
+        hint="It is there some seconds after its call, and until its month is archived, which understudy log query "
+        "reads. If it is an entity's id: understudy explain MODEL ID.",
     )
+
+
+def searched_for(prediction_id: str) -> str:
+    """Return where a prediction was looked for: among the calls of the time that its id has; empty for no id."""
+    at = id_seconds(prediction_id)
+    if at is None:
+        return ""
+    since, until = (datetime.fromtimestamp(one, UTC) for one in (at - EARLY_SECONDS, at + LATE_SECONDS))
+    then = f"{since:%d %b %Y %H:%M:%S} and {until:%H:%M:%S} UTC"
+    return f": by its id the call was made between {then}, and Postgres has no row of it"
 
 
 async def calls_of_entity(

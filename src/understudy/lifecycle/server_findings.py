@@ -32,6 +32,8 @@ class State(StrEnum):
     """How a finding is."""
 
     GOOD = "good"
+    UNKNOWN = "unknown"
+    """It cannot be seen from where the checkup runs."""
     WARNING = "warning"
     PROBLEM = "problem"
 
@@ -55,7 +57,13 @@ _WITHOUT_POSTGRES = (
     "reaches a proxy, no rollout moves, and commands leave with 69"
 )
 _RESTORE_ADVICE = "docs/how-to/back-up-and-restore.md says what proxies do meanwhile, and how a backup is restored."
-NO_REDIS = Finding("redis", State.GOOD, "not used: REDIS_URL is not set, each proxy caches for itself")
+UNSEEN_REDIS = Finding(
+    "redis",
+    State.UNKNOWN,
+    "not looked at: this process has no REDIS_URL, and Postgres does not know whether proxies have one",
+    "understudy doctor with a proxy's own settings looks at it; how a proxy fares with it, its metric "
+    "understudy_cache_errors_total says.",
+)
 MONITOR_ADVICE = (
     "understudy serve monitor runs one. Until then rollouts stand still, a bad version is not taken back, months of "
     "the log are not made ahead, and no alert is sent."

@@ -19,10 +19,13 @@ from pydantic import SecretStr
 from worlds.console import RunningConsole, a_key, closed_port, is_sound, running_console, texts_of
 from worlds.rollout import PLAN, TWINS, WORSE, PastRollout, two_versions
 
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.bootstrap import console as parts
 from understudy.core.rollout.plan import Approver, Gate, GatePlace
 from understudy.entrypoints.console import connections
 from understudy.entrypoints.console.access import login_tries, visitors
+from understudy.lifecycle.registry import create_key
+from understudy.ports.registry.registry import Actor
 from understudy.settings import Settings
 
 HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}\u202e"
@@ -198,6 +201,30 @@ async def test_a_rollback_takes_two_clicks_and_the_audit_names_the_key(console, 
     assert SHOWN in texts_of(after.text)
 
 
+async def test_a_keys_note_stands_behind_its_id_wherever_it_is_an_actor(console, rollout, database, database_url):
+    made = await create_key(PostgresRegistry(database_url), ("operate", "read"), "ana, on call", Actor("test", "test"))
+    named = f"{made.record.id} (ana, on call)"
+    path = f"{CHURN}/acts/pause?rollout={rollout.id}"
+    async with console.visit() as visit:
+        await visit.sign_in(made.credential)
+        await visit.post(path, {**await visit.form(path), "reason": "lunch"})
+        paused = texts_of((await visit.get(f"{CHURN}/rollouts/{rollout.id}")).text)
+        back = path.replace("pause", "rollback")
+        await visit.post(back, {**await visit.form(back), "reason": "its mean moved"})
+        async with asyncio.timeout(30):  # a page is what it was for as long as viewers share it
+            while "its mean moved" not in (after := await visit.get(f"{CHURN}/rollouts/{rollout.id}")).text:
+                pass
+        audit, models = [texts_of((await visit.get(one)).text) for one in (f"{CHURN}/audit", "/")]
+
+    assert f"Waits for a person: paused by {named}: lunch" in paused
+    assert named in paused  # who, of what happened
+    shown = [text for text in texts_of(after.text) if f"by {named} (via console)" in text]
+    assert any(text.endswith(": its mean moved") for text in shown)
+    assert any(f" {named} (console)" in text for text in audit)
+    assert any(text.endswith(f"by {named}") for text in models)
+    assert (await audited(database))[0][0] == made.record.id
+
+
 async def test_pause_resume_and_promote_do_what_the_commands_do(console, rollout, database):
     async with console.visit("operate") as visit:
 
@@ -350,7 +377,8 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     told = texts_of(page.text)
     assert f"Done: rollout {number} has begun: the warm-up comes first." in told
     assert any(text.startswith("Warms up since ") for text in told)
-    assert {"error rate above the champion's", "typical latency above 1.1x the champion's"} <= set(told)
+    assert any(text.endswith(" has answered: error rate above the champion's") for text in told)
+    assert "typical latency above 1.1x the champion's" in told
     assert {"understudy rollout abort churn --reason '…'", "understudy rollback churn --reason '…'"} <= set(told)
     assert f"Rollout {number} is open, and one at a time is enough: end it before another begins." in texts_of(
         second.text

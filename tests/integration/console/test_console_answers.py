@@ -1,7 +1,9 @@
 """Pages of the console that say what a call or an entity got and why, over HTTP with a real Postgres."""
 
+import re
 import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import asyncpg
@@ -83,6 +85,25 @@ async def test_an_entity_says_who_answers_it_why_and_what_it_got(console, databa
     assert long.status_code == 404
 
 
+async def test_what_is_not_there_says_what_was_looked_through_up_to_when_and_what_to_try(console):
+    at = time.time() - 60
+    unknown = prediction_id(round(at * 1_000), 9)
+    since, until = (f"{datetime.fromtimestamp(one, UTC):%H:%M:%S}" for one in (at - 1, at + 10))
+    async with console.visit("read") as visit:
+        asked, page = await visit.get(f"/find?q={unknown}"), await visit.get(f"/predictions/{unknown}")
+        entity = await visit.get("/models/churn/entities/customer-41")
+
+    then = f"{since} and {until} UTC, and Postgres has no row of it"
+    assert page.status_code == 404
+    assert any(then in text for text in texts_of(asked.text))
+    assert any(then in text for text in texts_of(page.text))
+    shown = texts_of(entity.text)
+    searched = re.compile(r"0 calls found in the 7 d up to \d\d \w{3} [\d:]{8} UTC; older ones were not looked for\.")
+    assert any(map(searched.match, shown))
+    assert any(text.startswith("Is it the entity id as callers send it?") for text in shown)
+    assert any(text.startswith("understudy log query finds what is older") for text in shown)
+
+
 async def test_an_entity_of_no_named_model_is_asked_of_which(console, database):
     await database.execute(
         "INSERT INTO ModelVersion (model_name, version, artifact_path, artifact_digest, framework, input_schema)"
@@ -108,7 +129,7 @@ async def test_an_entity_is_found_whose_id_is_like_a_predictions_or_that_browser
         dots = await visit.get(led.headers["location"])
 
     assert is_sound(asked.text)
-    assert any(text.startswith("The log in Postgres has no prediction with this id") for text in texts_of(asked.text))
+    assert any(text.startswith("The log has no such prediction: by its id the call") for text in texts_of(asked.text))
     assert f'href="/models/churn/entities/{alike}"' in asked.text
     assert any(text.startswith("1 call found") for text in texts_of(page.text))
     assert hidden.status_code == 200

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from worlds.console import RunningConsole, Visit, is_sound, running_console, texts_of
 from worlds.report import SCHEMA
-from worlds.rollout import two_versions
+from worlds.rollout import TWINS, PastRollout, two_versions
 
 from understudy.bootstrap import checkup
 from understudy.entrypoints.console.pages import health
@@ -146,3 +146,25 @@ async def test_what_cannot_be_examined_is_not_known_and_no_pass(database, databa
         [said] = await told(visit, ALL, until="not known now")
 
     assert said.startswith("Whether anything else is wrong is not known now: ")
+
+
+async def test_a_rollouts_first_screen_says_whether_all_is_healthy_once_it_was_looked_at(
+    database, database_url, monkeypatch
+):
+    monkeypatch.setattr(health, "TROUBLE_SECONDS", PATIENCE_SECONDS)  # no page of this test finds it too old
+    past = PastRollout(database, database_url, TWINS, 200)
+    await past.begin()
+    await past.go_on(1)
+    path = f"/models/churn/rollouts/{past.id}"
+    async with running_console(database_url) as console, console.visit("read") as visit:
+        early = texts_of((await visit.get(path)).text)
+        await told(visit)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "Postgres answers" not in (late := await visit.get(path)).text:
+                pass
+
+    assert any(text.endswith("What Health finds comes in a few seconds.") for text in early)
+    [row] = [text for text in texts_of(late.text) if "Postgres answers" in text]
+    assert "1 of 1 live proxies" in row
+    assert "Redis is not seen from here." in row
+    assert "Wrong now: " in row  # of this world's versions no model server answers, and no monitor leads

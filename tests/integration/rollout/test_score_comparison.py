@@ -11,6 +11,7 @@ import asyncpg
 import numpy as np
 import pytest
 from command import CommandLine
+from worlds.console import running_console, texts_of
 from worlds.score import Change, Scores, WarmUps, scores_of, serving
 
 from understudy.adapters.postgres.monitoring.lease import PostgresLease
@@ -100,6 +101,28 @@ async def test_scores_unlike_the_champions_hold_a_rollout_before_its_first_call_
     assert verdicts == [(Verdict.HOLD, True), (Verdict.ADVANCE, True)]
     assert await warm_ups.told() == [("rollout_needs_human", "trigger"), ("rollout_needs_human", "resolve")]
     assert await warm_ups.logged() == logged
+
+
+async def test_scores_that_are_meant_to_differ_are_expected_from_the_console_too(warm_ups: WarmUps):
+    async with serving(2, inverted) as (_, port):
+        await warm_ups.add(2, port)
+        await warm_ups.log(200)
+        rollout_id = await warm_ups.start(2)
+        await warm_ups.tick()
+        async with running_console(warm_ups.url) as console, console.visit("operate") as visit:
+            page = await visit.get(f"/models/visits/rollouts/{rollout_id}")
+            path = f"/models/visits/acts/resume?rollout={rollout_id}"
+            as_it_is, meant = await visit.form(path), await visit.form(f"{path}&scores=expected")
+            asked = await visit.get(f"{path}&scores=expected")
+            done = await visit.post(path, {**meant, "reason": "it ranks by profit"})
+        gone_on, event = await warm_ups.tick(), await warm_ups.last_event()
+
+    assert {"Resume", "Resume, scores differ as meant"} <= set(texts_of(page.text))
+    assert ("scores" in as_it_is, meant["scores"]) == (False, "expected")
+    assert "understudy rollout resume visits --expect-different-scores --reason '…'" in texts_of(asked.text)
+    assert done.status_code == 303
+    assert gone_on.record.state.weight_percent == NAMED_PLANS["default"].steps[0].weight_percent
+    assert "that was expected" in event.reason
 
 
 async def test_a_better_model_that_ranks_alike_goes_on_and_the_event_says_how_alike(warm_ups: WarmUps):

@@ -9,7 +9,6 @@ import pytest
 
 from loadtests.machine import giving_way, threads_of
 
-
 _WAITS = """
 import threading
 threading.Thread(target=threading.Event().wait, daemon=True).start()

@@ -10,12 +10,20 @@ from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
+from understudy.entrypoints.console.key_notes import KeyNotes
+from understudy.entrypoints.console.views.actors import (
+    Notes,
+    noted_entries,
+    noted_event,
+    noted_policy,
+    noted_rollout,
+)
 from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
 from understudy.entrypoints.console.views.changes import champion_change
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
 from understudy.entrypoints.console.views.policy import PolicySeen
-from understudy.entrypoints.console.views.rollout import RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.errors import RegistryError
 from understudy.lifecycle.policy_files import open_rollout_of
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, hidden_rollback
@@ -63,6 +71,8 @@ class Reads:
     def __init__(self, parts: ConsoleParts) -> None:
         self._parts = parts
         self._readers: OrderedDict[tuple[str, int], StatusReader] = OrderedDict()
+        self.notes = KeyNotes(parts.session.registry.list_keys)
+        """Of keys: whom an id stands for that is an actor."""
 
     @property
     def session(self) -> Session:
@@ -85,9 +95,14 @@ class Reads:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
             events = await self._last_events(newest)
         now = time.time()
-        changes, hidden = await self._changes(models, newest, now), await self._hidden(newest, now)
-        is_unwatched = await self._is_unwatched(models, newest)
-        return ModelsSeen(models, newest, events, await self._alerts(), now, changes, hidden, unreadable, is_unwatched)
+        notes = await self.notes.read()
+        changes, hidden = await self._changes(models, newest, now, notes), await self._hidden(newest, now, notes)
+        is_unwatched, alerts = await self._is_unwatched(models, newest), await self._alerts()
+        policies = [one.policy and noted_policy(one.policy, notes) for one in models]
+        shown = [one._replace(policy=policy) for one, policy in zip(models, policies, strict=True)]
+        named = {name: noted_rollout(one, notes) for name, one in newest.items()}
+        told = {rollout_id: noted_event(event, notes) for rollout_id, event in events.items()}
+        return ModelsSeen(shown, named, told, alerts, now, changes, hidden, unreadable, is_unwatched)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -105,7 +120,11 @@ class Reads:
         versions = await registry.list_versions(model_name)
         labels, recent = {version.id: version.version for version in versions}, [one.id for one in newest]
         tried = await self._tried_rollback(status.view.record, versions) if recent[:1] == [rollout_id] else None
-        return RolloutSeen(status, by_hand, audit, labels, recent, tried)
+        notes = await self.notes.read()
+        view = status.view._replace(record=noted_rollout(status.view.record, notes))
+        status = status._replace(view=view, events=[noted_event(event, notes) for event in status.events])
+        by_hand = None if by_hand is None else noted_entries([by_hand], notes)[0]
+        return RolloutSeen(status, by_hand, noted_entries(audit, notes), labels, recent, tried)
 
     async def model(self, model_name: str) -> ModelSeen:
         """Return what the page of a model shows that has no rollout.
@@ -118,7 +137,7 @@ class Reads:
         record = await registry.show_model(model_name)
         audit = await registry.list_audit(model_name, AUDIT_ENTRIES, AuditSubject.POLICY)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        return ModelSeen(record, audit, labels)
+        return ModelSeen(record, noted_entries(audit, await self.notes.read()), labels)
 
     async def policy(self, model_name: str) -> PolicySeen:
         """Return what the page of a model's policy shows.
@@ -131,7 +150,8 @@ class Reads:
         policy = (await registry.show_model(model_name)).policy
         versions = await registry.list_versions(model_name)
         open_rollout = None if policy is None else await open_rollout_of(self.session.rollouts, policy)
-        return PolicySeen(model_name, policy, versions, open_rollout)
+        shown = policy and noted_policy(policy, await self.notes.read())
+        return PolicySeen(model_name, shown, versions, open_rollout)
 
     async def audit(self, model_name: str, subject: AuditSubject | None, only: AuditFilter) -> AuditSeen:
         """Return the newest changes of a model that are like a filter says.
@@ -144,7 +164,8 @@ class Reads:
         policy = (await registry.show_model(model_name)).policy
         entries = await registry.list_audit(model_name, SHOWN + 1, subject, only=only)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        return AuditSeen(model_name, entries, labels, 0 if policy is None else policy.generation)
+        noted = noted_entries(entries, await self.notes.read())
+        return AuditSeen(model_name, noted, labels, 0 if policy is None else policy.generation)
 
     async def newest_rollout(self, model_name: str) -> int | None:
         """Return a model's newest rollout; ``None`` where it has none.
@@ -200,7 +221,7 @@ class Reads:
         return seconds is None or seconds > SILENT_SECONDS
 
     async def _changes(
-        self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float
+        self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord], now: float, notes: Notes
     ) -> Mapping[str, AuditEntry]:
         """Return who gave each model its champion that answers with another than its newest rollout left."""
         overtaken = [
@@ -212,16 +233,17 @@ class Reads:
         for name in overtaken[:MAX_OPEN]:
             change = champion_change(await self.session.registry.list_audit(name, AUDIT_ENTRIES, AuditSubject.POLICY))
             if change is not None:
-                found[name] = change
+                [found[name]] = noted_entries([change], notes)
         return found
 
-    async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float) -> Mapping[str, str]:
+    async def _hidden(self, newest: Mapping[str, RolloutRecord], now: float, notes: Notes) -> Mapping[str, str]:
         """Return the models that were taken back before a rollout or guard that began of late, in words."""
         if not any(now - one.state.started_at < NEWS_SECONDS for one in newest.values()):
             return {}
         of_late = AuditFilter(since=datetime.fromtimestamp(now - NEWS_SECONDS, UTC))
         changes: dict[str, list[AuditEntry]] = {}
-        for entry in await self.session.registry.list_audit(None, NEWS, AuditSubject.POLICY, only=of_late):
+        found = await self.session.registry.list_audit(None, NEWS, AuditSubject.POLICY, only=of_late)
+        for entry in noted_entries(found, notes):
             changes.setdefault(entry.model_name or "", []).append(entry)
         told = {}
         for name, audit in changes.items():

@@ -221,6 +221,8 @@ class _Starter:
             "UNDERSTUDY_CONSOLE_HTTPS": "false",
             "UNDERSTUDY_CONSOLE_SECRET": self.demo.console_secret,
             "UNDERSTUDY_ENVIRONMENT": ENVIRONMENT,
+            # Health looks at what the proxy shares.
+            **({} if self.demo.redis_url is None else {"REDIS_URL": self.demo.redis_url}),
         }
         console = await self._serve("console", environment, services)
         await until_answers(console, self.demo.console_port, "/livez")

@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.entrypoints.console.looks import Templates, read_static
-from understudy.entrypoints.console.views.charts import ChartsPart
+from understudy.entrypoints.console.views.rollouts.charts import ChartsPart
 
 TEMPLATES = Templates(read_static())
 

@@ -80,6 +80,13 @@ def status_view(
     return [*parts, *(Text(line) for line in commands_of(status))]
 
 
+def is_held_by_scores(status: RolloutStatus) -> bool:
+    """Whether a rollout waits since its challenger's scores differ from the champion's."""
+    is_part = failing_counts(status.events) or worse_counts(status.events)
+    waits = status.view.record.state.waiting_for is WaitingFor.WARM_UP
+    return waits and not is_part and held_by_scores(status.events)
+
+
 def commands_of(status: RolloutStatus) -> list[str]:
     """Return what a person can do now about a rollout, the likeliest first, as commands."""
     cause = HeldBy.SCORES if held_by_scores(status.events) else HeldBy.STEP

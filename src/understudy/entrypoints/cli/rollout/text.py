@@ -207,11 +207,19 @@ def _taken_words(status: RolloutStatus, index: int, seconds: float) -> str:
     step, state = status.view.record.state.plan.steps[index], status.view.record.state
     is_here = index == len(state.step_starts) - 1 and not state.phase.is_final and state.promoted_at is None
     words = duration_words(max(0.0, round(seconds)))
-    words += f" of {duration_words(step.dwell_seconds)}" if is_here and step.dwell_seconds else ""
-    if index < len(status.requests):
-        asked = f" of {step.min_requests:,}" if is_here and step.min_requests else ""
-        words += f"   {status.requests[index]:,}{asked} requests"
-    return words
+    if is_here and step.dwell_seconds:
+        words = _with_asked(words, duration_words(step.dwell_seconds), is_enough=seconds >= step.dwell_seconds)
+    if index >= len(status.requests):
+        return words
+    has, asked = status.requests[index], step.min_requests if is_here else 0
+    if not asked:
+        return f"{words}   {has:,} requests"
+    return f"{words}   {_with_asked(f'{has:,}', f'{asked:,}', ' requests', is_enough=has >= asked)}"
+
+
+def _with_asked(has: str, asked: str, unit: str = "", *, is_enough: bool) -> str:
+    """Return ``917 of 2,000 requests``, or ``1,842 requests (400 asked)``: 1,842 of 400 would read as an error."""
+    return f"{has}{unit} ({asked} asked)" if is_enough else f"{has} of {asked}{unit}"
 
 
 def _asked_words(state: RolloutState, step: Step) -> str:

@@ -27,7 +27,7 @@ from understudy.entrypoints.console.views.confirmations.rollout_acts import (
     command_page,
     rollback_page,
 )
-from understudy.entrypoints.console.views.links import ROLL_BACK, model_path, rollout_path
+from understudy.entrypoints.console.views.links import EXPECTED, ROLL_BACK, SCORES, model_path, rollout_path
 from understudy.errors import (
     ActNotConfirmed,
     DeadlineExceeded,
@@ -56,7 +56,9 @@ async def ask(console: Console, request: Request) -> Response:
     require_operate(visitor, model)
     act, number = request.path_params["act"], _number(request.query_params.get("rollout"))
     try:
-        page = await console.opened.questions.ask(partial(_page_of, console, model, act, number))
+        expects_scores = request.query_params.get(SCORES) == EXPECTED
+        work = partial(_page_of, console, model, act, number, expects_scores=expects_scores)
+        page = await console.opened.questions.ask(work)
     except (DeadlineExceeded, Overloaded) as problem:
         if act != ROLL_BACK:
             raise
@@ -88,7 +90,8 @@ async def carry_out(console: Console, request: Request) -> Response:
                 form.require_name()
         except ActNotConfirmed as problem:
             return await _again(console, request, form, problem)
-        command = Command(kind, form.actor.name, form.actor.reason or "")
+        is_meant = kind is CommandKind.RESUME and form.fields.get(SCORES) == EXPECTED
+        command = Command(kind, form.actor.name, form.actor.reason or "", expects_different_scores=is_meant)
         work = partial(give_command, console.opened.acts, form.model, number, command, revision)
     return await done_once(console, form, _back(form.model, number), partial(console.opened.questions.act, work))
 
@@ -97,7 +100,8 @@ async def _again(console: Console, request: Request, form: Confirmed, problem: A
     """Return the page that asks once more; it confirms what it was first shown for, and nothing newer."""
     values = typed_again(request, form, problem)
     number = _number(form.fields.get("rollout"))
-    work = partial(_page_of, console, form.model, request.path_params["act"], number)
+    expects_scores = form.fields.get(SCORES) == EXPECTED
+    work = partial(_page_of, console, form.model, request.path_params["act"], number, expects_scores=expects_scores)
     page = await console.opened.questions.ask(work)
     require_unmoved(form, "revision", page.revision)
     return _asked(console, request, form.visitor, page, _back(form.model, number), **values)
@@ -108,10 +112,11 @@ def _asked(console: Console, request: Request, visitor: Visitor, page: ActPage, 
     return console.page("act.html", visitor, view=page, nonce=nonce, back=back, action=action, **values)
 
 
-async def _page_of(console: Console, model: str, act: str, number: int | None) -> ActPage:
+async def _page_of(console: Console, model: str, act: str, number: int | None, *, expects_scores: bool) -> ActPage:
     if act == ROLL_BACK:
         return await _rollback_page(console, model, number)
-    return command_page(_kind(act), await view_of(console.opened.acts.rollouts, model, number))
+    view = await view_of(console.opened.acts.rollouts, model, number)
+    return command_page(_kind(act), view, expects_scores=expects_scores)
 
 
 async def _rollback_page(console: Console, model: str, number: int | None) -> ActPage:

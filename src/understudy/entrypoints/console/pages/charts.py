@@ -12,8 +12,8 @@ from understudy.entrypoints.console.pages.answers import if_new, reader_of, roll
 from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS
 from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind
 from understudy.entrypoints.console.rendered import Live
-from understudy.entrypoints.console.views.charts import ChartsPart, charts_part
 from understudy.entrypoints.console.views.links import rollout_path
+from understudy.entrypoints.console.views.rollouts.charts import ChartsPart, charts_part
 from understudy.errors import (
     DeadlineExceeded,
     InternalFault,
@@ -67,6 +67,11 @@ async def charts(
     periods = {"period": CHARTS_SECONDS, "soon_period": ROLLOUT_SECONDS}
     values = {"view": answer.value, "problem": problem, "is_stale": is_old, "address": address, **periods}
     return console.live("_drawn.html", visitor, answer, **values)
+
+
+def charts_known(console: Console, name: str, number: int) -> Answer | None:
+    """Return the charts that were drawn last, which their own part asks for; ``None`` while there are none."""
+    return console.opened.questions.known(("charts", name, number))
 
 
 async def _drawn(name: str, number: int, session: Session) -> ChartsPart:

@@ -16,6 +16,7 @@ from understudy.entrypoints.console.doing import Done
 from understudy.entrypoints.console.pages.answers import done_of, model_of, reader_of
 from understudy.entrypoints.console.pages.confirming import NONCE_BYTES, Confirmed, confirmed_of, done_once
 from understudy.entrypoints.console.pages.reports import of_report, reported
+from understudy.entrypoints.console.views.actors import Notes, noted
 from understudy.entrypoints.console.views.confirmations.act_form import ActForm
 from understudy.entrypoints.console.views.experiments.acts import (
     FIELDS,
@@ -56,12 +57,20 @@ async def show_experiments(console: Console, request: Request) -> Response:
     async def read() -> tuple[list[ListedTest], dict[int, str]]:
         session = console.opened.reads.session
         await session.registry.show_model(model)
-        return list(await list_tests(session.experiments, model, SHOWN)), await _labels(session, model)
+        notes = await console.opened.reads.notes.read()
+        found = [_noted(one, notes) for one in await list_tests(session.experiments, model, SHOWN)]
+        return found, await _labels(session, model)
 
     view = experiments_page(model, *await console.opened.questions.look(read))
     done, may_operate = done_of(console, request, visitor), visitor.may_operate(model)
     values = {"view": view, "read_at": moment(time.time()), "done": done, "may_operate": may_operate}
     return console.page("experiments.html", visitor, model=model, **values)
+
+
+def _noted(one: ListedTest, notes: Notes) -> ListedTest:
+    record, ended_by = one.record, one.record.ended_by
+    named = record._replace(created_by=noted(record.created_by, notes))
+    return one._replace(record=named._replace(ended_by=ended_by and noted(ended_by, notes)))
 
 
 async def show_experiment(console: Console, request: Request) -> Response:

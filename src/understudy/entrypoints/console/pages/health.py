@@ -59,11 +59,15 @@ async def live_trouble_of_model(console: Console, request: Request) -> Response:
     return if_new(request, await _examined(console, visitor, name), "trouble")
 
 
+def findings_known(console: Console) -> Answer | None:
+    """Return what the last examination found, which is asked for by other parts of a page; ``None`` where it is old."""
+    known = console.opened.questions.known(_HEALTH)
+    return None if known is None or known.age_seconds > STALE_FACTOR * TROUBLE_SECONDS else known
+
+
 def trouble_known(console: Console, visitor: Visitor, model_name: str | None = None) -> dict[str, Any]:
     """Return what a page begins with: what the last examination found. The page is sent without waiting for another."""
-    known = console.opened.questions.known(_HEALTH)
-    if known is None or known.age_seconds > STALE_FACTOR * TROUBLE_SECONDS:
-        known = Answer(None, 0.0, 0.0)
+    known = findings_known(console) or Answer(None, 0.0, 0.0)
     values = {"address": trouble_path(model_name), "period": TROUBLE_SECONDS}
     return {"trouble": _trouble(console, visitor, model_name, known), "trouble_asks": values}
 

@@ -14,6 +14,7 @@ from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import SEE_OTHER, Console, require_read
 from understudy.entrypoints.console.pages.answers import reader_of
 from understudy.entrypoints.console.pages.models import MODELS_SECONDS
+from understudy.entrypoints.console.views.actors import noted_entries
 from understudy.entrypoints.console.views.links import entity_path, prediction_path
 from understudy.entrypoints.console.views.prediction import (
     EntitySeen,
@@ -33,11 +34,12 @@ async def show_prediction(console: Console, request: Request) -> Response:
         NotRegistered: The log has none, or one of a model that this key may not see: the two are not told apart.
     """
     visitor = await console.visitor_of(request)
-    seen = await console.opened.questions.search(partial(_call, console, unquote(request.path_params["prediction"])))
+    asked = unquote(request.path_params["prediction"])
+    seen = await console.opened.questions.search(partial(_call, console, asked))
     try:
         require_read(visitor, seen.found.answer.model_name)
     except ScopeMissing:
-        raise unknown_prediction() from None
+        raise unknown_prediction(asked) from None
     return console.page("prediction.html", visitor, view=prediction_page(seen), read_at=moment(time.time()))
 
 
@@ -92,6 +94,9 @@ async def _call(console: Console, prediction_id: str) -> PredictionSeen:
     session = console.opened.reads.session
     found = await explain_prediction(session.registry, session.receipts, prediction_id)
     versions = await session.registry.list_versions(found.answer.model_name)
+    if found.policy is not None:
+        [policy] = noted_entries([found.policy], await console.opened.reads.notes.read())
+        found = found._replace(policy=policy)
     return PredictionSeen(found, {version.id: version.version for version in versions})
 
 

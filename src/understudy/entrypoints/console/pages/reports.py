@@ -16,6 +16,7 @@ from understudy.entrypoints.charts.report import part_of_page
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import age_of, done_of, reader_of
 from understudy.entrypoints.console.questions import REPORT_SECONDS, Answer, Kind
+from understudy.entrypoints.console.views.actors import noted_entries
 from understudy.entrypoints.console.views.drift import drift_charts, drift_page
 from understudy.entrypoints.console.views.shadow import THRESHOLD, ShadowSeen, shadow_charts, shadow_page
 from understudy.entrypoints.console.views.versions import MAX_ENTRIES, MAX_VERSIONS, VersionsSeen, versions_page
@@ -86,6 +87,7 @@ async def _versions(console: Console, model: str) -> VersionsSeen:
     versions = await session.registry.list_versions(model)
     loading = await session.loading.of_model(model, MAX_VERSIONS)
     audit = await session.registry.list_audit(model, MAX_ENTRIES, AuditSubject.VERSION)
+    audit = noted_entries(audit, await console.opened.reads.notes.read())
     return VersionsSeen(model, policy, versions, loading, audit, time.time())
 
 

@@ -12,15 +12,16 @@ from understudy.entrypoints.console.access.sessions import ConsoleSession
 from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import age_of, done_of, if_new, reader_of, rollout_id_of
-from understudy.entrypoints.console.pages.charts import FIRST_SECONDS, charts
-from understudy.entrypoints.console.pages.health import trouble_known
+from understudy.entrypoints.console.pages.charts import FIRST_SECONDS, charts, charts_known
+from understudy.entrypoints.console.pages.health import findings_known, trouble_known
 from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS
 from understudy.entrypoints.console.pages.streaming import stream
 from understudy.entrypoints.console.questions import Answer
 from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.links import rollout_path
-from understudy.entrypoints.console.views.rollout import rollout_page
+from understudy.entrypoints.console.views.rollouts.page import rollout_page
+from understudy.entrypoints.console.views.rollouts.seen import Beside
 
 STORY_SECONDS = 5.0
 """How often the part with what happened is asked for."""
@@ -34,9 +35,10 @@ async def show_rollout(console: Console, request: Request) -> Response:
     visitor, name = await reader_of(console, request)
     number = rollout_id_of(request)
     began = time.monotonic()
-    live, story = await _parts(console, visitor, name, number, _STANDING, _STORY)
+    answer = await _answer(console, name, number)
     # Begun after it, charts take no time from what is read first; a page that took long does not wait for them as well.
     drawn = await charts(console, visitor, name, number, max(0.0, FIRST_SECONDS - (time.monotonic() - began)))
+    live, story = _rendered(console, answer, visitor, (_STANDING, _STORY), may_operate=visitor.may_operate(name))
     values: dict[str, Any] = {
         "model": name,
         "number": number,
@@ -102,11 +104,17 @@ def _rendered(
     # What is kept for all can show nothing of one: templates get neither a session nor scopes.
     anyone = visitor._replace(session=ConsoleSession("", "", 0.0, 0.0), scopes=frozenset())
 
+    rollout = answer.value.status.view.record
+    named, number = rollout.state.model_name, rollout.id
+    findings, drawn = findings_known(console), charts_known(console, named, number)
+    found, failing = findings and findings.value, drawn and drawn.value.failing
+    beside = Beside(found, failing, age["is_stale"])
+
     def make() -> list[Live]:
-        values: dict[str, Any] = {"view": rollout_page(answer.value), **age}
+        values: dict[str, Any] = {"view": rollout_page(answer.value._replace(beside=beside)), **age}
         return [console.live(one, anyone, answer, may_operate=may_operate, **values) for one in templates]
 
-    rollout = answer.value.status.view.record
     problem = "" if answer.problem is None else answer.problem.code
-    seen = (rollout.state.model_name, rollout.id, answer.read_at, age["is_stale"], problem)
+    read_at = (answer.read_at, *(None if one is None else one.read_at for one in (findings, drawn)))
+    seen = (named, number, read_at, age["is_stale"], problem)
     return console.opened.rendered.of((*seen, tuple(templates), may_operate, visitor.is_read_only), make)

@@ -10,7 +10,7 @@ from understudy.bootstrap.session import Session
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import reader_of, rollout_id_of
 from understudy.entrypoints.console.pages.reports import of_report, reported
-from understudy.entrypoints.console.views.verdicts import Judged, VerdictsSeen, verdicts_page
+from understudy.entrypoints.console.views.rollouts.verdicts import Judged, VerdictsSeen, verdicts_page
 from understudy.rollout.status import view_of
 from understudy.rollout.verdicts.replay import judged_again
 

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from understudy.core.durations import moment
 from understudy.entrypoints.cli.shared.texts.change_text import change_text, value_shown
+from understudy.entrypoints.console.views.changes import FIELD_WORDS
 from understudy.entrypoints.console.views.links import act_path, audit_path
 from understudy.entrypoints.documents.policies import changes_of
 from understudy.errors import UnknownRoute
@@ -160,7 +161,7 @@ def _row(entry: AuditEntry, seen: AuditSeen) -> AuditRow:
         entry.actor,
         entry.via,
         name,
-        change_text(entry, seen.labels) or "nothing that is shown",
+        change_text(entry, seen.labels, FIELD_WORDS) or "nothing that is shown",
         entry.reason or "",
         tuple(
             (field, _value(field, old), _value(field, new))

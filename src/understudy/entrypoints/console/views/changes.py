@@ -8,6 +8,16 @@ from understudy.entrypoints.cli.shared.texts.change_text import change_text
 from understudy.lifecycle.rollback_moves import newest_change
 from understudy.ports.registry.registry import AuditEntry
 
+FIELD_WORDS = {
+    "challenger_weight": ("challenger's share", " %"),
+    "shadow_percent": ("shadow's copies", " %"),
+    "input_sample_percent": ("entities whose inputs are logged", " %"),
+    "category_holdout_percent": ("entities outside of categories' roles", " %"),
+    "category_roles": ("roles of categories", ""),
+    "on_drift": ("when inputs drift", ""),
+}
+"""What fields of a policy are called where the change is told, and not a form that is filled in."""
+
 
 class ChangeRow(NamedTuple):
     """One change of the policy."""
@@ -21,7 +31,7 @@ class ChangeRow(NamedTuple):
 
 def change_row(entry: AuditEntry, labels: Mapping[int, str]) -> ChangeRow:
     """Return an entry of the audit as a row; ``labels`` are the versions' by their ids."""
-    text = f"generation {entry.generation}: {change_text(entry, labels) or 'nothing that is shown'}"
+    text = f"generation {entry.generation}: {change_text(entry, labels, FIELD_WORDS) or 'nothing that is shown'}"
     return ChangeRow(moment(entry.changed_at.timestamp()), entry.actor, entry.via, text, entry.reason or "")
 
 

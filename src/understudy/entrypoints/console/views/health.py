@@ -10,6 +10,7 @@ from understudy.lifecycle.server_findings import Finding, State
 _TONES = {
     State.PROBLEM: (Tone.BAD, "✖", "problem"),
     State.WARNING: (Tone.WAIT, "!", "warning"),
+    State.UNKNOWN: (Tone.CALM, "?", "not known"),
     State.GOOD: (Tone.GOOD, "✔", "good"),
 }
 _ORDER = tuple(_TONES)
@@ -47,6 +48,8 @@ class HealthPage(NamedTuple):
     sentence: str
     tone: Tone
     troubled: tuple[HealthRow, ...]
+    unknown: tuple[HealthRow, ...]
+    """What this process cannot see."""
     good: tuple[HealthRow, ...]
 
 
@@ -104,10 +107,10 @@ def _is_of(finding: Finding, may_read: Collection[str] | None, model_name: str |
 def health_page(findings: Sequence[Finding]) -> HealthPage:
     """Return the page; its words are those of ``understudy doctor``."""
     rows = [_row(one) for one in sorted(findings, key=lambda one: _ORDER.index(one.state))]
-    troubled = tuple(row for row in rows if row.tone is not Tone.GOOD)
-    tone = troubled[0].tone if troubled else Tone.GOOD
+    troubled = tuple(row for row in rows if row.tone in (Tone.BAD, Tone.WAIT))
+    unknown, good = (tuple(row for row in rows if row.tone is tone) for tone in (Tone.CALM, Tone.GOOD))
     return HealthPage(
-        findings_verdict(findings).plain, tone, troubled, tuple(row for row in rows if row.tone is Tone.GOOD)
+        findings_verdict(findings).plain, troubled[0].tone if troubled else Tone.GOOD, troubled, unknown, good
     )
 
 

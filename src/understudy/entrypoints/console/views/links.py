@@ -3,6 +3,8 @@
 from urllib.parse import quote
 
 ROLL_BACK = "rollback"
+SCORES, EXPECTED = "scores", "expected"
+"""Of a resumption, in its address and its form: that scores unlike the champion's are meant."""
 DECLARE, STOP, TAKE = OF_EXPERIMENTS = ("declare", "stop", "take")
 """Acts on declared tests: one begins, one ends, an interim analysis that is due is taken."""
 RETIRE, BRING_BACK, REPLAY = OF_VERSIONS = ("retire", "bring-back", "replay")
@@ -37,6 +39,11 @@ def act_path(model_name: str, act: str, rollout_id: int | None) -> str:
     """Return the address of the page that asks before an act, and that carries it out."""
     behind = "" if rollout_id is None else f"?rollout={rollout_id}"
     return f"{model_path(model_name)}/acts/{act}{behind}"
+
+
+def resume_expecting_path(model_name: str, rollout_id: int) -> str:
+    """Return the address of the page that asks before a rollout is resumed whose scores differ as they are meant to."""
+    return f"{act_path(model_name, 'resume', rollout_id)}&{SCORES}={EXPECTED}"
 
 
 def versions_path(model_name: str) -> str:

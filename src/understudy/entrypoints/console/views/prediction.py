@@ -19,9 +19,15 @@ from understudy.entrypoints.cli.shared.texts.receipt_text import (
 from understudy.entrypoints.console.views.links import entity_path, model_path, prediction_path
 from understudy.entrypoints.console.views.models import NONE_TO_SEE
 from understudy.entrypoints.console.views.tone import NOTHING, Tone
-from understudy.lifecycle.receipts import EntityCalls, Explained
+from understudy.lifecycle.receipts import EntityCalls, Explained, searched_for
 from understudy.ports.prediction_log.receipts import Receipt
 
+_TRIES = (
+    "Is it the entity id as callers send it? Each text gets a version, also one that no caller ever sent.",
+    "A call is in the log some seconds after its answer.",
+    "understudy log query finds what is older, or archived: the second command below.",
+    "It was taken for an entity: the id of a prediction is a UUID of version 7, which an answer has as prediction_id.",
+)
 _QUERY = "SELECT * FROM predictionlog WHERE entity_id = 'ENTITY'"
 """To be run by who reads it, with the entity in its place: the archive has what is older than a week."""
 
@@ -81,6 +87,8 @@ class EntityPage(NamedTuple):
     facts: tuple[tuple[str, str], ...]
     calls: tuple[CallRow, ...]
     searched: str
+    tries: tuple[str, ...]
+    """What to try where nothing was found; else empty."""
     commands: tuple[str, ...]
 
 
@@ -128,6 +136,7 @@ def entity_page(seen: EntitySeen) -> EntityPage:
         tuple(assignment_facts(policy, found)),
         tuple(map(_row, seen.calls.calls)),
         searched_words(seen.calls),
+        () if seen.calls.calls else _TRIES,
         (
             _explain(policy.model_name, entity),
             f"understudy log query {quote(_QUERY)} --model {quote(policy.model_name)} --since 30d",
@@ -141,7 +150,10 @@ def find_page(asked: str, names: list[str], *, is_no_call: bool = False) -> Find
     sentence = f"Of which model is {asked} an entity?" if choices else NONE_TO_SEE
     commands = (f"understudy explain MODEL {quote(asked)}",)
     if is_no_call:
-        missing = "The log in Postgres has no prediction with this id: it may come in a moment, or be archived."
+        missing = (
+            f"The log has no such prediction{searched_for(asked)}. A call is there some seconds after its answer; "
+            "once its month is archived, understudy log query finds it."
+        )
         sentence = f"{missing} If it is an entity, of which model?" if choices else missing
         return FindPage(asked, sentence, choices, (f"understudy log show {quote(asked)}", *commands))
     return FindPage(asked, sentence, choices, commands)

@@ -39,7 +39,7 @@ from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.entrypoints.cli.rollout.checks_text import check_change_words, sparkline
 from understudy.entrypoints.cli.rollout.page import rollout_page
 from understudy.entrypoints.cli.rollout.status import heading, status_view
-from understudy.entrypoints.cli.rollout.text import end_words, listing, replay_lines
+from understudy.entrypoints.cli.rollout.text import end_words, ladder_cells, listing, replay_lines
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.history import RolloutHistory, history_of
@@ -230,6 +230,13 @@ def test_a_rollout_at_a_gate_says_for_whom_since_when_and_who_may_stand_in():
     assert "to approve it in the gate's place: understudy rollout approve churn" in waits
     assert "to ask the gate again: understudy rollout resume churn" in asked_again
     assert "rollout resume" not in waits
+
+
+def test_a_step_that_has_more_than_was_asked_does_not_read_as_an_error():
+    [_, enough, _], [_, short, _] = [ladder_cells(a_status(requests=(1_226, has))) for has in (2_500, 917)]
+
+    assert enough[2] == "2 m of 10 m   2,500 requests (2,000 asked)"
+    assert short[2] == "2 m of 10 m   917 of 2,000 requests"
 
 
 def test_a_list_says_for_whom_each_rollout_waits():

@@ -5,7 +5,7 @@ import pytest
 from understudy.entrypoints.cli.shared.texts.findings_text import findings_verdict
 from understudy.entrypoints.console.views.health import MAX_TOLD, Trouble, health_page, trouble_of
 from understudy.entrypoints.console.views.tone import Tone
-from understudy.lifecycle.server_findings import Finding, State
+from understudy.lifecycle.server_findings import UNSEEN_REDIS, Finding, State
 
 GOOD = Finding("postgres", State.GOOD, "18.1, 0.4 ms", "never said")
 WARNING = Finding("monitor", State.WARNING, "none leads", "understudy serve monitor runs one.")
@@ -27,6 +27,16 @@ def test_trouble_comes_first_with_what_to_do_next():
 
 def test_without_trouble_all_is_well():
     assert health_page([GOOD])[:2] == ("All is well.", Tone.GOOD)
+
+
+def test_what_this_process_cannot_see_is_neither_good_nor_trouble():
+    page = health_page([GOOD, UNSEEN_REDIS])
+
+    assert page.sentence == "All that is seen from here is well; not seen: redis."
+    assert ([row.name for row in page.unknown], [row.name for row in page.good]) == (["redis"], ["postgres"])
+    assert (page.unknown[0].tone, page.troubled) == (Tone.CALM, ())
+    assert "not looked at" in page.unknown[0].what
+    assert trouble_of([UNSEEN_REDIS], None, None).rows == ()
 
 
 SILENT = Finding("monitor", State.WARNING, "none leads: pod-a was seen 300 s ago", "", is_pressing=True)

@@ -1,6 +1,7 @@
 """What a change of the audit changed, in a line."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from understudy.entrypoints.cli.shared.rendering import nothing_as
@@ -13,8 +14,13 @@ MAX_SHOWN = 60
 """Characters of a value; ``--json`` has all of it."""
 
 
-def change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
-    """Return what an entry changed, in one line; versions by their labels."""
+def change_text(
+    entry: AuditEntry, labels: Mapping[int, str], words: Mapping[str, tuple[str, str]] = MappingProxyType({})
+) -> str:
+    """Return what an entry changed, in one line; versions by their labels.
+
+    ``words`` are what fields of a policy are called there, each with its unit; without, they have their own names.
+    """
     if entry.subject is not AuditSubject.POLICY:
         return _registry_text(entry)
     if entry.action == "delete":
@@ -22,8 +28,14 @@ def change_text(entry: AuditEntry, labels: Mapping[int, str]) -> str:
     changed = changes_of(entry, labels)
     if entry.action == "insert":
         shown = {name: new for name, (_, new) in changed.items() if new not in _USUAL}
-        return "first policy: " + ", ".join(f"{name} {value}" for name, value in shown.items())
-    return ", ".join(f"{name} {nothing_as(old)} → {nothing_as(new)}" for name, (old, new) in changed.items())
+        return "first policy: " + ", ".join(_field(name, (value,), words) for name, value in shown.items())
+    return ", ".join(_field(name, values, words) for name, values in changed.items())
+
+
+def _field(name: str, values: Sequence[Any], words: Mapping[str, tuple[str, str]]) -> str:
+    title, unit = words.get(name, (name, ""))
+    shown = (f"{nothing_as(value)}{unit if isinstance(value, int) else ''}" for value in values)
+    return f"{title} {' → '.join(shown)}"
 
 
 def _registry_text(entry: AuditEntry) -> str:

@@ -8,15 +8,22 @@ from rich.text import Text
 
 from understudy.lifecycle.server_findings import Finding, State
 
-_MARKS = {State.GOOD: ("✔", "green"), State.WARNING: ("!", "yellow"), State.PROBLEM: ("✖", "red")}
+_MARKS = {
+    State.GOOD: ("✔", "green"),
+    State.UNKNOWN: ("?", "dim"),
+    State.WARNING: ("!", "yellow"),
+    State.PROBLEM: ("✖", "red"),
+}
 
 
 def findings_verdict(findings: Sequence[Finding]) -> Text:
     """Return how many problems and warnings there are, or that there is none."""
     found = Counter(finding.state for finding in findings)
     problems, warnings = found[State.PROBLEM], found[State.WARNING]
+    unseen = [finding.name for finding in findings if finding.state is State.UNKNOWN]
     if not problems and not warnings:
-        return Text("All is well.", "bold")
+        seen = f"All that is seen from here is well; not seen: {', '.join(unseen)}." if unseen else "All is well."
+        return Text(seen, "bold")
     return Text(f"{_count(problems, 'problem')}, {_count(warnings, 'warning')}.", "bold")
 
 

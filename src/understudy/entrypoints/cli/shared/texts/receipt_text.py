@@ -100,11 +100,14 @@ def searched_words(found: EntityCalls) -> str:
     """Return how far back calls of an entity were looked for."""
     if found.is_out_of_time and found.since >= found.until:
         return "The log was not searched: Postgres was too slow for even the newest calls."
-    looked = duration_words(max(1.0, round(found.until - found.since)))
-    many = f"{len(found.calls)} call{'s' * (len(found.calls) != 1)}"
+    looked, count = duration_words(max(1.0, round(found.until - found.since))), len(found.calls)
+    if count:
+        many = f"{count} call{'s' * (count > 1)} found, looked back {looked}"
+    else:
+        many = f"0 calls found in the {looked} up to {datetime.fromtimestamp(found.until, UTC):%d %b %H:%M:%S} UTC"
     if found.is_out_of_time:
-        return f"{many} found, looked back {looked}; the search ended by its time: older ones may be there."
-    return f"{many} found, looked back {looked}; older ones were not looked for."
+        return f"{many}; the search ended by its time: older ones may be there."
+    return f"{many}; older ones were not looked for."
 
 
 def exact_moment(seconds: float) -> str:

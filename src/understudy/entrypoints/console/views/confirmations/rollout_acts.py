@@ -33,6 +33,8 @@ class ActPage(NamedTuple):
     """Of the rollout as the visitor saw it, where the act holds for that alone."""
     is_possible: bool
     """Whether there is anything to confirm."""
+    expects_scores: bool = False
+    """Whether scores that differ hold it no more."""
     instead: tuple[str, ...] = ()
     """Commands that help where there is not, in their order."""
 
@@ -60,6 +62,7 @@ _WORDS = {
 }  # fmt: skip
 
 
+EXPECTING_WORDS = "It goes on, and is not held again because its scores are unlike the champion's."
 OF_WHAT_WAS_SEEN = (CommandKind.PROMOTE, CommandKind.APPROVE)
 """Commands about the next step, which is another one once the rollout has moved on."""
 
@@ -74,8 +77,17 @@ def command_line(kind: CommandKind, model: str) -> str:
     return f"understudy rollout {quote(kind.value)} {quote(model)} --reason '…'"
 
 
-def command_page(kind: CommandKind, view: RolloutView) -> ActPage:
-    """Return what is asked before a command to a rollout."""
+def resume_expecting_line(model: str) -> str:
+    """Return the command that resumes a rollout whose scores differ as they are meant to."""
+    return f"understudy rollout resume {quote(model)} --expect-different-scores --reason '…'"
+
+
+def command_page(kind: CommandKind, view: RolloutView, *, expects_scores: bool = False) -> ActPage:
+    """Return what is asked before a command to a rollout; with ``expects_scores`` a resumption that compares none."""
+    if expects_scores and kind is CommandKind.RESUME:
+        return command_page(kind, view)._replace(
+            sentence=EXPECTING_WORDS, command=resume_expecting_line(view.record.state.model_name), expects_scores=True
+        )
     state, words = view.record.state, _WORDS[kind]
     return ActPage(
         kind.value,

@@ -26,7 +26,8 @@ from understudy.core.rollout.state import (
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.status import commands_of, sentence_of
 from understudy.entrypoints.cli.shared.times import moment_words
-from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
+from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
+from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, newest_words
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
@@ -56,7 +57,7 @@ EVENTS = (
 def a_status(state: RolloutState = STATE, **changes: Any) -> RolloutStatus:
     finished_at = NOW if state.phase.is_final else None
     record = RolloutRecord(1, state, 3, 1, 2, "salt", 9_000, "retrain", "dana@laptop", finished_at, None)
-    view = RolloutView(record, POLICY, {4: 10}, 6, 6, {}, NOW)
+    view = RolloutView(record, state.policy, {4: 10}, 6, 6, {}, NOW)
     view = view._replace(**{name: changes.pop(name) for name in ("proxies", "guard") if name in changes})
     rates = {Role.CHAMPION: 90.0, Role.CHALLENGER: 10.0}
     decision = None if state.phase.is_final else HOLD
@@ -65,6 +66,14 @@ def a_status(state: RolloutState = STATE, **changes: Any) -> RolloutStatus:
 
 def a_page(state: RolloutState = STATE, **changes: Any) -> RolloutPage:
     return rollout_page(RolloutSeen(a_status(state, **changes), None, (), {}, (1,)))
+
+
+def said(page: RolloutPage, question: str) -> str:
+    """Return what the first screen answers to a question; empty where it is not asked."""
+    return next((row.answer for row in page.glance if row.question == question), "")
+
+
+NEXT, BACK = "What happens next", "What would take it back"
 
 
 def decided(verdict: Verdict, *rows: Evidence) -> Decision:
@@ -94,7 +103,7 @@ def test_it_shows_configured_and_observed_shares_steps_and_checks():
         ("error rate", "too early", Tone.CALM, "20 / 200"),
         ("slow answers", "pass", Tone.GOOD, "1 / 200"),
     ]
-    assert (page.place, page.steps[0].text) == ("step 1 of 3, 10 %", "7 m of 5 m, 917 of 1,000 requests")
+    assert (page.place, page.steps[0].text) == ("step 1 of 3, 10 %", "7 m (5 m asked), 917 of 1,000 requests")
     assert [(row.actor, row.verdict) for row in page.events] == [("monitor", "ADVANCE"), ("dana", "")]
 
 
@@ -202,6 +211,7 @@ def test_what_the_state_machine_would_do_is_offered_and_a_rollback_always(state,
         ),
         (STATE, ["Roll back"], "6 answers every call again at once and the rollout ends."),
         (replace(STATE, kind=Kind.GUARD), ["Roll back"], "6 answers every call again at once."),
+        (replace(WARMING, kind=Kind.GUARD, policy=POLICY), ["Roll back"], "6 answers every call again at once."),
         (FAILED, [], "Takes back at once what moved calls last: a share, or a change of champion."),
     ],
 )
@@ -367,7 +377,7 @@ def test_a_model_with_any_name_has_an_address():
     ],
 )
 def test_what_happens_next_is_said(state, changes, then):
-    assert a_page(state, **changes).next_words == then
+    assert said(a_page(state, **changes), NEXT) == then
 
 
 def warming(seconds: float, **changes: Any) -> RolloutPage:
@@ -414,39 +424,34 @@ def test_a_rollout_that_waits_says_for_whom_and_that_it_is_still_watched():
 
     assert page.sentence == "Waits for a person: paused by dana: lunch"
     assert page.tone is Tone.WAIT
-    assert "until a person resumes" in page.next_words
-    assert "still taken back" in page.next_words
-
-
-def test_what_the_next_step_waits_for_is_a_list_of_its_own():
-    missing = ("917 of 1,000 challenger requests at 10 %", "2 m of 5 m at 10 %")
-    lacks = replace(HOLD, missing=missing)
-
-    assert a_page(decision=lacks).next_lines == missing
-    assert a_page(decision=lacks).next_words.endswith(" Not there yet:")
-    assert (a_page(WAITING, decision=lacks).next_lines, a_page(FAILED).next_lines) == ((), ())
+    assert "until a person resumes" in said(page, NEXT)
+    assert "still taken back" in said(page, NEXT)
 
 
 def test_one_that_waits_after_its_promotion_names_no_act_that_is_not_there():
     page = a_page(replace(WAITING, promoted_at=BEGAN + 400))
 
-    assert page.next_words.startswith(
+    assert said(page, NEXT).startswith(
         "7 answers every call and 6 is kept warm until a person resumes or takes it back."
     )
     assert "Promote a step" not in [act.name for act in page.acts]
 
 
-def test_what_would_take_it_back_names_the_nearest_checks_first_with_their_figures():
-    assert a_page().back_words == "Any one of these, once it is proven:"
-    assert a_page().back_lines == (
-        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
+def test_what_would_take_it_back_names_the_nearest_check_first_and_folds_the_others_away():
+    [row] = [row for row in a_page().glance if row.question == BACK]
+
+    assert row.answer == (
+        "Any one of these, once it is proven: "
+        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)"
+    )
+    assert row.more == (
         "slow answers above 1.5x the champion's: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
     )
     ratio = ERRORS._replace(check=SAMPLE_RATIO)
     with_ratio = a_page(decision=decided(Verdict.HOLD, ERRORS, ratio))
-    assert not any("sample ratio" in line for line in with_ratio.back_lines)
-    assert (a_page(FAILED).back_words, a_page(FAILED).back_lines) == ("", ())
-    assert a_page(decision=None).back_words == "A check that fails; none has figures yet."
+    assert not any("sample ratio" in line for one in with_ratio.glance if one.question == BACK for line in one.more)
+    assert said(a_page(FAILED), BACK) == ""
+    assert said(a_page(decision=None), BACK) == "A check that fails; none has figures yet."
 
 
 def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_limits():
@@ -454,19 +459,21 @@ def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_
     status = a_status(replace(WARMING, plan=plan), decision=None)
     page = rollout_page(RolloutSeen(status._replace(to_come=checks_to_come(status.view)), None, (), {}, (1,)))
 
-    assert page.back_words == "Any one of these, once it is proven by calls that 7 has answered:"
-    assert page.back_lines[0] == "error rate above 1.5x the champion's"
-    assert "typical latency above 1.1x the champion's" in page.back_lines
-    assert "outcome bought beyond 0.95x" in page.back_lines
-    assert page.back_lines[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
-    assert not any("sample ratio" in line for line in page.back_lines)
+    [row] = [row for row in page.glance if row.question == BACK]
+    assert row.answer == (
+        "Any one of these, once it is proven by calls that 7 has answered: error rate above 1.5x the champion's"
+    )
+    assert "typical latency above 1.1x the champion's" in row.more
+    assert "outcome bought beyond 0.95x" in row.more
+    assert row.more[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
+    assert not any("sample ratio" in line for line in row.more)
     assert page.checks == ()
 
 
 def test_a_guard_that_only_alerts_takes_nothing_back():
     page = a_page(replace(STATE, kind=Kind.GUARD), guard=GuardMode.ALERT)
 
-    assert page.back_words.startswith("Nothing by itself; an operator is alerted by any one of these")
+    assert said(page, BACK).startswith("Nothing by itself; an operator is alerted by any one of these")
 
 
 def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
@@ -474,7 +481,9 @@ def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
     page = a_page(decision=decided(Verdict.HOLD, none))
 
     assert page.checks[0].change == "champion had none"
-    assert page.back_lines == ("error rate above 1.5x the champion's: champion had none, evidence 20 (200 is enough)",)
+    assert said(page, BACK).endswith(
+        "error rate above 1.5x the champion's: champion had none, evidence 20 (200 is enough)"
+    )
 
 
 def test_checks_that_fail_stand_first_and_the_others_as_they_were_judged():
@@ -491,7 +500,7 @@ def test_one_that_goes_back_says_so_first_and_names_no_further_reason():
     page = a_page(decision=decided(Verdict.ROLL_BACK, ERRORS))
 
     assert page.sentence == "Goes back to 6 at the monitor's next tick: found"
-    assert (page.back_words, page.back_lines) == ("", ())
+    assert said(page, BACK) == ""
 
 
 @pytest.mark.parametrize("changes", [{"phase": Phase.WAITING, "waiting_for": WaitingFor.PAUSE}, {"promoted_at": 3.0}])
@@ -499,15 +508,15 @@ def test_one_that_waits_or_is_kept_warm_says_as_well_that_it_goes_back(changes):
     page = a_page(replace(STATE, **changes), decision=decided(Verdict.ROLL_BACK, ERRORS))
 
     assert page.sentence == "Goes back to 6 at the monitor's next tick: found"
-    assert page.next_words == "At the monitor's next tick every call goes back to 6."
-    assert (page.back_words, page.back_lines) == ("", ())
+    assert said(page, NEXT) == "At the monitor's next tick every call goes back to 6."
+    assert said(page, BACK) == ""
 
 
 def test_nothing_is_said_to_go_back_while_a_persons_change_is_in_the_way():
     state = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.CONFLICT)
     page = a_page(state, decision=decided(Verdict.ROLL_BACK, ERRORS))
 
-    assert "goes back" not in f"{page.sentence} {page.next_words}".lower()
+    assert "goes back" not in f"{page.sentence} {said(page, NEXT)}".lower()
 
 
 @pytest.mark.parametrize(("weight", "then"), [(0, " 6 answers every call."), (10, "")])
@@ -516,7 +525,7 @@ def test_after_its_end_it_says_who_answers_where_that_is_one_version(weight, the
     seen = status.view._replace(policy=POLICY._replace(weight_percent=weight))
     page = rollout_page(RolloutSeen(status._replace(view=seen), None, (), {}, (1,)))
 
-    assert page.next_words == f"Nothing more: it is over.{then}"
+    assert said(page, NEXT) == f"Nothing more: it is over.{then}"
 
 
 def test_a_version_that_no_monitor_takes_back_is_not_said_to_go_back():

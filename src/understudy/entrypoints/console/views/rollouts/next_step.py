@@ -86,8 +86,7 @@ def _next_step(status: RolloutStatus) -> str:
         return f"It stays at {state.weight_percent} % until a person decides."
     over_at = state.step_starts[-1] + state.plan.steps[state.step].dwell_seconds
     until = _until_words(over_at, status.view.read_at) if over_at > status.view.read_at else "its evidence is there"
-    missing = " Not there yet:" if missing_lines(status) else ""
-    return f"It stays at {state.weight_percent} % until {until}; {then}.{missing}"
+    return f"It stays at {state.weight_percent} % until {until}; {then}."
 
 
 def _until_words(moment: float, now: float) -> str:
@@ -97,17 +96,12 @@ def _until_words(moment: float, now: float) -> str:
     return f"{datetime.fromtimestamp(moment, UTC):%H:%M:%S} UTC at the earliest"
 
 
-def missing_lines(status: RolloutStatus) -> tuple[str, ...]:
-    """Return what the next step waits for, a line each; nothing of a rollout that waits for a person, or goes back."""
-    state, decision = status.view.record.state, status.decision
-    moves = state.kind is Kind.ROLLOUT and not state.phase.is_final and not _waiting_words(state)
-    return decision.missing if moves and decision is not None and decision.verdict is Verdict.HOLD else ()
-
-
 def _guard_next(status: RolloutStatus) -> str:
     state, mode = status.view.record.state, status.view.guard
     if state.phase is Phase.WAITING:
         return "Nothing until a person decides."
+    if is_unwatched(status):
+        return f"Nothing by itself, since no monitor leads: {state.challenger} is not taken back, however bad it is."
     if mode is GuardMode.ROLLBACK:
         return f"Nothing while nothing is worse; when a check fails, {state.champion} answers every call again."
     return "Nothing by itself: when a check fails the monitor alerts, and changes nothing."
@@ -124,9 +118,17 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tu
         return _to_come_words(status)
     others = len(judged) - _NAMED
     more = (f"one of {others} other checks",) if others > 1 else ("the other check",) * others
-    is_taken_back = state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK
-    whom = "Any one of these" if is_taken_back else "Nothing by itself; an operator is alerted by any one of these"
-    return f"{whom}, once it is proven:", (*(_back_line(row) for row in judged[:_NAMED]), *more)
+    lines = (*(_back_line(row) for row in judged[:_NAMED]), *more)
+    return f"{_by_what(status, 'any one of these')}, once it is proven:", lines
+
+
+def _by_what(status: RolloutStatus, found: str) -> str:
+    """Return what a finding leads to: where no monitor leads, or a guard only alerts, it takes nothing back."""
+    if is_unwatched(status):
+        return f"Nothing while no monitor leads; with one, {found}"
+    if status.view.record.state.kind is Kind.ROLLOUT or status.view.guard is GuardMode.ROLLBACK:
+        return f"{found[0].upper()}{found[1:]}"
+    return f"Nothing by itself; an operator is alerted by {found}"
 
 
 def _to_come_words(status: RolloutStatus) -> tuple[str, tuple[str, ...]]:
@@ -138,9 +140,10 @@ def _to_come_words(status: RolloutStatus) -> tuple[str, tuple[str, ...]]:
         if row.limit is not None and row.check is not SAMPLE_RATIO
     ]
     if not lines:
-        return "A check that fails; none has figures yet.", ()
+        return f"{_by_what(status, 'a check that fails')}; none has figures yet.", ()
+    lines += [] if state.plan.canary_policy == SEED else [_SOONEST]
     by = f"once it is proven by calls that {state.challenger} has answered"
-    return f"Any one of these, {by}:", (*lines, *([] if state.plan.canary_policy == SEED else [_SOONEST]))
+    return f"{_by_what(status, 'any one of these')}, {by}:", tuple(lines)
 
 
 def _back_line(row: Evidence) -> str:

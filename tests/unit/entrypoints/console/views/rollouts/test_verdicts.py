@@ -3,7 +3,7 @@
 import pytest
 
 from understudy.core.canary.decision import Decision, Verdict
-from understudy.entrypoints.console.views.verdicts import MAX_SHOWN, VerdictsSeen, verdicts_page
+from understudy.entrypoints.console.views.rollouts.verdicts import MAX_SHOWN, VerdictsSeen, verdicts_page
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.verdicts.replay import Damage, Replay
 

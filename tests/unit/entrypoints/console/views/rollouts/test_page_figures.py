@@ -15,7 +15,8 @@ from understudy.core.rollout.plan import RolloutPlan, Step
 from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.cli.rollout.checks_text import check_cells
-from understudy.entrypoints.console.views.rollout import RolloutPage, RolloutSeen, rollout_page
+from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
+from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.entrypoints.documents.json_text import json_text
 from understudy.entrypoints.documents.rollouts import status_document
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
@@ -68,7 +69,9 @@ def test_a_pages_figures_are_those_of_the_document_to_the_digit(rows, weight, se
     are_the_same(page, document["decision"]["evidence"])
     assert document["decision"]["reason"].endswith(page.sentence.partition(": ")[2])
     assert page.shares[1].configured == f"{document['rollout']['policy_weight_percent']} %"
-    assert f"on {document['presence']['proxies_on_generation']} of {document['presence']['proxies']} " in page.facts[1]
+    presence, shown = document["presence"], " ".join(row.answer for row in page.glance)
+    assert f"{presence['proxies_on_generation']} of {presence['proxies']} live proxies" in shown
+    assert f"{document['rollout']['policy_weight_percent']} % of the entities" in shown
 
 
 def are_the_same(page: RolloutPage, documents: list[dict[str, float]]) -> None:

@@ -19,7 +19,8 @@ class ChartsPart(NamedTuple):
     charts: tuple[str, ...]
     """Markup of ours, in which every text is escaped."""
     remarks: tuple[str, ...]
-    failing: tuple[str, ...]
+    failing: tuple[str, ...] | None
+    """``None``: it is not known, since the log was not read in time; empty: no call failed."""
     is_final: bool
     """Whether the rollout was over by then: they stay as they are."""
 
@@ -29,11 +30,11 @@ def charts_part(
 ) -> ChartsPart:
     """Return the charts; without ``failures`` it is not known what calls failed with."""
     drawn = charts_of(view, history, events)
-    failing = [] if failures is None else failures_line(view.record.state.challenger, failures)
+    failing = None if failures is None else failures_line(view.record.state.challenger, failures)
     return ChartsPart(
         moment(view.read_at),
         tuple(map(figure, drawn.charts)),
         drawn.remarks,
-        tuple(line.plain for line in failing),
+        None if failing is None else tuple(line.plain for line in failing),
         view.record.state.phase.is_final,
     )

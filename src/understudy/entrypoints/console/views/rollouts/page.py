@@ -1,16 +1,16 @@
 """The rollout page: the sentence that is the answer, the evidence under it, what happens next, who changed what."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from understudy.core.canary.decision import Evidence, Verdict
 from understudy.core.durations import moment
 from understudy.core.rollout.state import CommandKind, Kind, Phase, RolloutState
-from understudy.entrypoints.cli.rollout.checks_text import check_cells, side_titles
+from understudy.entrypoints.cli.rollout.checks_text import side_titles
 from understudy.entrypoints.cli.rollout.status import (
     Share,
     commands_of,
-    heading,
+    is_held_by_scores,
     is_unwatched,
     judge_lines,
     left_out_lines,
@@ -20,42 +20,32 @@ from understudy.entrypoints.cli.rollout.status import (
 )
 from understudy.entrypoints.cli.rollout.text import ENDED, by_hand_lines, ladder_cells, phase_word
 from understudy.entrypoints.cli.rollout.warm_up_text import is_warm_up_overdue
-from understudy.entrypoints.cli.shared.texts.event_text import check_state_words
 from understudy.entrypoints.cli.shared.texts.rollback_text import nothing_words, restore_commands, rollback_command
-from understudy.entrypoints.console.views.changes import ChangeRow, champion_change, change_row
-from understudy.entrypoints.console.views.confirmations.rollout_acts import command_line, command_words
-from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, rollout_path
-from understudy.entrypoints.console.views.next_step import back_words, missing_lines, next_words
+from understudy.entrypoints.console.views.changes import (
+    ChangeRow,
+    champion_change,
+    change_row,
+)
+from understudy.entrypoints.console.views.confirmations.rollout_acts import (
+    EXPECTING_WORDS,
+    command_line,
+    command_words,
+    resume_expecting_line,
+)
+from understudy.entrypoints.console.views.links import ROLL_BACK, act_path, resume_expecting_path, rollout_path
+from understudy.entrypoints.console.views.rollouts.checks import CheckRow, check_rows, nothing_compared_words
+from understudy.entrypoints.console.views.rollouts.glance import GlanceRow, glance_rows, has_share, rollback_words
+from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone, tone_of_check
 from understudy.lifecycle.rollback_moves import hidden_rollback, newest_words
-from understudy.ports.registry.registry import AuditEntry
-from understudy.ports.rollout.rollout_store import RollbackRecord, RolloutEventRecord
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
 from understudy.rollout.status import RolloutStatus, evidence_of
 from understudy.rollout.verdicts.verdict_event import ACTOR
 
 MAX_EVENTS, MAX_CHANGES = 40, 15
-NOT_KNOWN = ("…", "not known now", Tone.CALM)
-"""What stands in the place of a pass that no monitor vouches for at this moment."""
 _PASSED, _TO_COME, _LEFT = "✔", "○", "→"
-_FIRST = (Tone.BAD, Tone.WAIT)
 _STEP_TONES = {_PASSED: Tone.GOOD, "✖": Tone.BAD, "●": Tone.HERE, _TO_COME: Tone.CALM, ENDED: Tone.CALM}
 _STEP_WORDS = {_PASSED: "passed", "✖": "failed", "●": "now", _TO_COME: "to come", ENDED: "ended"}
-
-
-class RolloutSeen(NamedTuple):
-    """What was read of a rollout."""
-
-    status: RolloutStatus
-    by_hand: AuditEntry | None
-    """The change that ended it by hand."""
-    audit: Sequence[AuditEntry]
-    """The newest changes of the model's policy, newest first."""
-    labels: Mapping[int, str]
-    """Of the model's versions, by their ids."""
-    recent: Sequence[int] = ()
-    """The model's newest rollouts, newest first."""
-    tried: RollbackRecord | None = None
-    """What a rollback would do at this moment, where its champion is retired; ``None``: not asked."""
 
 
 class ShareRow(NamedTuple):
@@ -78,20 +68,6 @@ class StepRow(NamedTuple):
     word: str
     tone: Tone
     text: str
-
-
-class CheckRow(NamedTuple):
-    """A check with both sides and its evidence."""
-
-    name: str
-    mark: str
-    word: str
-    tone: Tone
-    champion: str
-    challenger: str
-    change: str
-    limit: str
-    evidence: str
 
 
 class EventRow(NamedTuple):
@@ -135,23 +111,20 @@ class RolloutPage(NamedTuple):
     tone: Tone
     place: str
     sentence: str
-    facts: tuple[str, ...]
     warnings: tuple[str, ...]
     earlier: str
     """That calls were taken back before it began, which is no trouble of this rollout; else empty."""
     is_overdue: bool
     """Whether its warm-up takes unusually long: the page leads to Health."""
-    next_words: str
-    next_lines: tuple[str, ...]
-    """What it waits for."""
-    back_words: str
-    back_lines: tuple[str, ...]
-    """The checks nearest to it."""
+    glance: tuple[GlanceRow, ...]
+    """What is asked first, each answered in a sentence."""
     shares: tuple[ShareRow, ...]
     left_out: tuple[str, ...]
     steps: tuple[StepRow, ...]
     sides: tuple[str, str]
     checks: tuple[CheckRow, ...]
+    no_checks: str
+    """Why there are none; empty where there are."""
     is_stored: bool
     """Whether the checks are those of the last verdict that was stored, and not of this moment."""
     events: tuple[EventRow, ...]
@@ -171,7 +144,7 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
     status = seen.status
     view, state = status.view, status.view.record.state
     rows = evidence_of(status)
-    _, *about = heading(status)
+    checks = check_rows(status, rows, is_old=seen.beside.is_old)
     is_newest = not seen.recent or seen.recent[0] == view.record.id
     overtaken = _overtaken(seen)
     nothing = f"There is {nothing_words(seen.tried)}." if seen.tried is not None and not seen.tried.changed else ""
@@ -183,25 +156,23 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         Tone.WAIT if overtaken else _tone(status, rows),
         _with_commas(place_words(view)),
         overtaken + sentence_of(status),
-        tuple(line.plain for line in about),
         (*_warnings(status), *(line.plain.strip() for line in by_hand_lines(seen.by_hand))),
         hidden_rollback(seen.audit, state, view.read_at, seen.labels),
         is_warm_up_overdue(state, view.read_at),
-        next_words(status),
-        missing_lines(status),
-        *back_words(status, rows),
+        glance_rows(seen, rows, checks, nothing),
         tuple(_share(share) for share in shares_of(status)),
         tuple(line.plain.strip() for line in (*judge_lines(status), *left_out_lines(status))),
         tuple(_steps(status)),
         side_titles(status),
-        tuple(sorted((_check(row, is_known=_is_known(status)) for row in rows), key=_urgency)),
+        checks,
+        "" if checks else nothing_compared_words(status),
         bool(rows) and status.decision is None,
         tuple(_event(event, state) for event in reversed(status.events[-MAX_EVENTS:])),
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
         tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
         is_newest,
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
-        tuple(_acts(state, view.record.id, has_way_back=not nothing)) if is_newest else (),
+        tuple(_acts(status, has_way_back=not nothing)) if is_newest else (),
         nothing,
         () if not nothing or seen.tried is None else restore_commands(seen.tried),
     )
@@ -241,12 +212,6 @@ def _warnings(status: RolloutStatus) -> list[str]:
     if not view.proxies:
         found.append("No live proxy reports to this database.")
     return found
-
-
-def _is_known(status: RolloutStatus) -> bool:
-    """Whether what checks say holds now: they were judged at this look, and a monitor acts on it; or it is over."""
-    is_of_now = status.decision is not None and not is_unwatched(status)
-    return is_of_now or status.view.record.state.phase.is_final
 
 
 def _share(share: Share) -> ShareRow:
@@ -289,20 +254,6 @@ def _with_commas(text: str) -> str:
     return ", ".join(part.strip() for part in text.split("   ") if part.strip())
 
 
-def _check(row: Evidence, *, is_known: bool) -> CheckRow:
-    name, champion, challenger, change, limit, evidence = check_cells(row)
-    mark, _, word = " ".join(check_state_words(row).plain.split()).partition(" ")
-    tone = tone_of_check(row)
-    if tone is Tone.GOOD and not is_known:
-        mark, word, tone = NOT_KNOWN
-    return CheckRow(name, mark, word, tone, champion, challenger, change, limit, evidence)
-
-
-def _urgency(row: CheckRow) -> int:
-    """Return a check's place: what fails first, then what needs a look, and the others as the analysis has them."""
-    return _FIRST.index(row.tone) if row.tone in _FIRST else len(_FIRST)
-
-
 def _event(event: RolloutEventRecord, state: RolloutState) -> EventRow:
     verdict = "" if event.verdict is None else event.verdict.replace("_", " ")
     tone = OF_PHASE[Phase(event.phase)] if event.phase in tuple(Phase) else Tone.CALM
@@ -311,47 +262,45 @@ def _event(event: RolloutEventRecord, state: RolloutState) -> EventRow:
     return EventRow(moment(event.at), verdict, tone, event.reason, event.actor)
 
 
-def _acts(state: RolloutState, rollout_id: int, *, has_way_back: bool) -> list[ActLink]:
+def _acts(status: RolloutStatus, *, has_way_back: bool) -> list[ActLink]:
     """Return what a person may do, the rollback last; what the state machine would refuse is not offered."""
-    names: list[tuple[CommandKind, str]] = []
-    if state.kind is Kind.ROLLOUT and not state.phase.is_final:
-        if state.is_at_gate:
-            names.append((CommandKind.APPROVE, "Approve"))
-            if state.gate is not None and state.gate.is_refused:
-                names.append((CommandKind.RESUME, "Ask the gate again"))
-            names.append((CommandKind.PAUSE, "Pause"))
-        elif state.phase is Phase.WAITING:
-            names.append((CommandKind.RESUME, "Resume"))
-        elif state.promoted_at is None:
-            names.append((CommandKind.PAUSE, "Pause"))
-        if state.promoted_at is None and state.step_starts and not state.is_at_gate:
-            names.append((CommandKind.PROMOTE, "Promote a step"))
-        if not state.step_starts:
-            names.append((CommandKind.ABORT, "Stop it"))
+    state, rollout_id = status.view.record.state, status.view.record.id
     model = state.model_name
-    links = [
-        ActLink(
-            label, act_path(model, act, rollout_id), act is CommandKind.ABORT, _act_words(act), command_line(act, model)
-        )
-        for act, label in names
-    ]
+    links = []
+    for act, label in _commands(state):
+        is_urgent, line = act is CommandKind.ABORT, command_line(act, model)
+        links.append(ActLink(label, act_path(model, act, rollout_id), is_urgent, _act_words(act), line))
+        if act is CommandKind.RESUME and is_held_by_scores(status):
+            meant, line = resume_expecting_path(model, rollout_id), resume_expecting_line(model)
+            links.append(ActLink("Resume, scores differ as meant", meant, False, EXPECTING_WORDS, line))
     if not has_way_back:
         return links
     # Also of one that is over: what took its place may have to be taken back.
-    back, is_urgent = act_path(model, ROLL_BACK, rollout_id), bool(state.step_starts) and not state.phase.is_final
-    return [*links, ActLink("Roll back", back, is_urgent, _rollback_words(state), rollback_command(model))]
+    back, is_urgent = act_path(model, ROLL_BACK, rollout_id), has_share(status) and not state.phase.is_final
+    return [*links, ActLink("Roll back", back, is_urgent, rollback_words(status), rollback_command(model))]
+
+
+def _commands(state: RolloutState) -> list[tuple[CommandKind, str]]:
+    """Return the commands that the state machine would carry out, as they are called."""
+    names: list[tuple[CommandKind, str]] = []
+    if state.kind is not Kind.ROLLOUT or state.phase.is_final:
+        return names
+    if state.is_at_gate:
+        names.append((CommandKind.APPROVE, "Approve"))
+        if state.gate is not None and state.gate.is_refused:
+            names.append((CommandKind.RESUME, "Ask the gate again"))
+        names.append((CommandKind.PAUSE, "Pause"))
+    elif state.phase is Phase.WAITING:
+        names.append((CommandKind.RESUME, "Resume"))
+    elif state.promoted_at is None:
+        names.append((CommandKind.PAUSE, "Pause"))
+    if state.promoted_at is None and state.step_starts and not state.is_at_gate:
+        names.append((CommandKind.PROMOTE, "Promote a step"))
+    if not state.step_starts:
+        names.append((CommandKind.ABORT, "Stop it"))
+    return names
 
 
 def _act_words(act: CommandKind) -> str:
     is_before_a_share = act is CommandKind.ABORT
     return "It ends before its first share; calls stay as they are." if is_before_a_share else command_words(act)
-
-
-def _rollback_words(state: RolloutState) -> str:
-    """Return what a rollback does: the database takes back a share, or what moved the champion last."""
-    if state.phase.is_final:
-        return "Takes back at once what moved calls last: a share, or a change of champion."
-    if not state.step_starts:
-        return f"Takes back a share of the calls, of which {state.challenger} has none yet: it changes nothing now."
-    ends = " and the rollout ends" if state.kind is Kind.ROLLOUT else ""
-    return f"{state.champion} answers every call again at once{ends}."

@@ -1,0 +1,182 @@
+"""The first screen of a rollout's page: what a person on call asks first, each answered in a sentence."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from understudy.core.canary.decision import Evidence
+from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.messages import value_words
+from understudy.core.durations import duration_words, moment
+from understudy.core.rollout.state import Kind, RolloutState
+from understudy.core.routing.policy import Role
+from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
+from understudy.entrypoints.cli.rollout.status import heading, monitor_words, shares_of
+from understudy.entrypoints.cli.shared.texts.rollback_text import rollback_command
+from understudy.entrypoints.console.views.changes import change_row
+from understudy.entrypoints.console.views.health import trouble_of
+from understudy.entrypoints.console.views.rollouts.checks import CheckRow, checks_words, nothing_compared_words
+from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
+from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
+from understudy.entrypoints.console.views.tone import Tone
+from understudy.lifecycle.server_findings import State
+from understudy.ports.registry.registry import AuditEntry
+from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.rollout.status import RolloutStatus
+from understudy.rollout.verdicts.verdict_event import ACTOR
+
+_STORES = {"postgres": "Postgres", "redis": "Redis"}
+_STORE_WORDS = {State.GOOD: "answers", State.UNKNOWN: "is not seen from here"}
+_ALL = 100
+MAX_REASON = 100
+"""Characters of why something was changed: a monitor's reason has all of its figures, and stands whole further down."""
+
+
+class GlanceRow(NamedTuple):
+    """A question with its answer."""
+
+    question: str
+    answer: str
+    tone: Tone = Tone.CALM
+    command: str = ""
+    """What does the same in a terminal."""
+    more: tuple[str, ...] = ()
+    """What is folded away below it."""
+
+
+def glance_rows(
+    seen: RolloutSeen, rows: Sequence[Evidence], checks: Sequence[CheckRow], no_way_back: str
+) -> tuple[GlanceRow, ...]:
+    """Return the questions in the order in which they are asked; ``no_way_back`` says why there is none."""
+    status, beside = seen.status, seen.beside
+    state = status.view.record.state
+    began = heading(status)[1].plain
+    back, lines = back_words(status, rows)
+    said, tone = checks_words(checks) if checks else (nothing_compared_words(status), Tone.CALM)
+    way_back = no_way_back or rollback_words(status)
+    found = [
+        GlanceRow(f"Who gets {state.challenger}", getting_words(status)),
+        GlanceRow("Since when", f"{_step_words(status)}{began[:1].upper()}{began[1:]}."),
+        GlanceRow("What happens next", next_words(status)),
+        *([GlanceRow("What would take it back", " ".join((back, *lines[:1])), more=lines[1:])] if back else []),
+        GlanceRow("Does a check fail", said, tone),
+        GlanceRow(f"Errors of {state.challenger}", errors_words(state, rows, beside.failing)),
+        GlanceRow("Last change", last_change_words(seen.audit, status.events, seen.labels)),
+        _health_row(status, beside),
+        GlanceRow("Way back", way_back, command="" if no_way_back else rollback_command(state.model_name)),
+    ]
+    return tuple(found)
+
+
+def getting_words(status: RolloutStatus) -> str:
+    """Return who gets the challenger and how much that is, by the policy and as observed."""
+    view, state = status.view, status.view.record.state
+    policy = view.policy
+    if policy is None:
+        return "No caller: the model has no policy."
+    if policy.champion == state.challenger:
+        return f"Every caller: {state.challenger} is champion."
+    percent = policy.weight_percent if policy.challenger == state.challenger else 0
+    left = _ALL - percent if view.champion_percent is None else view.champion_percent
+    rest = f"{policy.champion} answers {'every call' if left == _ALL else f'{left} %'}."
+    if not percent:
+        return f"No caller: {rest}"
+    seen = next((share for share in shares_of(status) if share.role is Role.CHALLENGER), None)
+    observed = ""
+    if seen is not None and seen.seen_percent is not None:
+        observed = f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
+    return f"{percent} % of the entities, by a hash of their id{observed}; {rest}"
+
+
+def _step_words(status: RolloutStatus) -> str:
+    """Return since when the challenger has its share; empty before its first one, and once it is over."""
+    view, state = status.view, status.view.record.state
+    if state.phase.is_final or not state.weight_percent or state.promoted_at is not None:
+        return ""
+    since = state.step_started_at
+    passed = duration_words(max(0.0, round(view.read_at - since)))
+    return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}). "
+
+
+def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Sequence[str] | None) -> str:
+    """Return how many of the challenger's calls failed, and with what."""
+    row = next((row for row in rows if row.check is ERROR_RATE and row.challenger is not None), None)
+    rate = "How many calls failed is not counted yet."
+    if row is not None:
+        share, beside = value_words(row.check, row.challenger), value_words(row.check, row.champion)
+        rate = f"{share} of its calls failed, beside {beside} of the champion's."
+    if failing is None:
+        return f"{rate} With what comes in a moment, above the charts."
+    opening = f"failing calls of {state.challenger}: "
+    what = "; ".join(line.removeprefix(opening) for line in failing)
+    return f"{rate} By their codes: {what}" if what else f"{rate} The log has no failing call of it."
+
+
+def last_change_words(
+    audit: Sequence[AuditEntry], events: Sequence[RolloutEventRecord], labels: Mapping[int, str]
+) -> str:
+    """Return who changed what last, and why: the policy, or the rollout by a command, which changes no policy."""
+    told = next((event for event in reversed(events) if event.actor != ACTOR), None)
+    if audit and (told is None or audit[0].changed_at.timestamp() >= told.at):
+        row = change_row(audit[0], labels)
+        why = row.reason or "no reason was given"
+        why = why if len(why) <= MAX_REASON else f"{why[: MAX_REASON - 1]}…"
+        return f"{row.at} UTC by {row.actor} (via {row.via}), {row.text}: {why}"
+    return "None yet." if told is None else f"{moment(told.at)} UTC by {told.actor}: {told.reason}"
+
+
+def _health_row(status: RolloutStatus, beside: Beside) -> GlanceRow:
+    """Return whether all is well; no words of findings, whose figures change at each look, and that not all may see."""
+    if beside.is_old:
+        return GlanceRow("Is all healthy", "Not known now: there are no newer figures.", Tone.WAIT)
+    acted, findings = _acted_words(status), beside.findings
+    if findings is None:
+        return GlanceRow("Is all healthy", f"{acted} What Health finds comes in a few seconds.")
+    states = {one.name: one.state for one in findings}
+    stores = [
+        f"{title} {_STORE_WORDS.get(states[name], 'is in trouble')}"
+        for name, title in _STORES.items()
+        if name in states
+    ]
+    trouble = trouble_of(findings, None, status.view.record.state.model_name)
+    well = f"Wrong now: {trouble.named}." if trouble.named else "Health finds nothing wrong at this moment."
+    said = f"{acted} {', '.join(stores)}{'. ' if stores else ''}{well}"
+    return GlanceRow("Is all healthy", said, trouble.tone)
+
+
+def _acted_words(status: RolloutStatus) -> str:
+    """Return whether proxies act on the policy, and when a monitor was last heard, where it has something to do."""
+    view = status.view
+    seen = HIDDEN_WORDS if view.proxies_hidden else live_proxies_words(view.proxies, view.proxies_on_generation)
+    generation = "" if view.policy is None else f" (generation {view.policy.generation})"
+    parts = [f"{seen[:1].upper()}{seen[1:]}{generation}", stale_proxies_words(view.stale)]
+    if not view.record.state.phase.is_final:
+        parts.append(monitor_words(status.monitor_seconds))
+    return f"{'; '.join(filter(None, parts))}."
+
+
+def rollback_words(status: RolloutStatus) -> str:
+    """Return what a rollback does: the database takes back a share, or what moved the champion last."""
+    view, state = status.view, status.view.record.state
+    if state.phase.is_final:
+        return "Takes back at once what moved calls last: a share, or a change of champion."
+    if not has_share(status):
+        return f"Takes back a share of the calls, of which {state.challenger} has none yet: it changes nothing now."
+    champion = state.champion if view.policy is None else _answering_after(status)
+    ends = " and the rollout ends" if state.kind is Kind.ROLLOUT and state.step_starts else ""
+    return f"{champion} answers every call again at once{ends}."
+
+
+def _answering_after(status: RolloutStatus) -> str:
+    """Return who answers after a rollback: the champion before, where the challenger has its place by now."""
+    state, policy = status.view.record.state, status.view.policy
+    return state.champion if policy is None or policy.champion == state.challenger else policy.champion
+
+
+def has_share(status: RolloutStatus) -> bool:
+    """Whether calls go to another version than the rollout's champion: by its steps, or set by a person before them."""
+    view, state = status.view, status.view.record.state
+    if view.policy is None:
+        return bool(state.step_starts)
+    left = _ALL - view.policy.weight_percent if view.champion_percent is None else view.champion_percent
+    return left < _ALL or view.policy.champion != state.champion or bool(state.step_starts)

@@ -1,0 +1,37 @@
+"""What was read of a rollout for its page."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from understudy.lifecycle.server_findings import Finding
+from understudy.ports.registry.registry import AuditEntry
+from understudy.ports.rollout.rollout_store import RollbackRecord
+from understudy.rollout.status import RolloutStatus
+
+
+class Beside(NamedTuple):
+    """What other parts of the console know already of a rollout; ``None``: nothing yet."""
+
+    findings: Sequence[Finding] | None = None
+    """Of the last examination by Health."""
+    failing: Sequence[str] | None = None
+    """What failing calls of the challenger failed with, in words; empty: the log has no failing call."""
+    is_old: bool = False
+    """Whether there are no newer figures of the rollout, though they are due."""
+
+
+class RolloutSeen(NamedTuple):
+    """What was read of a rollout."""
+
+    status: RolloutStatus
+    by_hand: AuditEntry | None
+    """The change that ended it by hand."""
+    audit: Sequence[AuditEntry]
+    """The newest changes of the model's policy, newest first."""
+    labels: Mapping[int, str]
+    """Of the model's versions, by their ids."""
+    recent: Sequence[int] = ()
+    """The model's newest rollouts, newest first."""
+    tried: RollbackRecord | None = None
+    """What a rollback would do at this moment, where its champion is retired; ``None``: not asked."""
+    beside: Beside = Beside()
