@@ -272,6 +272,7 @@ def _series_check(before: Mapping[str, float], after: Mapping[str, float]) -> Ch
     """Series may begin for an error that had not occurred; nothing in a label may be a caller's choice."""
     known = {value for name in before for _, value in _LABEL.findall(name)} | _WORDS
     known |= {model.name for model in attacked_models()} | label_values()
+    known |= {feature["name"] for model in attacked_models() for feature in model.input_schema["features"]}
     foreign = [
         name
         for name in after.keys() - before.keys()
