@@ -60,5 +60,6 @@ class DatabaseSnapshot(NamedTuple):
     sequences: Sequence[Numbering]
     unreadable: Sequence[str]
     """What the login may not read."""
-    has_foreign_transactions: bool = False
-    """Whether rows name transactions that this server has not come to: they are another server's."""
+    has_foreign_transactions: bool | None = False
+    """Whether rows name transactions that this server has not come to: they are another server's. ``None``: the login
+    may not read each of the tables, and those that it may read name none."""

@@ -222,6 +222,26 @@ async def test_a_login_that_may_not_look_everywhere_is_told_what_was_not_looked_
     assert "alertoutbox_id_seq" in finding_of(done, "not looked at")["what"]
 
 
+async def test_a_proxys_login_is_told_of_transactions_by_the_table_that_it_may_read_and_which_it_may_not(
+    database, database_url, understudy: CommandLine
+):
+    name = f"proxy_{uuid4().hex[:8]}"
+    await database.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret' IN ROLE understudy_proxy")
+    (foreign,) = [statement for statement, (about, *_) in FAULTS.items() if about == "transactions"]
+    try:
+        url = f"postgresql://{name}:secret@{database_url.rpartition('@')[2]}"
+        healthy = await understudy.beside("db", "check", "--json", DATABASE_URL=url)
+        await database.execute(foreign)
+        planted = await understudy.beside("db", "check", "--json", DATABASE_URL=url)
+    finally:
+        await database.execute(f"DROP ROLE {name}")
+
+    assert "transactions" not in [one["name"] for one in healthy.document["findings"]]
+    assert "the transactions that loadedversion names" in finding_of(healthy, "not looked at")["what"]
+    assert finding_of(planted, "transactions")["state"] == "warning"
+    assert "the transactions that loadedversion names" in finding_of(planted, "not looked at")["what"]
+
+
 async def test_a_login_of_a_process_with_a_setting_that_harms_it_is_named(
     database, database_url, understudy: CommandLine
 ):

@@ -1,4 +1,8 @@
-"""Preflight: reads what a database says of itself (``ports.preflight``): catalogue and settings, hardly a row."""
+"""Preflight: reads what a database says of itself (``ports.preflight``): its catalogue and settings.
+
+Of rows it reads the highest number of each sequence's table, the list of rights that are meant, and whether two tables
+name a transaction of another server.
+"""
 
 import re
 from collections.abc import Sequence
@@ -119,10 +123,13 @@ _SEQUENCES = """
     ORDER BY 1
 """
 _LAST = "SELECT pg_sequence_last_value($1::text::regclass)"
-_FOREIGN_TRANSACTIONS = """
-    SELECT EXISTS (SELECT FROM policychange WHERE changed_xid > pg_snapshot_xmax(pg_current_snapshot()))
-        OR EXISTS (SELECT FROM loadedversion WHERE removed_xid > pg_snapshot_xmax(pg_current_snapshot()))
-"""
+# A statement for each table: a login that may read only one of them is told what that one says.
+_FOREIGN_TRANSACTIONS = {
+    "policychange": """
+        SELECT EXISTS (SELECT FROM policychange WHERE changed_xid > pg_snapshot_xmax(pg_current_snapshot()))""",
+    "loadedversion": """
+        SELECT EXISTS (SELECT FROM loadedversion WHERE removed_xid > pg_snapshot_xmax(pg_current_snapshot()))""",
+}
 _TYPES = {"int": "integer", "timestamptz": "timestamp with time zone"}
 
 
@@ -158,7 +165,10 @@ async def _examine(connection: asyncpg.Connection, revision: str | None, roles: 
     owner = next((name for name, owned in owners.items() if "servingpolicy" in owned), "")
     months = await connection.fetch(_MONTHS, schema)
     meant = await _rights_meant(connection)
-    sequences, unreadable = await _sequences(connection, schema)
+    has_foreign_transactions, unread_tables = await _foreign_transactions(connection)
+    sequences, unread_sequences = await _sequences(connection, schema)
+    # Sequences last: a process may read few of them, and a finding names the first ones.
+    unreadable = [f"the transactions that {table} names" for table in unread_tables] + unread_sequences
     if meant is None and revision is not None:
         unreadable.insert(0, "the rights of roles")
     return DatabaseSnapshot(
@@ -185,15 +195,24 @@ async def _examine(connection: asyncpg.Connection, revision: str | None, roles: 
         rights_meant=frozenset() if meant is None else meant,
         sequences=sequences,
         unreadable=unreadable,
-        has_foreign_transactions=await _has_foreign_transactions(connection),
+        has_foreign_transactions=has_foreign_transactions,
     )
 
 
-async def _has_foreign_transactions(connection: asyncpg.Connection) -> bool:
-    """Return whether rows name transactions of another server, as far as the schema and the login let it be known."""
-    with suppress(asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError, asyncpg.InsufficientPrivilegeError):
-        return bool(await connection.fetchval(_FOREIGN_TRANSACTIONS))
-    return False
+async def _foreign_transactions(connection: asyncpg.Connection) -> tuple[bool | None, list[str]]:
+    """Return whether rows name transactions of another server, and the tables that the login may not read.
+
+    ``None``: those tables that it may read name none. A table that is missing is told among the objects.
+    """
+    found, unreadable = False, []
+    for table, statement in _FOREIGN_TRANSACTIONS.items():
+        try:
+            found |= bool(await connection.fetchval(statement))
+        except asyncpg.InsufficientPrivilegeError:
+            unreadable.append(table)
+        except (asyncpg.UndefinedTableError, asyncpg.UndefinedColumnError):
+            continue
+    return found or (None if unreadable else False), unreadable
 
 
 async def _column(connection: asyncpg.Connection, query: str, *arguments: object) -> list[str]:
