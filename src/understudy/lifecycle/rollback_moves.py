@@ -1,13 +1,16 @@
 """What a rollout, a guard or a rollback did to a policy: where a file would undo it, and what is told of it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from understudy.core.durations import moment
 from understudy.core.rollout.state import Kind, Phase, RolloutState
+from understudy.core.routing.buckets import BUCKETS
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
 from understudy.ports.rollout.rollout_store import VIA_CONSOLE, VIA_ROLLOUT
 
+Version = int | str
+"""Of an entry of the audit: its id, or over HTTP its label."""
 _BEGINS, _PROMOTED = ("aborted by", "goes on by"), "promoted by"
 """How a rollout's words for an operator's command begin, and what they have in them: given in the console, the audit
 says that it came by that."""
@@ -65,16 +68,42 @@ def _is_of_command(actor: str, reason: str) -> bool:
     return reason.startswith(tuple(f"{word} {actor}" for word in _BEGINS)) or f": {_PROMOTED} {actor}" in reason
 
 
-def took_back(entry: AuditEntry) -> bool:
-    """Whether a change of a policy took calls back: the share to 0, or the champion before in its place again."""
+def taken_back(entry: AuditEntry) -> tuple[Version, ...]:
+    """Return the versions whose calls a change of a policy took back.
+
+    Of a champion that makes room for the one before, it is that champion; else, and beside it, each version that had a
+    share and has none, where the champion answers more calls than before. A new champion takes nothing back.
+    """
     before, after = entry.before, entry.after
     if before is None or after is None:
-        return False
-    if before["champion_version"] != after["champion_version"]:
-        is_way_back = after["champion_version"] == before.get("previous_champion")
-        return bool(is_way_back and before.get("challenger_version") != after["champion_version"])
-    had_share = before["challenger_weight"] or before.get("arms")
-    return bool(had_share) and not after["challenger_weight"] and not after.get("arms")
+        return ()
+    had, has = _shares(before), _shares(after)
+    was, champion = before["champion_version"], after["champion_version"]
+    if was != champion:
+        is_way_back = champion == before.get("previous_champion") and before.get("challenger_version") != champion
+        if not is_way_back:
+            return ()
+    elif has.get(champion, 0) <= had.get(champion, 0):
+        return ()
+    ended = (version for version, share in had.items() if share and not has.get(version))
+    return tuple(dict.fromkeys([*([was] if was != champion else []), *ended]))
+
+
+def _shares(row: Mapping[str, Any]) -> dict[Version, int]:
+    """Return how many percent of the entities each version has by a policy's row."""
+    shares: dict[Version, int] = {}
+    if row.get("challenger_version") is not None:
+        shares[row["challenger_version"]] = row.get("challenger_weight") or 0
+    for arm in row.get("arms") or ():
+        version = arm.get("version", arm["version_id"])
+        shares[version] = shares.get(version, 0) + arm["last"] + 1 - arm["first"]
+    return {row["champion_version"]: BUCKETS - sum(shares.values()), **shares}
+
+
+def _gaining(entry: AuditEntry) -> set[Version]:
+    """Return the versions to which a change gave calls."""
+    had, has = _shares(entry.before or entry.after or {}), _shares(entry.after or entry.before or {})
+    return {version for version, share in has.items() if share > had.get(version, 0)}
 
 
 def hidden_rollback(audit: Sequence[AuditEntry], newest: RolloutState, now: float, labels: Mapping[int, str]) -> str:
@@ -89,9 +118,9 @@ def hidden_rollback(audit: Sequence[AuditEntry], newest: RolloutState, now: floa
         labels: Of its versions, by their ids.
     """
     is_settled = newest.kind is Kind.ROLLOUT and newest.phase is Phase.SUCCEEDED
-    earlier = (one for one in _news(audit, now) if one.changed_at.timestamp() < newest.started_at)
-    found = None if is_settled else next(earlier, None)
-    return "" if found is None else _words(found, labels)
+    before = (one for one in _news(audit, now) if one.entry.changed_at.timestamp() < newest.started_at)
+    found = None if is_settled else next((one for one in before if one.versions), None)
+    return "" if found is None else _words(found.entry, [_label(version, labels) for version in found.versions])
 
 
 def earlier_rollback(
@@ -99,14 +128,21 @@ def earlier_rollback(
 ) -> str:
     """Return that calls of one of these versions were taken back of late; empty where none were.
 
+    A version to which a later change gave calls is not told of: that change said already what it was about.
+
     Args:
         audit: The newest changes of the model's policy, newest first; over HTTP they name versions by their labels.
         versions: By their labels, those that are to get calls.
         now: When this was read, in seconds since the epoch.
         labels: Of the model's versions, by their ids.
     """
-    found = next((one for one in _news(audit, now) if _taken_from(one, labels) in versions), None)
-    return "" if found is None else _words(found, labels)
+    open_ones = set(versions)
+    for one in _news(audit, now):
+        told = [label for version in one.versions if (label := _label(version, labels)) in open_ones]
+        if told:
+            return _words(one.entry, told)
+        open_ones -= {_label(version, labels) for version in _gaining(one.entry)}
+    return ""
 
 
 def newest_words(entry: AuditEntry) -> str:
@@ -126,19 +162,35 @@ def _is_about_another(
     return bool(is_of_current != is_for_current)
 
 
-def _news(audit: Iterable[AuditEntry], now: float) -> Iterable[AuditEntry]:
-    return (one for one in audit if now - one.changed_at.timestamp() < NEWS_SECONDS and took_back(one))
+class _Change(NamedTuple):
+    entry: AuditEntry
+    versions: Collection[Version]
+    """Whose calls it took back; often of none."""
 
 
-def _words(entry: AuditEntry, labels: Mapping[int, str]) -> str:
-    label = _taken_from(entry, labels)
-    version = f" of version {label}" if label else ""
-    return f"Earlier, calls{version} were taken back {newest_words(entry)}"
+def _news(audit: Sequence[AuditEntry], now: float) -> Iterable[_Change]:
+    """Return the changes of late, newest first.
+
+    A champion that comes back by hand, after it was taken back itself, was mended: the version that answered in its
+    place did nothing bad.
+    """
+    found, bad = [], set[Version]()
+    for entry in reversed(audit):
+        versions = taken_back(entry)
+        before, after = entry.before or {}, entry.after or {}
+        if after.get("champion_version") in bad and not _is_move(entry):
+            versions = tuple(version for version in versions if version != before.get("champion_version"))
+        bad = (bad - _gaining(entry)) | set(versions)
+        found.append(_Change(entry, versions))
+    return (one for one in reversed(found) if now - one.entry.changed_at.timestamp() < NEWS_SECONDS)
 
 
-def _taken_from(entry: AuditEntry, labels: Mapping[int, str]) -> str:
-    """Return from which version a change took calls back; empty where that is not known."""
-    before, after = entry.before or {}, entry.after or {}
-    was_champion = before.get("champion_version") != after.get("champion_version")
-    version = before.get("champion_version" if was_champion else "challenger_version")
-    return version if isinstance(version, str) else labels.get(version or 0, "")
+def _words(entry: AuditEntry, labels: Sequence[str]) -> str:
+    named = " and ".join(label for label in labels if label)
+    versions = f" of version{'s' if ' and ' in named else ''} {named}" if named else ""
+    return f"Earlier, calls{versions} were taken back {newest_words(entry)}"
+
+
+def _label(version: Version, labels: Mapping[int, str]) -> str:
+    """Return a version's label, empty where it is not known."""
+    return version if isinstance(version, str) else labels.get(version, "")

@@ -311,6 +311,27 @@ def test_a_share_for_a_version_that_was_taken_back_says_so_and_that_no_monitor_w
     assert "No monitor looks" not in less.said
 
 
+def test_a_version_that_has_its_calls_again_by_hand_is_warned_of_no_more_and_nor_is_the_one_that_stood_in(understudy):
+    share = ("model", "set", "visits", "--challenger", "2", "--yes", "--reason", "try", "--weight")
+    understudy(*share, "20")
+    understudy("rollback", "visits", "--reason", "it burns", "--yes")
+    again, more = understudy(*share, "20"), understudy(*share, "30")
+    moves = [
+        understudy("model", "set", "visits", "--yes", *roles, "--reason", why)
+        for why, roles in (
+            ("good", ("--champion", "2", "--challenger", "none", "--weight", "0")),
+            ("it burns", ("--champion", "1")),
+            ("2 is mended", ("--champion", "2")),
+            ("try", ("--challenger", "1", "--weight", "20")),
+        )
+    ]
+
+    assert "Earlier, calls of version 2 were taken back" in again.said
+    assert (more.code, "Earlier" in more.said) == (0, False)
+    assert [one.code for one in moves] == [0] * 4
+    assert ["Earlier" in one.said for one in moves] == [False, False, True, False]
+
+
 def test_a_dry_run_of_a_rollback_says_what_would_move_and_moves_nothing(understudy):
     nothing = understudy("rollback", "visits", "--dry-run")
     understudy("model", "set", "visits", "--challenger", "2", "--weight", "20", "--yes", "--reason", "try")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from understudy.lifecycle.rollback_moves import NEWS_SECONDS, earlier_rollback, moves_undone, took_back
+from understudy.lifecycle.rollback_moves import NEWS_SECONDS, earlier_rollback, moves_undone, newest_words, taken_back
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, PolicyRecord
 
 AT = datetime(2026, 11, 26, 12, 3, 11, tzinfo=UTC)
@@ -67,25 +67,39 @@ def test_a_file_undoes_what_a_rollout_or_a_rollback_did_last(wanted, policy, cha
     assert list(moves_undone(wanted, policy, changes)) == undone
 
 
+ARM = [{"version_id": 3, "first": 80, "last": 99}]
+TENTH = {"challenger_weight": 10}
+
+
 @pytest.mark.parametrize(
-    ("entry", "is_back"),
+    ("entry", "versions"),
     [
-        (change("rollout", HALF, {}), True),
-        (change("sql", HALF, {"challenger_version": None}), True),
-        (change("cli", HALF | {"arms": []}, HALF | {"arms": SHARES}), False),
-        (change("cli", {"arms": SHARES}, {"arms": []}), True),
-        (change("cli", HALF, {"challenger_weight": 5}), False),
-        (change("rollout", {"arms": []}, HALF), False),
-        (change("rollout", HALF, {"champion_version": 7, "challenger_version": None}), False),
-        (change("cli", {"champion_version": 7, "previous_champion": 6, "challenger_version": None}, {}), True),
-        (change("rollout", {"champion_version": 7, "previous_champion": 6, "challenger_version": 6}, {}), False),
+        (change("rollout", HALF, {}), {7}),
+        (change("sql", HALF, {"challenger_version": None}), {7}),
+        (change("cli", HALF | {"arms": []}, HALF | {"arms": SHARES}), set()),
+        (change("cli", {"arms": SHARES}, {"arms": []}), {9}),
+        (change("cli", TENTH | {"arms": ARM}, TENTH | {"arms": []}), {3}),
+        (change("cli", TENTH | {"arms": ARM}, {"challenger_weight": 15, "arms": []}), {3}),
+        (change("cli", TENTH | {"arms": ARM}, {"challenger_weight": 0, "arms": []}), {3, 7}),
+        (change("cli", HALF, HALF | {"challenger_version": 8}), set()),
+        (change("cli", HALF, {"challenger_weight": 5}), set()),
+        (change("rollout", {"arms": []}, HALF), set()),
+        (change("rollout", HALF, {"champion_version": 7, "challenger_version": None}), set()),
+        (change("cli", {"champion_version": 7, "previous_champion": 6, "challenger_version": None}, {}), {7}),
+        (
+            change("cli", {"champion_version": 8, "previous_champion": 6, **HALF}, {"challenger_weight": 0}),
+            {7, 8},
+        ),
+        (change("rollout", {"champion_version": 7, "previous_champion": 6, "challenger_version": 6}, {}), set()),
     ],
 )
-def test_a_change_takes_calls_back_that_ends_every_share_or_brings_the_champion_before(entry, is_back):
-    assert took_back(entry) is is_back
+def test_calls_are_taken_back_that_went_to_a_version_without_a_share_and_go_to_the_champion_or_the_one_before(
+    entry, versions
+):
+    assert set(taken_back(entry)) == versions
 
 
-LABELS = {6: "six", 7: "seven", 8: "eight"}
+LABELS = {3: "three", 6: "six", 7: "seven", 8: "eight"}
 BACK = change("rollout", HALF, {}, "slow")
 OVER_HTTP = BACK._replace(
     before={**ROW, "champion_version": "six", "challenger_version": "seven", **HALF},
@@ -94,6 +108,19 @@ OVER_HTTP = BACK._replace(
 CHAMPION_BACK = change(
     "rollout", {"champion_version": 8, "challenger_version": None, "previous_champion": 6}, {}, "slow"
 )
+TO_ONE = change("cli", {"champion_version": 7, "previous_champion": 6, "challenger_version": None}, {}, "it burns")
+TO_ONE_AGAIN = change(
+    "cli",
+    {"previous_champion": 7, "challenger_version": None},
+    {"champion_version": 7, "previous_champion": 6, "challenger_version": None},
+    "7 is mended",
+)
+ARM_ENDED = change("rollout", TENTH | {"arms": ARM}, TENTH | {"arms": []}, "slow")
+ARM_ENDED_OVER_HTTP = OVER_HTTP._replace(
+    before={**OVER_HTTP.before, **TENTH, "arms": [{**ARM[0], "version": "three"}]},
+    after={**OVER_HTTP.after, **TENTH, "arms": []},
+)
+ROLLED_FORWARD = TO_ONE_AGAIN._replace(reason="rollback to the champion before: slow")
 WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"
 
 
@@ -108,6 +135,20 @@ WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"
         ([GIVEN], {"seven"}, 60, ""),
         ([BACK], {"seven"}, NEWS_SECONDS, ""),
         ([], {"seven"}, 60, ""),
+        ([ARM_ENDED], {"three"}, 60, f"Earlier, calls of version three {WORDS}"),
+        ([ARM_ENDED_OVER_HTTP], {"three"}, 60, f"Earlier, calls of version three {WORDS}"),
+        ([ARM_ENDED], {"seven"}, 60, ""),
+        ([GIVEN, BACK], {"seven"}, 60, ""),
+        ([GIVEN, ARM_ENDED], {"three"}, 60, f"Earlier, calls of version three {WORDS}"),
+        ([BACK, GIVEN, BACK], {"seven"}, 60, f"Earlier, calls of version seven {WORDS}"),
+        ([TO_ONE_AGAIN, TO_ONE], {"six"}, 60, ""),
+        ([TO_ONE_AGAIN, TO_ONE], {"seven"}, 60, ""),
+        (
+            [ROLLED_FORWARD, TO_ONE],
+            {"six"},
+            60,
+            f"Earlier, calls of version six were taken back {newest_words(ROLLED_FORWARD)}",
+        ),
     ],
 )
 def test_a_rollback_of_the_last_day_is_told_of_the_version_whose_calls_were_taken_back(audit, versions, seconds, said):

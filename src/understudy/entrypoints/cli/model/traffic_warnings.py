@@ -24,11 +24,10 @@ async def traffic_warnings(control_plane: ControlPlane, changed: ChangedPolicy) 
     Nothing of what the key or the login may not read; nothing of the monitor over HTTP, which does not tell.
     """
     before, after = changed
-    gaining = set() if before is None else _gaining(before, after)
-    if not gaining:
+    if before is None or not (gaining := _gaining(before, after)):
         return []
     lines: list[Text] = []
-    if earlier := await _earlier(control_plane, after.model_name, gaining):
+    if earlier := await _earlier(control_plane, before, gaining):
         lines += [
             Text("! ", "yellow").append(earlier),
             Text(f"  → understudy audit list {quote(after.model_name)} --since 24h"),
@@ -44,15 +43,17 @@ def _gaining(before: PolicyRecord, after: PolicyRecord) -> set[str]:
     return {version for version, share in gets.items() if share > had.get(version, 0) and version != before.champion}
 
 
-async def _earlier(control_plane: ControlPlane, model_name: str, versions: set[str]) -> str:
-    now, registry = time.time(), control_plane.registry
+async def _earlier(control_plane: ControlPlane, policy: PolicyRecord, versions: set[str]) -> str:
+    """Return what was taken back from these versions before the policy was changed."""
+    now, registry, model_name = time.time(), control_plane.registry, policy.model_name
     only = AuditFilter(since=datetime.fromtimestamp(now - NEWS_SECONDS, UTC))
     try:
         audit = await registry.list_audit(model_name, MAX_CHANGES, AuditSubject.POLICY, only=only)
         labels = {one.id: one.version for one in await registry.list_versions(model_name)} if audit else {}
     except (ScopeMissing, LoginNotAllowed):
         return ""
-    return earlier_rollback(audit, versions, now, labels)
+    before = [one for one in audit if (one.generation or 0) <= policy.generation]
+    return earlier_rollback(before, versions, now, labels)
 
 
 async def _is_unwatched(control_plane: ControlPlane, model_name: str) -> bool:
