@@ -122,8 +122,8 @@ async def play(lake: Lake, store: BadStore, workers: list[Worker], minutes: floa
         log_shipper(lake, workers[0].shared.shelf_of(1)) as first,
         log_shipper(lake, workers[1].shared.shelf_of(1)) as second,
     ):
-        to_postgres = (first, second)
-        shipping = [asyncio.create_task(one.run()) for one in (*to_postgres, *(one.to_lake for one in workers))]
+        runs = (first.run(), second.run(), *(one.to_lake.run() for one in workers))
+        shipping = [asyncio.create_task(run) for run in runs]
         feeding = asyncio.create_task(feed(workers, rows_per_second, 1))
         await told(workers, WELL_SECONDS, store)
         store.mood = "away"
@@ -134,7 +134,7 @@ async def play(lake: Lake, store: BadStore, workers: list[Worker], minutes: floa
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task
-        await asyncio.gather(*(one.drain(120) for one in (*to_postgres, *(one.to_lake for one in workers))))
+        await asyncio.gather(first.drain(120), second.drain(120), *(one.to_lake.drain(120) for one in workers))
     await lake.commit()
 
 

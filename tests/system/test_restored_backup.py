@@ -25,8 +25,8 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/back-up-and-restore.md"
 ENOUGH_SECONDS = 60.0
 MAX_LOAD_SECONDS = 200.0
 PER_SECOND = 50.0
-OLDER_ROWS = int(os.environ.get("UNDERSTUDY_RESTORED_ROWS", "20000"))
-"""In the log before the first call, without a role; the page's figures are of a million."""
+OLDER_ROWS = int(os.environ.get("UNDERSTUDY_TEST_RESTORED_ROWS", "20000"))
+"""In the log before the first call, without a role; the page has figures of this many and of a million."""
 FILL = """
     INSERT INTO PredictionLog (model_version_id, entity_id, input_hash, prediction, score, latency_ms, predicted_at,
                                prediction_id)

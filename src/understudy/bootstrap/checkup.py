@@ -48,6 +48,7 @@ from understudy.lifecycle.server_findings import (
     MOST_FAILING,
     NO_MONITOR,
     NO_PROXY,
+    OUTAGE,
     UNSEEN_REDIS,
     Finding,
     State,
@@ -60,14 +61,15 @@ from understudy.lifecycle.server_findings import (
     judge_guard,
     judge_lake,
     judge_monitor,
-    judge_outage,
     judge_partitions,
     judge_postgres,
     judge_proxy,
     judge_redis,
     judge_rejected,
     judge_roles,
+    judge_saved_policies,
     judge_servers,
+    judge_spool,
     judge_wire,
 )
 from understudy.lifecycle.token_findings import judge_token_hosts, judge_token_wire
@@ -80,10 +82,11 @@ VERSIONS_AT_ONCE = 64
 """Versions whose model servers are asked at the same time; with more, this process itself would be the bottleneck."""
 
 
-async def examine(settings: Settings) -> list[Finding]:
+async def examine(settings: Settings, *, is_beside_proxy: bool = False) -> list[Finding]:
     """Check everything; a check that depends on a part that is unreachable is left out.
 
-    While Postgres is away, model servers are those of the policies that a proxy has saved in this state folder.
+    While Postgres is away, model servers are those of the policies that a proxy has saved in this state folder. Where
+    ``is_beside_proxy`` is false, no proxy uses the folder, and nothing is read there.
     """
     database_url = settings.database_url.get_secret_value()
     redis_url = settings.redis_url.get_secret_value() if settings.redis_url is not None else ""
@@ -94,7 +97,9 @@ async def examine(settings: Settings) -> list[Finding]:
     except RegistryUnavailable as problem:
         findings.append(Finding("postgres", State.PROBLEM, problem.detail, problem.next_step))
         is_away = not isinstance(problem, LoginNotAllowed)
-        return [*findings, *await _examine_without_postgres(settings)] if is_away else findings
+        if is_away:
+            findings.append(OUTAGE)
+        return [*findings, *await _examine_folder(settings)] if is_away and is_beside_proxy else findings
     findings += [
         judge_postgres(checkup.server_version, checkup.round_trip_seconds),
         judge_clock(checkup.clock_ahead_seconds, checkup.round_trip_seconds),
@@ -292,15 +297,23 @@ async def _examine_policies(settings: Settings, checkup: PostgresCheckup) -> lis
     ]
 
 
-async def _examine_without_postgres(settings: Settings) -> list[Finding]:
-    """Return what goes on while Postgres is away, as far as this machine's state folder knows, and what does not."""
-    document = await asyncio.to_thread(JsonSnapshotFile(settings.snapshot_path).read)
-    waiting, folder = await asyncio.to_thread(bytes_in, settings.spool_dir), str(settings.state_dir.absolute())
+async def _examine_folder(settings: Settings) -> list[Finding]:
+    """Return what a proxy of this state folder has to go on with while Postgres is away."""
+    folder, waiting, problem = str(settings.state_dir.absolute()), 0, ""
+    try:
+        waiting = await asyncio.to_thread(bytes_in, settings.spool_dir)
+    except OSError as failed:
+        problem = str(failed)
+    spool = judge_spool(folder, waiting, problem)
+    try:
+        document = await asyncio.to_thread(JsonSnapshotFile(settings.snapshot_path).load)
+    except (OSError, ValueError) as failed:
+        return [judge_saved_policies(folder, None, str(failed)), *spool]
     if document is None:
-        return judge_outage(folder, None, waiting)
+        return [judge_saved_policies(folder, None, ""), *spool]
     snapshot = apply_document(PolicySnapshot(), document, complete=True, protocols=PROTOCOLS)
-    found = judge_outage(folder, len(snapshot.policies), waiting)
-    return [*found, *await _examine_all_servers(settings, snapshot, asks_proxies=False)]
+    policies = judge_saved_policies(folder, len(snapshot.policies), "")
+    return [policies, *spool, *await _examine_all_servers(settings, snapshot, asks_proxies=False)]
 
 
 async def _examine_all_servers(

@@ -53,8 +53,8 @@ class Finding(NamedTuple):
 
 
 _WITHOUT_POSTGRES = (
-    "proxies that run answer by the policies that they read last and keep rows on disk; no policy changes, no rollback "
-    "reaches a proxy, no rollout moves, and commands leave with 69"
+    "if proxies do not reach Postgres either, those that run answer by the policies that they read last and keep rows "
+    "on disk; then no policy changes, no rollback reaches a proxy, no rollout moves, and commands leave with 69"
 )
 _RESTORE_ADVICE = "docs/how-to/back-up-and-restore.md says what proxies do meanwhile, and how a backup is restored."
 UNSEEN_REDIS = Finding(
@@ -108,26 +108,42 @@ def judge_postgres(server_version: str, round_trip_seconds: float) -> Finding:
     return Finding("postgres", State.GOOD, what)
 
 
-def judge_outage(state_dir: str, models: int | None, waiting_bytes: int) -> list[Finding]:
-    """Return what goes on while Postgres is away.
+OUTAGE = Finding("meanwhile", State.WARNING, _WITHOUT_POSTGRES, _RESTORE_ADVICE, is_pressing=True)
+"""What goes on while Postgres is away; one process that does not reach it cannot tell whether others do."""
+
+
+def judge_saved_policies(state_dir: str, models: int | None, problem: str) -> Finding:
+    """Judge what a proxy that starts without Postgres would answer by.
 
     Args:
         state_dir: The folder that was looked into.
-        models: How many models the policies have that a proxy saved there; ``None``: there is no such file.
-        waiting_bytes: Of rows there, at most.
+        models: How many models the policies have that a proxy saved there; ``None``: there is no such file, or this
+            process cannot read it.
+        problem: Why it cannot; empty where there is no such file.
     """
-    found = [Finding("meanwhile", State.WARNING, _WITHOUT_POSTGRES, _RESTORE_ADVICE, is_pressing=True)]
-    if models is None:
-        what = f"none in {state_dir}: model servers are not asked, and a proxy that starts with it refuses calls"
-        advice = "Run doctor where a proxy runs: in its folder, or with its UNDERSTUDY_STATE_DIR."
-        found.append(Finding("policy.json", State.WARNING, what, advice))
-    else:
+    if models is not None:
         what = f"of {_count(models, 'model')} in {state_dir}: a proxy that starts with it answers by these policies"
-        found.append(Finding("policy.json", State.GOOD, what))
-    if waiting_bytes:
-        what = f"at most {waiting_bytes / 1_048_576:.1f} MiB of rows wait in {state_dir}; they are shipped later"
-        found.append(Finding("spool", State.GOOD, what))
-    return found
+        return Finding("policy.json", State.GOOD, what)
+    if problem:
+        what = f"that in {state_dir} is not readable here, so model servers are not asked: {problem}"
+        advice = (
+            "Run doctor as the user whom the proxy runs as. A damaged file is of no use to a proxy that starts, either."
+        )
+        return Finding("policy.json", State.WARNING, what, advice)
+    what = f"none in {state_dir}: model servers are not asked, and a proxy that starts with it refuses calls"
+    advice = "Run doctor where a proxy runs: in its folder, or with its UNDERSTUDY_STATE_DIR."
+    return Finding("policy.json", State.WARNING, what, advice)
+
+
+def judge_spool(state_dir: str, waiting_bytes: int, problem: str) -> list[Finding]:
+    """Judge the rows that wait on disk: at most so many bytes, or why that cannot be known here."""
+    if problem:
+        advice = "Run doctor as the user whom the proxy runs as."
+        return [Finding("spool", State.WARNING, f"rows that wait in {state_dir} were not counted: {problem}", advice)]
+    if not waiting_bytes:
+        return []
+    what = f"at most {waiting_bytes / 1_048_576:.1f} MiB of rows wait in {state_dir}; they are shipped later"
+    return [Finding("spool", State.GOOD, what)]
 
 
 def judge_redis(

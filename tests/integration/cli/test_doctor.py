@@ -200,13 +200,29 @@ async def test_while_postgres_is_away_it_says_what_goes_on_and_asks_the_servers_
 
     found = {finding["name"]: finding for finding in done.document["findings"]}
     assert (done.code, found["postgres"]["state"], done.document["problems"]) == (1, "problem", 1)
-    assert found["meanwhile"]["what"].startswith("proxies that run answer by the policies that they read last")
+    assert found["meanwhile"]["what"].startswith("if proxies do not reach Postgres either, those that run answer by")
     assert found["policy.json"]["what"].startswith(f"of 1 model in {tmp_path}/state")
     assert found["spool"]["what"].startswith("at most 3.0 MiB of rows wait")
     assert found[CHAMPION]["what"].startswith("served by 1 of its 2 model servers")
     there = {finding["name"]: finding for finding in elsewhere.document["findings"]}
     assert (elsewhere.code, there["policy.json"]["state"]) == (1, "warning")
     assert CHAMPION not in there
+
+
+async def test_while_postgres_is_away_what_of_the_state_folder_cannot_be_read_is_told_and_not_called_missing(
+    understudy: CommandLine, tmp_path: Path
+):
+    # A loop of links refuses root, too, as a folder of another user refuses us.
+    for name in ("policy.json", "spool"):
+        (tmp_path / name).symlink_to(name)
+    away = {"DATABASE_URL": f"postgresql://me@127.0.0.1:{free_port()}/understudy"}
+    done = await understudy.beside("doctor", "--json", **away, UNDERSTUDY_STATE_DIR=str(tmp_path))
+
+    found = {finding["name"]: finding for finding in done.document["findings"]}
+    assert (done.code, found["policy.json"]["state"], found["spool"]["state"]) == (1, "warning", "warning")
+    assert "Too many levels of symbolic links" in found["policy.json"]["what"]
+    assert "refuses calls" not in found["policy.json"]["what"]
+    assert "Too many levels of symbolic links" in found["spool"]["what"]
 
 
 async def test_a_postgres_that_hangs_holds_the_doctor_up_for_its_time_out_and_no_longer(

@@ -4,12 +4,16 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from worlds.console import RunningConsole, Visit, is_sound, running_console, texts_of
+from pydantic import SecretStr
+from worlds.console import RunningConsole, Visit, closed_port, is_sound, running_console, texts_of
 from worlds.report import SCHEMA
 from worlds.rollout import TWINS, PastRollout, two_versions
 
 from understudy.bootstrap import checkup
+from understudy.bootstrap.console import open_console
 from understudy.entrypoints.console.pages import health
+from understudy.lifecycle.server_findings import State
+from understudy.settings import Settings
 
 MODEL, ALL = "/live/models/churn/trouble", "/live/trouble"
 PATIENCE_SECONDS = 30.0
@@ -168,3 +172,16 @@ async def test_a_rollouts_first_screen_says_whether_all_is_healthy_once_it_was_l
     assert "1 of 1 live proxies" in row
     assert "Redis is not seen from here." in row
     assert "Wrong now: " in row  # of this world's versions no model server answers, and no monitor leads
+
+
+async def test_while_postgres_is_away_the_consoles_own_folder_says_nothing_of_proxies(tmp_path):
+    spool = tmp_path / "spool/5f0c0000-0000-4000-8000-0000000000e1"
+    spool.mkdir(parents=True)
+    (spool / "001763661061.log").write_bytes(bytes(1_048_576))
+    away = SecretStr(f"postgresql://me@127.0.0.1:{closed_port()}/understudy")
+    async with open_console(Settings(database_url=away, state_dir=tmp_path)) as opened:
+        found = {finding.name: finding for finding in await opened.examine()}
+
+    assert found["postgres"].state is State.PROBLEM
+    assert found["meanwhile"].what.startswith("if proxies do not reach Postgres either, ")
+    assert not {"policy.json", "spool"} & set(found)

@@ -117,8 +117,8 @@ TO_ONE_AGAIN = change(
 )
 ARM_ENDED = change("rollout", TENTH | {"arms": ARM}, TENTH | {"arms": []}, "slow")
 ARM_ENDED_OVER_HTTP = OVER_HTTP._replace(
-    before={**OVER_HTTP.before, **TENTH, "arms": [{**ARM[0], "version": "three"}]},
-    after={**OVER_HTTP.after, **TENTH, "arms": []},
+    before={**(OVER_HTTP.before or {}), **TENTH, "arms": [{**ARM[0], "version": "three"}]},
+    after={**(OVER_HTTP.after or {}), **TENTH, "arms": []},
 )
 ROLLED_FORWARD = TO_ONE_AGAIN._replace(reason="rollback to the champion before: slow")
 WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"

@@ -4,6 +4,7 @@ import pytest
 
 from understudy.core.rollout.state import WarmUpResult
 from understudy.lifecycle.server_findings import (
+    OUTAGE,
     State,
     judge_archive,
     judge_clock,
@@ -13,13 +14,14 @@ from understudy.lifecycle.server_findings import (
     judge_guard,
     judge_lake,
     judge_monitor,
-    judge_outage,
     judge_partitions,
     judge_postgres,
     judge_proxy,
     judge_redis,
     judge_rejected,
+    judge_saved_policies,
     judge_servers,
+    judge_spool,
 )
 from understudy.ports.upstream.model_backend import ServerSeen
 
@@ -65,18 +67,18 @@ def test_a_cache_that_refuses_us_wants_another_login_and_no_look_at_the_server()
 
 
 def test_without_postgres_it_says_what_goes_on_and_what_a_proxy_would_start_with():
-    without, with_policies = judge_outage("/state", None, 0), judge_outage("/state", 2, 3 * 1_048_576)
+    missing, unreadable = judge_saved_policies("/state", None, ""), judge_saved_policies("/state", None, "why")
+    saved, [waiting] = judge_saved_policies("/state", 2, ""), judge_spool("/state", 3 * 1_048_576, "")
+    [uncounted] = judge_spool("/state", 0, "why")
 
-    assert [(one.name, one.state) for one in without] == [
-        ("meanwhile", State.WARNING),
-        ("policy.json", State.WARNING),
-    ]
-    assert [(one.name, one.state) for one in with_policies] == [
-        ("meanwhile", State.WARNING),
-        ("policy.json", State.GOOD),
-        ("spool", State.GOOD),
-    ]
-    assert with_policies[1].what.startswith("of 2 models in /state")
+    assert OUTAGE.what.startswith("if proxies do not reach Postgres either, ")
+    assert (missing.state, unreadable.state, uncounted.state) == (State.WARNING,) * 3
+    assert "a proxy that starts with it refuses calls" in missing.what
+    assert "refuses" not in unreadable.what
+    assert (unreadable.what.endswith(": why"), uncounted.what.endswith(": why")) == (True, True)
+    assert (saved.state, saved.what.startswith("of 2 models in /state")) == (State.GOOD, True)
+    assert (waiting.state, waiting.what.startswith("at most 3.0 MiB of rows wait")) == (State.GOOD, True)
+    assert judge_spool("/state", 0, "") == []
 
 
 def test_a_policy_that_nobody_can_use_is_a_problem_and_one_used_in_part_a_warning():

@@ -56,15 +56,24 @@ class JsonSnapshotFile:
     def read(self) -> PolicyDocument | None:
         """Return the document; a file that is missing, damaged or of another format gives ``None``."""
         try:
+            return self.load()
+        except (OSError, ValueError) as problem:
+            _log.warning("policy_snapshot.unreadable", path=str(self._path), problem=str(problem))
+            return None
+
+    def load(self) -> PolicyDocument | None:
+        """Return the document, or ``None`` where there is no file.
+
+        Raises:
+            OSError: This process may not read the file, or the disk fails.
+            ValueError: It is damaged, or of another format.
+        """
+        try:
             document = orjson.loads(_unsealed(self._path.read_bytes()))
         except FileNotFoundError:
             return None
-        except (OSError, orjson.JSONDecodeError) as problem:
-            _log.warning("policy_snapshot.unreadable", path=str(self._path), problem=str(problem))
-            return None
         if not isinstance(document, dict) or not isinstance(document.get("models"), dict):
-            _log.warning("policy_snapshot.unreadable", path=str(self._path), problem="not a policy document")
-            return None
+            raise ValueError("not a policy document")  # noqa: TRY004 - the file is wrong, and no caller's type
         return document
 
     def write(self, document: PolicyDocument) -> None:

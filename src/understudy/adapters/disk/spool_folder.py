@@ -274,12 +274,18 @@ def folders_in(directory: Path) -> list[Path]:
 
 
 def bytes_in(directory: Path) -> int:
-    """Return the bytes of all spools' segments; rows of a segment that is not over count also once they are shipped."""
+    """Return the bytes of all spools' segments; rows of a segment that is not over count also once they are shipped.
+
+    Raises:
+        OSError: This process may not list a folder, or the disk fails.
+    """
     found = 0
     for folder in folders_in(directory):
-        for segment in folder.glob("*.log"):
-            with suppress(FileNotFoundError):
-                found += segment.stat().st_size
+        with suppress(FileNotFoundError):  # its worker has removed it
+            for segment in folder.iterdir():  # glob() would find nothing in a folder that it may not list
+                if segment.suffix == ".log":
+                    with suppress(FileNotFoundError):
+                        found += segment.stat().st_size
     return found
 
 

@@ -25,7 +25,7 @@ def doctor(*, as_json: AsJson = False) -> None:
     # gRPC, which is in another extra: where commands go to a proxy, nothing more is to be installed.
     from understudy.bootstrap.checkup import examine  # noqa: PLC0415
 
-    findings = asyncio.run(examine(settings))
+    findings = asyncio.run(examine(settings, is_beside_proxy=True))
     found = Counter(finding.state for finding in findings)
     problems, warnings = found[State.PROBLEM], found[State.WARNING]
     document = {"findings": [*map(finding_document, findings)], "problems": problems, "warnings": warnings}

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from understudy.bootstrap.console import ConsoleParts
 from understudy.bootstrap.session import Session
 from understudy.core.alerts.alerts import AlertKind
-from understudy.entrypoints.cli.rollout.status import SILENT_SECONDS
 from understudy.entrypoints.console.key_notes import KeyNotes
 from understudy.entrypoints.console.views.actors import (
     Notes,
@@ -27,6 +26,7 @@ from understudy.entrypoints.console.views.rollouts.seen import RolloutSeen
 from understudy.errors import RegistryError
 from understudy.lifecycle.policy_files import open_rollout_of
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, hidden_rollback
+from understudy.ports.monitoring.lease import SILENT_SECONDS
 from understudy.ports.registry.registry import (
     RETIRED,
     Actor,

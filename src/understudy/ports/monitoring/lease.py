@@ -8,6 +8,8 @@ Epoch = int
 
 LEASE_SECONDS = 6.0
 """How long a lease that is not renewed is kept for its holder."""
+SILENT_SECONDS = 2 * LEASE_SECONDS
+"""A monitor that has been silent for longer leads no more: no rollout is judged."""
 
 
 class Lease(Protocol):

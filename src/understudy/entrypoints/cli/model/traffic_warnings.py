@@ -10,12 +10,11 @@ from understudy.bootstrap.control_plane import ControlPlane, DatabaseControlPlan
 from understudy.core.routing.arms import arm_percents
 from understudy.errors import LoginNotAllowed, ScopeMissing
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, earlier_rollback
-from understudy.ports.monitoring.lease import LEASE_SECONDS
+from understudy.ports.monitoring.lease import SILENT_SECONDS
 from understudy.ports.registry.registry import AuditFilter, AuditSubject, ChangedPolicy, PolicyRecord
 
 MAX_CHANGES = 100
 """Of the policy in the last day, which are read."""
-_SILENT_SECONDS = 2 * LEASE_SECONDS
 
 
 async def traffic_warnings(control_plane: ControlPlane, changed: ChangedPolicy) -> list[Text]:
@@ -63,4 +62,4 @@ async def _is_unwatched(control_plane: ControlPlane, model_name: str) -> bool:
         seconds = (await control_plane.rollbacks.reach(model_name)).monitor_seconds
     except LoginNotAllowed:
         return False
-    return seconds is None or seconds > _SILENT_SECONDS
+    return seconds is None or seconds > SILENT_SECONDS

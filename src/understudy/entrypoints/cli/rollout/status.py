@@ -32,7 +32,7 @@ from understudy.entrypoints.cli.shared.rendering import data_console, facts
 from understudy.entrypoints.cli.shared.texts.event_text import INDENT, event_text
 from understudy.entrypoints.cli.shared.texts.waiting_text import waiting_words
 from understudy.entrypoints.cli.shared.times import moment_words, time_of_day
-from understudy.ports.monitoring.lease import LEASE_SECONDS
+from understudy.ports.monitoring.lease import SILENT_SECONDS
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.checks.judge_check import judge_of
 from understudy.rollout.start.score_warning import log_inputs_command
@@ -42,8 +42,6 @@ from understudy.rollout.verdicts.slice_verdict import worse_counts
 from understudy.rollout.warm_up.warm_up_verdict import held_by_scores
 
 MAX_EVENTS = 12
-SILENT_SECONDS = 2 * LEASE_SECONDS
-"""A monitor that has been silent for longer leads no more: no rollout is judged."""
 _BAR, _FRAME = 40, 54
 """Widest bar of the split, and what stands beside it."""
 _WHOLE = 100

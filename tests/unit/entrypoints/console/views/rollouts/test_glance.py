@@ -39,7 +39,8 @@ BEGINS = RolloutEventRecord(1, BEGAN, 0, "PROGRESSING", None, "begins", (), {}, 
 
 
 def a_change(at: float, **changes: Any) -> AuditEntry:
-    rows = ({"challenger_weight": 0}, {"challenger_weight": 10})
+    row = {"champion_version": 6, "challenger_version": 7, "arms": []}
+    rows = ({**row, "challenger_weight": 0}, {**row, "challenger_weight": 10})
     moment = datetime.fromtimestamp(at, UTC)
     entry = AuditEntry(
         1, "churn", 4, moment, "monitor", "rollout", "fine", "update", *rows, AuditSubject.POLICY, "churn", None
