@@ -101,10 +101,8 @@ def test_calls_are_taken_back_that_went_to_a_version_without_a_share_and_go_to_t
 
 LABELS = {3: "three", 6: "six", 7: "seven", 8: "eight"}
 BACK = change("rollout", HALF, {}, "slow")
-OVER_HTTP = BACK._replace(
-    before={**ROW, "champion_version": "six", "challenger_version": "seven", **HALF},
-    after={**ROW, "champion_version": "six", "challenger_version": "seven"},
-)
+LABELLED = ROW | {"champion_version": "six", "challenger_version": "seven"}
+OVER_HTTP = BACK._replace(before=LABELLED | HALF, after=LABELLED)
 CHAMPION_BACK = change(
     "rollout", {"champion_version": 8, "challenger_version": None, "previous_champion": 6}, {}, "slow"
 )
@@ -117,8 +115,7 @@ TO_ONE_AGAIN = change(
 )
 ARM_ENDED = change("rollout", TENTH | {"arms": ARM}, TENTH | {"arms": []}, "slow")
 ARM_ENDED_OVER_HTTP = OVER_HTTP._replace(
-    before={**(OVER_HTTP.before or {}), **TENTH, "arms": [{**ARM[0], "version": "three"}]},
-    after={**(OVER_HTTP.after or {}), **TENTH, "arms": []},
+    before=LABELLED | TENTH | {"arms": [ARM[0] | {"version": "three"}]}, after=LABELLED | TENTH
 )
 ROLLED_FORWARD = TO_ONE_AGAIN._replace(reason="rollback to the champion before: slow")
 WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"
