@@ -36,6 +36,11 @@ def is_missing(value: object) -> bool:
     return kind.__name__ in _MISSING and kind.__module__.partition(".")[0] == "pandas"
 
 
+def is_time(value: Any) -> bool:
+    """Whether this is a time or a duration of numpy, or an array of them."""
+    return type(value).__module__ == "numpy" and hasattr(value, "dtype") and value.dtype.kind in _TIMES
+
+
 def values_of(column: Any) -> Any:
     """Return the values of what has ``tolist`` or ``to_list``: a list, of an array without dimensions its one value.
 
@@ -44,9 +49,8 @@ def values_of(column: Any) -> Any:
     Raises:
         AttributeError: It has neither.
     """
-    kind = column.dtype.kind if type(column).__module__ == "numpy" else ""
-    if kind in _TIMES:
-        column = column.astype(_TIMES[kind])
+    if is_time(column):
+        column = column.astype(_TIMES[column.dtype.kind])
     return column.tolist() if hasattr(column, "tolist") else column.to_list()
 
 

@@ -1,12 +1,13 @@
 """What a caller gives a call: entities, treatments and outcomes, each as its own class, or as a row of a table."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from math import isfinite, isnan
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex, TypeAlias, TypeVar
 from uuid import UUID
 
-from understudy.client.bodies import is_missing
+from understudy.client.bodies import is_missing, is_time, values_of
 from understudy.client.tables import Frame, Row, id_text, is_frame, kind_words, row_of, rows_of
 
 T = TypeVar("T")
@@ -165,7 +166,17 @@ def _with_inputs(row: dict[str, Any], fields: Sequence[str], where: str, example
 
 
 def _inputs(given: Row, where: str) -> Mapping[str, Any]:
-    return given if isinstance(given, dict) else row_of(given, f"{where}.inputs")
+    inputs = given if isinstance(given, dict) else row_of(given, f"{where}.inputs")
+    if _numpy_types().isdisjoint(map(type, inputs.values())):
+        return inputs
+    # The JSON library writes durations as whole numbers, and a time that is missing as one of the year 1677.
+    return {name: values_of(value) if is_time(value) else value for name, value in inputs.items()}
+
+
+def _numpy_types() -> frozenset[Any]:
+    """Return numpy's types that hold times, once the caller has imported it: before that there is no such value."""
+    numpy = sys.modules.get("numpy")
+    return frozenset(getattr(numpy, name, None) for name in ("datetime64", "timedelta64", "ndarray"))
 
 
 def _named(value: object, where: str, event_id: str) -> str:

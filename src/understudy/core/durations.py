@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?)(?P<unit>[smhdw])", re.ASCII)
@@ -23,6 +24,16 @@ def duration_seconds(text: str) -> float:
     if not 0 < seconds <= MAX_SECONDS:
         raise ValueError("is not a duration")
     return seconds
+
+
+def exact_duration(seconds: float) -> str:
+    """Return a duration above 0 as :func:`duration_seconds` reads it, in the largest unit that it is whole in: ``36h``.
+
+    A fraction of seconds is written out, since no exponent is read.
+    """
+    units = ((seconds / size, unit) for unit, size in reversed(_SECONDS.items()))
+    whole = next((f"{number:.0f}{unit}" for number, unit in units if number >= 1 and number.is_integer()), None)
+    return whole or f"{Decimal(repr(float(seconds))):f}s"
 
 
 def moment_seconds(text: str, now: float) -> float:

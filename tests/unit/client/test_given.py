@@ -86,10 +86,12 @@ def test_a_frame_is_a_batch(entities):
 
 
 def test_ids_that_pandas_made_floats_of_are_whole_numbers_again_while_they_are_exact():
-    numbers = PANDAS[["entity_id", "income"]].iloc[0]
+    numbers = PANDAS[["entity_id", "income"]]
 
-    assert numbers["entity_id"].dtype.kind == "f", "as those of a row whose other values are floats"
-    assert body_of(predict_call("a", numbers))["entity_id"] == "7"
+    for frame in (numbers, numbers.astype({"entity_id": "Int64"}), numbers.convert_dtypes()):
+        row = frame.iloc[0]
+        assert isinstance(row["entity_id"], float), "as those of a row whose other values are floats"
+        assert body_of(predict_call("a", row))["entity_id"] == "7"
     for inexact in (2.0**53, float("nan"), float("inf")):
         with pytest.raises(TypeError, match="expected text, a whole number or a UUID"):
             predict_call("a", Entity(inexact))
@@ -122,6 +124,30 @@ def test_times_of_numpy_are_sent_as_iso_8601_in_columns_and_in_inputs(unit):
         third,
     ]
     assert body_of(predict_call("a", Entity("e", given)))["inputs"] == {"every second": [first, third], "one": first}
+
+
+@pytest.mark.parametrize("unit", ["ns", "us", "D"])
+def test_a_time_of_numpy_that_is_missing_is_null_in_inputs(unit):
+    missing = np.datetime64("NaT", unit)
+    given = {"one": missing, "some": np.array([missing, "2026-01-01"], dtype=f"datetime64[{unit}]")}
+
+    sent = body_of(predict_call("a", Entity("e", given)))["inputs"]
+
+    assert sent == {"one": None, "some": [None, "2026-01-01T00:00:00"]}
+
+
+def test_short_floats_of_numpy_are_sent_as_short_as_they_are():
+    given = {"one": np.float32(0.1), "some": np.array([0.1], dtype=np.float32), "when": np.datetime64("2026-01-01")}
+
+    call = predict_call("a", Entity("e", given))
+
+    assert body_of(call)["inputs"] == {"one": 0.1, "some": [0.1], "when": "2026-01-01T00:00:00"}
+
+
+@pytest.mark.parametrize("wait", [np.timedelta64(1, "ns"), np.array([1], dtype="timedelta64[ns]")])
+def test_a_duration_of_numpy_is_refused_in_inputs(wait):
+    with pytest.raises(TypeError, match=r"/inputs/wait.*: .*\(timedelta\)"):
+        predict_call("a", Entity("e", {"wait": wait}))
 
 
 def test_durations_of_numpy_are_refused_in_columns():

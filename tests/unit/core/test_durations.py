@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.core.durations import MAX_SECONDS, duration_seconds, moment_seconds
+from understudy.core.durations import MAX_SECONDS, duration_seconds, exact_duration, moment_seconds
 
 NOW = 1_795_000_000.0
 
@@ -17,6 +17,18 @@ def test_a_duration_is_positive_and_at_most_ten_years_or_refused(text):
         return
 
     assert 0 < seconds <= MAX_SECONDS
+
+
+@given(st.floats(1e-6, MAX_SECONDS) | st.integers(1, int(MAX_SECONDS)))
+def test_an_exact_duration_is_read_as_the_same_seconds(seconds):
+    assert duration_seconds(exact_duration(seconds)) == seconds
+
+
+def test_an_exact_duration_has_the_largest_whole_unit():
+    durations = {604_800.0: "1w", 172_800.0: "2d", 129_600.0: "36h", 5_400.0: "90m", 61.0: "61s", 0.5: "0.5s"}
+
+    assert [exact_duration(seconds) for seconds in durations] == list(durations.values())
+    assert exact_duration(1e-6) == "0.000001s"
 
 
 @given(st.dates().map(str) | st.datetimes().map(str) | st.text(max_size=30))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from understudy.core.durations import duration_words
+from understudy.core.durations import duration_words, exact_duration
 from understudy.core.experiments.ab import AbState
 from understudy.core.statistics.sample_size import ALPHA, POWER_RATIO, REFERENCE_ONE_SAMPLE, reference_sample_size
 from understudy.entrypoints.cli.ab.arms_text import arms_texts
@@ -35,7 +35,6 @@ _STYLES = {
 }
 DIFFERENCE = f"B {MINUS} A"
 _TINY = 0.001
-_UNIT_SECONDS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def report_texts(report: AbReport, model_name: str, metric: str, label: Label) -> list[Any]:
@@ -147,10 +146,8 @@ def effect_text(wanted: Wanted) -> str:
 def choice_options(choice: MetricChoice) -> str:
     """Return the options by which outcomes count so, with a space before each; nothing for the usual way."""
     within = choice.within_seconds
-    units = ((one, within / seconds) for one, seconds in _UNIT_SECONDS.items())
-    shown = next((f"{number:.0f}{unit}" for unit, number in units if number >= 1 and number.is_integer()), f"{within}s")
     given = {
-        f"--within {shown}": within != seconds_of(WITHIN, "--within"),
+        f"--within {exact_duration(within)}": within != seconds_of(WITHIN, "--within"),
         "--per-call": choice.per_call,
         "--lower-is-better": not choice.higher_is_better,
     }
