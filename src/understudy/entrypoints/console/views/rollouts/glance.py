@@ -74,18 +74,37 @@ def getting_words(status: RolloutStatus) -> str:
     policy = view.policy
     if policy is None:
         return "No caller: the model has no policy."
-    if policy.champion == state.challenger:
+    shares = view.shares or ({policy.challenger: policy.weight_percent} if policy.challenger else {})
+    left = _ALL - sum(shares.values())
+    if policy.champion == state.challenger and left == _ALL:
         return f"Every caller: {state.challenger} is champion."
-    percent = policy.weight_percent if policy.challenger == state.challenger else 0
-    left = _ALL - percent if view.champion_percent is None else view.champion_percent
-    rest = f"{policy.champion} answers {'every call' if left == _ALL else f'{left} %'}."
+    rest = _rest_words({policy.champion: left, **shares}, state.challenger)
+    if policy.champion == state.challenger:
+        return f"{left} % of the entities, by a hash of their id, as champion; {rest}"
+    percent = shares.get(state.challenger, 0)
     if not percent:
         return f"No caller: {rest}"
-    seen = next((share for share in shares_of(status) if share.role is Role.CHALLENGER), None)
-    observed = ""
-    if seen is not None and seen.seen_percent is not None:
-        observed = f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
-    return f"{percent} % of the entities, by a hash of their id{observed}; {rest}"
+    return f"{percent} % of the entities, by a hash of their id{_observed_words(status)}; {rest}"
+
+
+def _rest_words(percents: Mapping[str, int], challenger: str) -> str:
+    """Return what the other versions answer, the champion first: ``6 answers 65 %, 8 answers 10 %.``."""
+    others = {version: percent for version, percent in percents.items() if version != challenger}
+    answering = [
+        f"{version} answers {'every call' if percent == _ALL else f'{percent} %'}"
+        for version, percent in others.items()
+        if percent or len(others) == 1
+    ]
+    return f"{', '.join(answering)}."
+
+
+def _observed_words(status: RolloutStatus) -> str:
+    """Return the challenger's share as observed; empty where it is not counted."""
+    challenger = status.view.record.state.challenger
+    seen = next((one for one in shares_of(status) if (one.role, one.version) == (Role.CHALLENGER, challenger)), None)
+    if seen is None or seen.seen_percent is None:
+        return ""
+    return f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
 
 
 def _step_words(status: RolloutStatus) -> str:

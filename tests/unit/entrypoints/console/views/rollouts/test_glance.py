@@ -98,6 +98,44 @@ def test_who_gets_the_challenger_and_how_much_is_said_by_the_policy_and_as_obser
     assert said(a_page(state, **changes), "Who gets 7") == words
 
 
+@pytest.mark.parametrize(
+    ("policy", "shares", "words"),
+    [
+        (PolicySeen("8", "9", 10, 9, None), {"9": 10}, "No caller: 8 answers 90 %, 9 answers 10 %."),
+        (
+            PolicySeen("7", "8", 50, 9, None),
+            {"8": 50},
+            "50 % of the entities, by a hash of their id, as champion; 8 answers 50 %.",
+        ),
+        (
+            PolicySeen("8", "9", 10, 9, None),
+            {"9": 10, "7": 20},
+            "20 % of the entities, by a hash of their id; 8 answers 70 %, 9 answers 10 %.",
+        ),
+        (
+            PolicySeen("7", None, 0, 9, None),
+            {"8": 20},
+            "80 % of the entities, by a hash of their id, as champion; 8 answers 20 %.",
+        ),
+        (PolicySeen("7", None, 0, 9, None), {}, "Every caller: 7 is champion."),
+    ],
+)
+def test_after_a_rollout_its_version_is_said_to_get_what_the_policy_of_this_moment_gives_it(policy, shares, words):
+    status = a_status(replace(STATE, phase=Phase.SUCCEEDED), policy=policy)
+    view = status.view._replace(shares=shares, champion_percent=100 - sum(shares.values()))
+    page = rollout_page(RolloutSeen(status._replace(view=view), None, (), {}, (2, 1)))
+
+    assert said(page, "Who gets 7") == words
+
+
+def test_what_is_observed_of_another_challenger_is_not_said_of_this_one():
+    status = a_status(policy=PolicySeen("6", "9", 10, 9, None))
+    view = status.view._replace(shares={"9": 10, "7": 20}, champion_percent=70)
+    page = rollout_page(RolloutSeen(status._replace(view=view), None, (), {}, (1,)))
+
+    assert said(page, "Who gets 7") == "20 % of the entities, by a hash of their id; 6 answers 70 %, 9 answers 10 %."
+
+
 def test_it_says_since_when_the_share_holds_and_who_began_the_rollout():
     assert said(a_page(), "Since when") == (
         '10 % since 12:01:00 UTC (7 m). Rollout 1, running 8 m since 20 Nov 12:00 UTC, by dana@laptop "retrain".'
