@@ -15,7 +15,12 @@ from understudy.entrypoints.cli.rollout.status import heading, monitor_words, sh
 from understudy.entrypoints.cli.shared.texts.rollback_text import rollback_command
 from understudy.entrypoints.console.views.changes import change_row, moment
 from understudy.entrypoints.console.views.health import trouble_of
-from understudy.entrypoints.console.views.rollouts.checks import CheckRow, checks_words, nothing_compared_words
+from understudy.entrypoints.console.views.rollouts.checks import (
+    CheckRow,
+    are_known,
+    checks_words,
+    nothing_compared_words,
+)
 from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
 from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
@@ -52,7 +57,9 @@ def glance_rows(
     state = status.view.record.state
     began = heading(status)[1].plain
     back, lines = back_words(status, rows)
-    said, tone = checks_words(checks) if checks else (nothing_compared_words(status), Tone.CALM)
+    said, tone = nothing_compared_words(status), Tone.CALM
+    if checks:
+        said, tone = checks_words(checks, is_known=are_known(status, is_old=beside.is_old))
     way_back = no_way_back or rollback_words(status)
     found = [
         GlanceRow(f"Who gets {state.challenger}", getting_words(status)),

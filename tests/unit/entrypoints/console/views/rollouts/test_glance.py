@@ -35,6 +35,7 @@ ERRORS = Evidence(ERROR_RATE, CheckState.OK, 0.0021, 0.0034, 1.61, 0.98, 2.4, 1.
 SLOW = ERRORS._replace(check=SLOW_TAIL, state=CheckState.TOO_EARLY, change=1.1)
 HOLD = Decision(Verdict.HOLD, "917 of 1,000 challenger requests at 10 %", (ERRORS, SLOW))
 WELL = (Finding("postgres", State.GOOD, "18.1, 0.4 ms"), Finding("redis", State.GOOD, "8.1, 0.2 ms, allkeys-lru"))
+FAILS = "Does a check fail"
 BEGINS = RolloutEventRecord(1, BEGAN, 0, "PROGRESSING", None, "begins", (), {}, {}, "0.1.0", "dana@laptop")
 
 
@@ -291,9 +292,21 @@ def test_one_that_fails_or_is_too_early_needs_no_such_words():
 def test_old_figures_say_neither_that_a_check_passes_nor_that_all_is_healthy():
     page = a_page(beside=Beside(WELL, (), is_old=True))
 
-    assert said(page, "Does a check fail") == "None of 2 fails: 1 not known now, 1 too early."
+    assert said(page, "Does a check fail") == "Not known now: none of 2 had failed when last judged."
     assert said(page, "Is all healthy") == "Not known now: there are no newer figures."
     assert not any(row.tone is Tone.GOOD or row.why for row in page.checks)
+
+
+@pytest.mark.parametrize("seconds", [None, 900.0])
+def test_while_no_monitor_looks_no_sentence_says_that_no_check_fails_and_one_that_failed_is_said(seconds):
+    passing = replace(HOLD, evidence=(ERRORS, SLOW._replace(state=CheckState.OK)))
+    failing = replace(HOLD, evidence=(ERRORS._replace(state=CheckState.FAIL), SLOW))
+    [bad] = [row for row in a_page(decision=failing, monitor_seconds=seconds).glance if row.question == FAILS]
+
+    assert said(a_page(decision=passing, monitor_seconds=seconds), FAILS) == (
+        "Not known now: none of 2 had failed when last judged."
+    )
+    assert (bad.answer, bad.tone) == ("error rate fails; of 2: 1 fail, 1 too early.", Tone.BAD)
 
 
 def test_the_split_has_no_limit_that_its_figure_could_be_beyond():
