@@ -22,7 +22,7 @@ from understudy.entrypoints.console.views.rollouts.checks import (
     nothing_compared_words,
 )
 from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
-from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AuditEntry
@@ -124,7 +124,7 @@ def _step_words(status: RolloutStatus) -> str:
     return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}). "
 
 
-def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Sequence[str] | None) -> str:
+def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Failing | None) -> str:
     """Return how many of the challenger's calls failed, and with what."""
     row = next((row for row in rows if row.check is ERROR_RATE and row.challenger is not None), None)
     rate = "How many calls failed is not counted yet."
@@ -132,10 +132,15 @@ def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Sequenc
         share, beside = value_words(row.check, row.challenger), value_words(row.check, row.champion)
         rate = f"{share} of its calls failed, beside {beside} of the champion's."
     if failing is None:
-        return f"{rate} With what comes in a moment, above the charts."
+        return f"{rate} Their codes come with the charts."
     opening = f"failing calls of {state.challenger}: "
-    what = "; ".join(line.removeprefix(opening) for line in failing)
-    return f"{rate} By their codes: {what}" if what else f"{rate} The log has no failing call of it."
+    what = "; ".join(line.removeprefix(opening) for line in failing.lines)
+    as_of = f"as of {failing.read_at} UTC"
+    if what:
+        return f"{rate} By their codes, {as_of}: {what}"
+    # Windows count calls before their rows are in the log, and some rows never are: a rate above 0 is no error of it.
+    is_behind = row is not None and bool(row.challenger)
+    return f"{rate} The log has {'none of them yet' if is_behind else 'no failing call of it'}, {as_of}."
 
 
 def last_change_words(

@@ -16,7 +16,7 @@ from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor,
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.console.views.rollouts.glance import MAX_REASON, has_share
 from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
-from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import UNSEEN_REDIS, Finding, State
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
@@ -36,6 +36,7 @@ SLOW = ERRORS._replace(check=SLOW_TAIL, state=CheckState.TOO_EARLY, change=1.1)
 HOLD = Decision(Verdict.HOLD, "917 of 1,000 challenger requests at 10 %", (ERRORS, SLOW))
 WELL = (Finding("postgres", State.GOOD, "18.1, 0.4 ms"), Finding("redis", State.GOOD, "8.1, 0.2 ms, allkeys-lru"))
 FAILS = "Does a check fail"
+AT = "20 Nov 12:07:50"
 BEGINS = RolloutEventRecord(1, BEGAN, 0, "PROGRESSING", None, "begins", (), {}, {}, "0.1.0", "dana@laptop")
 
 
@@ -156,16 +157,32 @@ def test_whether_a_check_fails_is_one_sentence_with_the_tone_of_the_answer():
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        (None, "With what comes in a moment, above the charts."),
-        ((), "The log has no failing call of it."),
-        (("failing calls of 7: E504 DeadlineExceeded 12 → understudy explain E504",),
-         "By their codes: E504 DeadlineExceeded 12 → understudy explain E504"),
+        (None, "Their codes come with the charts."),
+        (Failing((), AT), f"The log has none of them yet, as of {AT} UTC."),
+        (
+            Failing(("failing calls of 7: E504 DeadlineExceeded 12 → understudy explain E504",), AT),
+            f"By their codes, as of {AT} UTC: E504 DeadlineExceeded 12 → understudy explain E504",
+        ),
     ],
-)  # fmt: skip
+)
 def test_which_errors_the_challenger_made_is_said_as_soon_as_the_log_was_read(failing, words):
     shown = said(a_page(beside=Beside(failing=failing)), "Errors of 7")
 
     assert shown == f"0.34 % of its calls failed, beside 0.21 % of the champion's. {words}"
+
+
+@pytest.mark.parametrize(
+    ("challenger", "rate"),
+    [
+        (0.0, "0 % of its calls failed, beside 0.21 % of the champion's."),
+        (None, "How many calls failed is not counted yet."),
+    ],
+)
+def test_only_beside_no_error_that_is_counted_the_log_is_said_to_have_no_failing_call(challenger, rate):
+    none = replace(HOLD, evidence=(ERRORS._replace(challenger=challenger), SLOW))
+    shown = said(a_page(decision=none, beside=Beside(failing=Failing((), AT))), "Errors of 7")
+
+    assert shown == f"{rate} The log has no failing call of it, as of {AT} UTC."
 
 
 def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_commands_which_change_no_policy():
@@ -290,7 +307,7 @@ def test_one_that_fails_or_is_too_early_needs_no_such_words():
 
 
 def test_old_figures_say_neither_that_a_check_passes_nor_that_all_is_healthy():
-    page = a_page(beside=Beside(WELL, (), is_old=True))
+    page = a_page(beside=Beside(WELL, Failing((), AT), is_old=True))
 
     assert said(page, "Does a check fail") == "Not known now: none of 2 had failed when last judged."
     assert said(page, "Is all healthy") == "Not known now: there are no newer figures."
