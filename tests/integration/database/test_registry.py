@@ -353,6 +353,13 @@ async def test_the_secret_of_a_key_is_nowhere_in_the_database(registry, database
     assert [record.id for record in await registry.list_keys()] == [key.record.id]
 
 
+async def test_so_many_of_the_newest_keys_are_listed_oldest_first(registry):
+    made = [(await create_key(registry, ["read"], f"note {number}", DANA)).record for number in range(3)]
+
+    assert await registry.list_keys(newest=2) == made[1:]
+    assert await registry.list_keys(newest=9) == await registry.list_keys() == made
+
+
 @pytest.mark.parametrize("scopes", [[], ["admin"], ["predict:"], ["admin:churn"], ["read:" + "m" * 256]])
 async def test_a_key_with_a_scope_that_does_not_exist_is_not_made(registry, scopes):
     with pytest.raises(PolicyRefused):

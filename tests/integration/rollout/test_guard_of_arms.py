@@ -113,6 +113,7 @@ async def test_each_version_that_has_calls_beside_further_arms_is_watched_from_t
         assert view.record.state.kind is Kind.GUARD
         assert view.policy == view.record.state.policy
         assert (view.guard, view.champion_percent) == (GuardMode.ROLLBACK, 75)
+        assert list(view.shares.items()) == [("7", 10), ("8", 10), ("9", 5)]
     assert await database.fetchval("SELECT count(*) FROM PolicyAudit WHERE action = 'update'") == 1
 
 
@@ -144,6 +145,20 @@ async def test_shares_are_of_what_a_version_and_the_champion_have_together(datab
     by_generation = [weight for _, weight in sorted(view.weights_percent.items())]
     assert by_generation == pytest.approx([100 * 10 / 85, 100 * 20 / 85])
     assert view.champion_percent == 65
+
+
+async def test_a_guard_that_is_over_is_shown_beside_what_the_policy_gives_each_version_since(database, store, versions):
+    rows = await watched(database)
+    await change(
+        database,
+        f"champion_version = {versions['8']}, challenger_version = {versions['9']}, challenger_weight = 10, "
+        f"arms = {arms(versions, ('7', 80, 99))}",
+    )
+
+    view = await store.view(rows["8"])
+
+    assert view.record.state.phase.is_final
+    assert (view.champion_percent, list(view.shares.items())) == (70, [("9", 10), ("7", 20)])
 
 
 async def test_the_release_before_sees_nothing_of_them_and_can_read_their_rows(database, store, versions):

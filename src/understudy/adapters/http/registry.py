@@ -193,8 +193,9 @@ class HttpRegistry:
         found = await self._client.send("POST", "/v1/keys", body if note is None else {**body, "note": note})
         return records.key_record(found["key"])
 
-    async def list_keys(self) -> Sequence[KeyRecord]:
-        return [records.key_record(key) for key in await self._client.pages("/v1/keys", "keys")]
+    async def list_keys(self, newest: int | None = None) -> Sequence[KeyRecord]:
+        found = [records.key_record(key) for key in await self._client.pages("/v1/keys", "keys")]
+        return found if newest is None else found[max(0, len(found) - newest) :]
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         found = await self._client.send("POST", f"/v1/keys/{quote(key_id, safe='')}:revoke")

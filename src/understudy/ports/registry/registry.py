@@ -407,8 +407,8 @@ class Registry(Protocol):
     ) -> KeyRecord:
         """Store a key that ``actor`` made; ``sha256`` is of its secret, in hex."""
 
-    async def list_keys(self) -> Sequence[KeyRecord]:
-        """Return every key, revoked ones too, oldest first."""
+    async def list_keys(self, newest: int | None = None) -> Sequence[KeyRecord]:
+        """Return every key, or the so many ``newest`` ones, revoked ones too, oldest first."""
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         """Revoke a key; one that is revoked stays so.

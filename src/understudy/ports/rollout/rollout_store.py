@@ -98,11 +98,14 @@ class RolloutView(NamedTuple):
     proxies_hidden: bool = False
     """Whether the reports of proxies could not be read, since a session keeps their table locked: then none is live."""
     champion_percent: int | None = None
-    """What the champion has beside further arms; ``None``: all that the challenger leaves."""
+    """What the champion has, further arms taken off; ``None``: it is not told, and all that the challenger leaves."""
     on_drift: DriftMode = DriftMode.ALERT
     """What a challenger that drifts leads to: as the policy says, ``ALERT`` while a declared test is open."""
     unvalidated: str = ""
     """Why a challenger that requires a validation has none that holds; empty: it has, or it requires none."""
+    shares: Mapping[str, int] = {}
+    """What each version beside the champion has, in percent, the challenger first and then further arms; a control
+    plane over HTTP leaves it out."""
 
 
 class RecordSeen(NamedTuple):

@@ -1,8 +1,9 @@
 """Notes of keys: read once in a while for all pages, and kept while they cannot be read."""
 
+import asyncio
 from datetime import UTC, datetime
 
-from understudy.entrypoints.console.key_notes import KEPT_SECONDS, KeyNotes
+from understudy.entrypoints.console.key_notes import KEPT_SECONDS, MAX_KEYS, KeyNotes
 from understudy.errors import RegistryUnavailable
 from understudy.ports.registry.registry import KeyRecord
 
@@ -17,9 +18,13 @@ class Keys:
         self.found: list[KeyRecord] | None = [ANA, UNNAMED]
         self.asked = 0
         self.now = 0.0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
-    async def list_keys(self) -> list[KeyRecord]:
+    async def list_keys(self, newest: int) -> list[KeyRecord]:
+        assert newest == MAX_KEYS
         self.asked += 1
+        await self.may_answer.wait()
         if self.found is None:
             raise RegistryUnavailable("away")
         return self.found
@@ -43,3 +48,17 @@ async def test_while_the_registry_is_away_those_that_are_known_are_kept():
     keys.now, keys.found = KEPT_SECONDS, None
 
     assert await notes.read() == {ANA.id: "ana"}
+
+
+async def test_a_page_does_not_wait_for_a_slow_reading_which_is_one_for_all_pages():
+    keys = Keys()
+    notes = KeyNotes(keys.list_keys, lambda: keys.now)
+    keys.may_answer.clear()
+
+    early = [*await asyncio.gather(notes.read(), notes.read())]
+    keys.may_answer.set()
+    async with asyncio.timeout(10):
+        while not (later := await notes.read()):
+            pass
+
+    assert (early, later, keys.asked) == ([{}, {}], {ANA.id: "ana"}, 1)

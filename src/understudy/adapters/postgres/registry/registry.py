@@ -237,9 +237,9 @@ class PostgresRegistry:
             values = (key_id, sha256, list(scopes), note, actor.name, *limits)
             return rows.key_record(_one(await connection.fetchrow(rows.ADD_KEY, *values)))
 
-    async def list_keys(self) -> Sequence[KeyRecord]:
+    async def list_keys(self, newest: int | None = None) -> Sequence[KeyRecord]:
         async with self._transaction() as connection:
-            return [rows.key_record(row) for row in await connection.fetch(rows.KEYS)]
+            return [rows.key_record(row) for row in await connection.fetch(rows.KEYS, newest)]
 
     async def revoke_key(self, key_id: str, actor: Actor) -> KeyRecord:
         async with self._signed(actor) as connection:

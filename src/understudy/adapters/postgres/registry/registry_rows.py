@@ -132,7 +132,10 @@ APPLIED_FILES = """
 
 # Without the hash: a login that lists keys needs no right to read it.
 _KEY_COLUMNS = ", ".join(KeyRecord._fields)
-KEYS = f"SELECT {_KEY_COLUMNS} FROM apikey ORDER BY created_at, id"  # noqa: S608 - constants
+KEYS = f"""
+    SELECT * FROM (SELECT {_KEY_COLUMNS} FROM apikey ORDER BY created_at DESC, id DESC LIMIT $1) AS newest
+    ORDER BY created_at, id
+"""  # noqa: S608 - constants
 ADD_KEY = f"""
     INSERT INTO apikey (id, sha256, scopes, note, created_by, tenant, calls_per_second, bytes_per_second,
         expires_at)

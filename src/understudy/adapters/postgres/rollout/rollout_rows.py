@@ -70,6 +70,12 @@ POLICY_OF_ARM = """
            p.generation, CASE WHEN p.guard_id = r.guard_id THEN r.id ELSE p.rollout_id END, p.salt
     FROM servingpolicy p JOIN rollout r ON r.model_name = p.model_name WHERE r.id = $1
 """
+# Of every version beside the champion, the challenger first.
+SHARES = """
+    SELECT v.version, share.percent
+    FROM servingpolicy p, understudy_shares(p) AS share JOIN modelversion v ON v.id = share.version_id
+    WHERE p.model_name = $1 ORDER BY share.version_id IS DISTINCT FROM p.challenger_version, v.id
+"""
 # A test that an operator has declared is not to be ended by a guard.
 GUARD = """
     SELECT CASE WHEN guard = 'rollback' AND EXISTS (
@@ -89,7 +95,7 @@ WEIGHTS = """
 """
 # Of what a version beside further arms and the champion have together: entities of others count on neither side.
 WEIGHTS_OF_ARM = """
-    SELECT generation, 100 * own::float8 / (100 - everyone + own) AS weight, (100 - everyone)::int AS champion
+    SELECT generation, 100 * own::float8 / (100 - everyone + own) AS weight
     FROM rollout r JOIN policyaudit a ON a.model_name = r.model_name AND (a.after ->> 'guard_id')::bigint = r.guard_id,
         LATERAL (SELECT coalesce(sum(percent), 0) AS everyone,
                         coalesce(sum(percent) FILTER (WHERE version_id = r.challenger_version), 0) AS own

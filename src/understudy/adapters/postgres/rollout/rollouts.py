@@ -40,6 +40,7 @@ from understudy.adapters.postgres.rollout.rollout_rows import (
     REACH,
     REACH_HIDDEN,
     ROLLOUT,
+    SHARES,
     UNVALIDATED,
     WEIGHTS,
     WEIGHTS_OF_ARM,
@@ -247,6 +248,7 @@ class PostgresRolloutStore(SessionPerCall):
                 else (WEIGHTS_OF_ARM, rollout_id)
             )
             weights = await connection.fetch(*asked)
+            shares: dict[str, int] = dict(map(tuple, await connection.fetch(SHARES, record.state.model_name)))
             is_seen = await self._proxy_reports.can_be_read(connection)
             live = (LIVENESS, record.state.model_name) if is_seen else (LIVENESS_HIDDEN,)
             liveness = await connection.fetchrow(*live)
@@ -268,9 +270,10 @@ class PostgresRolloutStore(SessionPerCall):
             stale_proxies_of(liveness, "all_silent"),
             GuardMode(guard or GuardMode.OFF),
             proxies_hidden=not is_seen,
-            champion_percent=_champion_percent(record, policy, weights),
+            champion_percent=None if policy is None else 100 - sum(shares.values()),
             on_drift=DriftMode(on_drift or DriftMode.ALERT),
             unvalidated=unvalidated or "",
+            shares=shares,
         )
 
     async def record(self, rollout_id: int) -> RecordSeen:
@@ -481,14 +484,6 @@ async def _policy_of(connection: asyncpg.Connection, record: RolloutRecord, lock
     """Return the policy as a rollout sees it; with the lock, as it stays until the transaction ends."""
     asked = (POLICY, record.state.model_name) if record.guard_id is None else (POLICY_OF_ARM, record.id)
     return policy_seen(await connection.fetchrow(f"{asked[0]} {lock}", asked[1]))
-
-
-def _champion_percent(
-    record: RolloutRecord, policy: PolicySeen | None, weights: Sequence[asyncpg.Record]
-) -> int | None:
-    if record.guard_id is None or policy is None:
-        return None
-    return next((row["champion"] for row in weights if row["generation"] == policy.generation), None)
 
 
 async def _change_policy(connection: asyncpg.Connection, record: RolloutRecord, wanted: PolicySeen) -> None:

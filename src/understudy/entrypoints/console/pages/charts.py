@@ -10,7 +10,7 @@ from understudy.entrypoints.console.access.visitors import Visitor
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import if_new, reader_of, rollout_id_of
 from understudy.entrypoints.console.pages.models import ROLLOUT_SECONDS
-from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind
+from understudy.entrypoints.console.questions import REPORT_SECONDS, STALE_FACTOR, Answer, Kind, Questions
 from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.views.links import rollout_path
 from understudy.entrypoints.console.views.rollouts.charts import ChartsPart, charts_part
@@ -29,6 +29,8 @@ from understudy.rollout.status import failures_of, view_of
 
 CHARTS_SECONDS = 15.0
 """How old charts may be: a window more is in by then."""
+MAX_AGE_SECONDS = STALE_FACTOR * CHARTS_SECONDS
+"""Beyond that they are old: they say so, and other parts of the page take nothing from them."""
 FIRST_SECONDS = 0.4
 """How long a page waits for its charts, which come by themselves otherwise."""
 _FAILURES_SECONDS = 2.0
@@ -62,16 +64,22 @@ async def charts(
     except (RegistryUnavailable, MigrationNeeded, DeadlineExceeded, Overloaded, InternalFault) as found:
         problem = found  # the page has the way back on it, which a defect of a chart must not take away
     # Late ones are not old yet: their rest may be longer than their period.
-    is_old = answer.problem is not None or answer.age_seconds > STALE_FACTOR * CHARTS_SECONDS
+    is_old = answer.problem is not None or answer.age_seconds > MAX_AGE_SECONDS
     address = f"/live{rollout_path(name, number)}/charts"
     periods = {"period": CHARTS_SECONDS, "soon_period": ROLLOUT_SECONDS}
     values = {"view": answer.value, "problem": problem, "is_stale": is_old, "address": address, **periods}
     return console.live("_drawn.html", visitor, answer, **values)
 
 
-def charts_known(console: Console, name: str, number: int) -> Answer | None:
-    """Return the charts that were drawn last, which their own part asks for; ``None`` while there are none."""
-    return console.opened.questions.known(("charts", name, number))
+def charts_known(questions: Questions, name: str, number: int) -> Answer | None:
+    """Return the charts that were drawn last, which their own part asks for; ``None``: there are none, or old ones.
+
+    Those that were drawn after the end of a rollout stay as they are, and are never old.
+    """
+    known = questions.known(("charts", name, number))
+    if known is None or known.value.is_final:
+        return known
+    return None if known.age_seconds > MAX_AGE_SECONDS else known
 
 
 async def _drawn(name: str, number: int, session: Session) -> ChartsPart:

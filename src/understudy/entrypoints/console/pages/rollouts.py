@@ -20,6 +20,7 @@ from understudy.entrypoints.console.questions import Answer
 from understudy.entrypoints.console.rendered import Live
 from understudy.entrypoints.console.streams.watches import Topic
 from understudy.entrypoints.console.views.links import rollout_path
+from understudy.entrypoints.console.views.rollouts.charts import failing_of
 from understudy.entrypoints.console.views.rollouts.page import rollout_page
 from understudy.entrypoints.console.views.rollouts.seen import Beside
 
@@ -106,8 +107,8 @@ def _rendered(
 
     rollout = answer.value.status.view.record
     named, number = rollout.state.model_name, rollout.id
-    findings, drawn = findings_known(console), charts_known(console, named, number)
-    found, failing = findings and findings.value, drawn and drawn.value.failing
+    findings, drawn = findings_known(console), charts_known(console.opened.questions, named, number)
+    found, failing = findings and findings.value, drawn and failing_of(drawn.value)
     beside = Beside(found, failing, age["is_stale"])
 
     def make() -> list[Live]:

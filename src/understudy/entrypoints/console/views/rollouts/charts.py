@@ -7,6 +7,7 @@ from understudy.core.durations import moment
 from understudy.entrypoints.charts.report import figure
 from understudy.entrypoints.cli.rollout.charts import charts_of
 from understudy.entrypoints.cli.rollout.failures_text import failures_line
+from understudy.entrypoints.console.views.rollouts.seen import Failing
 from understudy.ports.prediction_log.prediction_history import LoggedFailures
 from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutView
 from understudy.rollout.history import RolloutHistory
@@ -23,6 +24,11 @@ class ChartsPart(NamedTuple):
     """``None``: it is not known, since the log was not read in time; empty: no call failed."""
     is_final: bool
     """Whether the rollout was over by then: they stay as they are."""
+
+
+def failing_of(drawn: ChartsPart) -> Failing | None:
+    """Return what calls failed with by the time that charts were drawn; ``None``: the log was not read in time."""
+    return None if drawn.failing is None else Failing(drawn.failing, drawn.read_at)
 
 
 def charts_part(

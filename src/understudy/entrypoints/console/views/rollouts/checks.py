@@ -38,12 +38,15 @@ def check_rows(status: RolloutStatus, rows: Sequence[Evidence], *, is_old: bool)
 
     Of figures that are old none passes now.
     """
-    is_known = _is_known(status) and not is_old
+    is_known = are_known(status, is_old=is_old)
     return tuple(sorted((_check(row, is_known=is_known) for row in rows), key=_urgency))
 
 
-def checks_words(checks: Sequence[CheckRow]) -> tuple[str, Tone]:
-    """Return whether a check fails, and how many are in which state, in a sentence with its tone."""
+def checks_words(checks: Sequence[CheckRow], *, is_known: bool) -> tuple[str, Tone]:
+    """Return whether a check fails, and how many are in which state, in a sentence with its tone.
+
+    That none fails is said where it is known of this moment; one that has failed is said in any case.
+    """
     failing = [row.name for row in checks if row.tone is Tone.BAD]
     counted: dict[str, int] = {}
     for row in checks:
@@ -52,6 +55,8 @@ def checks_words(checks: Sequence[CheckRow]) -> tuple[str, Tone]:
     if failing:
         verb = "fails" if len(failing) == 1 else "fail"
         return f"{' and '.join(failing)} {verb}; of {len(checks)}: {numbers}.", Tone.BAD
+    if not is_known:
+        return f"Not known now: none of {len(checks)} had failed when last judged.", Tone.CALM
     return f"None of {len(checks)} fails: {numbers}.", Tone.CALM
 
 
@@ -72,8 +77,10 @@ def nothing_compared_words(status: RolloutStatus) -> str:
     return f"Nothing is judged yet: the first whole 15 s of calls at this share are not in. {counted}"
 
 
-def _is_known(status: RolloutStatus) -> bool:
+def are_known(status: RolloutStatus, *, is_old: bool) -> bool:
     """Whether what checks say holds now: they were judged at this look, and a monitor acts on it; or it is over."""
+    if is_old:
+        return False
     is_of_now = status.decision is not None and not is_unwatched(status)
     return is_of_now or status.view.record.state.phase.is_final
 

@@ -15,9 +15,14 @@ from understudy.entrypoints.cli.rollout.status import heading, monitor_words, sh
 from understudy.entrypoints.cli.shared.texts.rollback_text import rollback_command
 from understudy.entrypoints.console.views.changes import change_row
 from understudy.entrypoints.console.views.health import trouble_of
-from understudy.entrypoints.console.views.rollouts.checks import CheckRow, checks_words, nothing_compared_words
+from understudy.entrypoints.console.views.rollouts.checks import (
+    CheckRow,
+    are_known,
+    checks_words,
+    nothing_compared_words,
+)
 from understudy.entrypoints.console.views.rollouts.next_step import back_words, next_words
-from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AuditEntry
@@ -52,7 +57,9 @@ def glance_rows(
     state = status.view.record.state
     began = heading(status)[1].plain
     back, lines = back_words(status, rows)
-    said, tone = checks_words(checks) if checks else (nothing_compared_words(status), Tone.CALM)
+    said, tone = nothing_compared_words(status), Tone.CALM
+    if checks:
+        said, tone = checks_words(checks, is_known=are_known(status, is_old=beside.is_old))
     way_back = no_way_back or rollback_words(status)
     found = [
         GlanceRow(f"Who gets {state.challenger}", getting_words(status)),
@@ -74,18 +81,37 @@ def getting_words(status: RolloutStatus) -> str:
     policy = view.policy
     if policy is None:
         return "No caller: the model has no policy."
-    if policy.champion == state.challenger:
+    shares = view.shares or ({policy.challenger: policy.weight_percent} if policy.challenger else {})
+    left = _ALL - sum(shares.values())
+    if policy.champion == state.challenger and left == _ALL:
         return f"Every caller: {state.challenger} is champion."
-    percent = policy.weight_percent if policy.challenger == state.challenger else 0
-    left = _ALL - percent if view.champion_percent is None else view.champion_percent
-    rest = f"{policy.champion} answers {'every call' if left == _ALL else f'{left} %'}."
+    rest = _rest_words({policy.champion: left, **shares}, state.challenger)
+    if policy.champion == state.challenger:
+        return f"{left} % of the entities, by a hash of their id, as champion; {rest}"
+    percent = shares.get(state.challenger, 0)
     if not percent:
         return f"No caller: {rest}"
-    seen = next((share for share in shares_of(status) if share.role is Role.CHALLENGER), None)
-    observed = ""
-    if seen is not None and seen.seen_percent is not None:
-        observed = f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
-    return f"{percent} % of the entities, by a hash of their id{observed}; {rest}"
+    return f"{percent} % of the entities, by a hash of their id{_observed_words(status)}; {rest}"
+
+
+def _rest_words(percents: Mapping[str, int], challenger: str) -> str:
+    """Return what the other versions answer, the champion first: ``6 answers 65 %, 8 answers 10 %.``."""
+    others = {version: percent for version, percent in percents.items() if version != challenger}
+    answering = [
+        f"{version} answers {'every call' if percent == _ALL else f'{percent} %'}"
+        for version, percent in others.items()
+        if percent or len(others) == 1
+    ]
+    return f"{', '.join(answering)}."
+
+
+def _observed_words(status: RolloutStatus) -> str:
+    """Return the challenger's share as observed; empty where it is not counted."""
+    challenger = status.view.record.state.challenger
+    seen = next((one for one in shares_of(status) if (one.role, one.version) == (Role.CHALLENGER, challenger)), None)
+    if seen is None or seen.seen_percent is None:
+        return ""
+    return f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
 
 
 def _step_words(status: RolloutStatus) -> str:
@@ -98,7 +124,7 @@ def _step_words(status: RolloutStatus) -> str:
     return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}). "
 
 
-def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Sequence[str] | None) -> str:
+def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Failing | None) -> str:
     """Return how many of the challenger's calls failed, and with what."""
     row = next((row for row in rows if row.check is ERROR_RATE and row.challenger is not None), None)
     rate = "How many calls failed is not counted yet."
@@ -106,10 +132,15 @@ def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Sequenc
         share, beside = value_words(row.check, row.challenger), value_words(row.check, row.champion)
         rate = f"{share} of its calls failed, beside {beside} of the champion's."
     if failing is None:
-        return f"{rate} With what comes in a moment, above the charts."
+        return f"{rate} Their codes come with the charts."
     opening = f"failing calls of {state.challenger}: "
-    what = "; ".join(line.removeprefix(opening) for line in failing)
-    return f"{rate} By their codes: {what}" if what else f"{rate} The log has no failing call of it."
+    what = "; ".join(line.removeprefix(opening) for line in failing.lines)
+    as_of = f"as of {failing.read_at} UTC"
+    if what:
+        return f"{rate} By their codes, {as_of}: {what}"
+    # Windows count calls before their rows are in the log, and some rows never are: a rate above 0 is no error of it.
+    is_behind = row is not None and bool(row.challenger)
+    return f"{rate} The log has {'none of them yet' if is_behind else 'no failing call of it'}, {as_of}."
 
 
 def last_change_words(

@@ -9,13 +9,22 @@ from understudy.ports.rollout.rollout_store import RollbackRecord
 from understudy.rollout.status import RolloutStatus
 
 
+class Failing(NamedTuple):
+    """What failing calls of a challenger failed with, as the log had it at a moment."""
+
+    lines: Sequence[str]
+    """In words; empty: the log had no failing call."""
+    read_at: str
+    """The moment, in UTC."""
+
+
 class Beside(NamedTuple):
     """What other parts of the console know already of a rollout; ``None``: nothing yet."""
 
     findings: Sequence[Finding] | None = None
     """Of the last examination by Health."""
-    failing: Sequence[str] | None = None
-    """What failing calls of the challenger failed with, in words; empty: the log has no failing call."""
+    failing: Failing | None = None
+    """What failing calls of the challenger failed with."""
     is_old: bool = False
     """Whether there are no newer figures of the rollout, though they are due."""
 

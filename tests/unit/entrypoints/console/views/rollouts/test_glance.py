@@ -16,7 +16,7 @@ from understudy.core.rollout.state import Kind, Phase, RolloutState, WaitingFor,
 from understudy.core.routing.policy import Role
 from understudy.entrypoints.console.views.rollouts.glance import MAX_REASON, has_share
 from understudy.entrypoints.console.views.rollouts.page import RolloutPage, rollout_page
-from understudy.entrypoints.console.views.rollouts.seen import Beside, RolloutSeen
+from understudy.entrypoints.console.views.rollouts.seen import Beside, Failing, RolloutSeen
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import UNSEEN_REDIS, Finding, State
 from understudy.ports.registry.registry import AuditEntry, AuditSubject
@@ -35,6 +35,8 @@ ERRORS = Evidence(ERROR_RATE, CheckState.OK, 0.0021, 0.0034, 1.61, 0.98, 2.4, 1.
 SLOW = ERRORS._replace(check=SLOW_TAIL, state=CheckState.TOO_EARLY, change=1.1)
 HOLD = Decision(Verdict.HOLD, "917 of 1,000 challenger requests at 10 %", (ERRORS, SLOW))
 WELL = (Finding("postgres", State.GOOD, "18.1, 0.4 ms"), Finding("redis", State.GOOD, "8.1, 0.2 ms, allkeys-lru"))
+FAILS = "Does a check fail"
+AT = "20 Nov 12:07:50"
 BEGINS = RolloutEventRecord(1, BEGAN, 0, "PROGRESSING", None, "begins", (), {}, {}, "0.1.0", "dana@laptop")
 
 
@@ -99,6 +101,44 @@ def test_who_gets_the_challenger_and_how_much_is_said_by_the_policy_and_as_obser
     assert said(a_page(state, **changes), "Who gets 7") == words
 
 
+@pytest.mark.parametrize(
+    ("policy", "shares", "words"),
+    [
+        (PolicySeen("8", "9", 10, 9, None), {"9": 10}, "No caller: 8 answers 90 %, 9 answers 10 %."),
+        (
+            PolicySeen("7", "8", 50, 9, None),
+            {"8": 50},
+            "50 % of the entities, by a hash of their id, as champion; 8 answers 50 %.",
+        ),
+        (
+            PolicySeen("8", "9", 10, 9, None),
+            {"9": 10, "7": 20},
+            "20 % of the entities, by a hash of their id; 8 answers 70 %, 9 answers 10 %.",
+        ),
+        (
+            PolicySeen("7", None, 0, 9, None),
+            {"8": 20},
+            "80 % of the entities, by a hash of their id, as champion; 8 answers 20 %.",
+        ),
+        (PolicySeen("7", None, 0, 9, None), {}, "Every caller: 7 is champion."),
+    ],
+)
+def test_after_a_rollout_its_version_is_said_to_get_what_the_policy_of_this_moment_gives_it(policy, shares, words):
+    status = a_status(replace(STATE, phase=Phase.SUCCEEDED), policy=policy)
+    view = status.view._replace(shares=shares, champion_percent=100 - sum(shares.values()))
+    page = rollout_page(RolloutSeen(status._replace(view=view), None, (), {}, (2, 1)))
+
+    assert said(page, "Who gets 7") == words
+
+
+def test_what_is_observed_of_another_challenger_is_not_said_of_this_one():
+    status = a_status(policy=PolicySeen("6", "9", 10, 9, None))
+    view = status.view._replace(shares={"9": 10, "7": 20}, champion_percent=70)
+    page = rollout_page(RolloutSeen(status._replace(view=view), None, (), {}, (1,)))
+
+    assert said(page, "Who gets 7") == "20 % of the entities, by a hash of their id; 6 answers 70 %, 9 answers 10 %."
+
+
 def test_it_says_since_when_the_share_holds_and_who_began_the_rollout():
     assert said(a_page(), "Since when") == (
         '10 % since 12:01:00 UTC (7 m). Rollout 1, running 8 m since 20 Nov 12:00 UTC, by dana@laptop "retrain".'
@@ -118,16 +158,32 @@ def test_whether_a_check_fails_is_one_sentence_with_the_tone_of_the_answer():
 @pytest.mark.parametrize(
     ("failing", "words"),
     [
-        (None, "With what comes in a moment, above the charts."),
-        ((), "The log has no failing call of it."),
-        (("failing calls of 7: E504 DeadlineExceeded 12 → understudy explain E504",),
-         "By their codes: E504 DeadlineExceeded 12 → understudy explain E504"),
+        (None, "Their codes come with the charts."),
+        (Failing((), AT), f"The log has none of them yet, as of {AT} UTC."),
+        (
+            Failing(("failing calls of 7: E504 DeadlineExceeded 12 → understudy explain E504",), AT),
+            f"By their codes, as of {AT} UTC: E504 DeadlineExceeded 12 → understudy explain E504",
+        ),
     ],
-)  # fmt: skip
+)
 def test_which_errors_the_challenger_made_is_said_as_soon_as_the_log_was_read(failing, words):
     shown = said(a_page(beside=Beside(failing=failing)), "Errors of 7")
 
     assert shown == f"0.34 % of its calls failed, beside 0.21 % of the champion's. {words}"
+
+
+@pytest.mark.parametrize(
+    ("challenger", "rate"),
+    [
+        (0.0, "0 % of its calls failed, beside 0.21 % of the champion's."),
+        (None, "How many calls failed is not counted yet."),
+    ],
+)
+def test_only_beside_no_error_that_is_counted_the_log_is_said_to_have_no_failing_call(challenger, rate):
+    none = replace(HOLD, evidence=(ERRORS._replace(challenger=challenger), SLOW))
+    shown = said(a_page(decision=none, beside=Beside(failing=Failing((), AT))), "Errors of 7")
+
+    assert shown == f"{rate} The log has no failing call of it, as of {AT} UTC."
 
 
 def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_commands_which_change_no_policy():
@@ -252,11 +308,23 @@ def test_one_that_fails_or_is_too_early_needs_no_such_words():
 
 
 def test_old_figures_say_neither_that_a_check_passes_nor_that_all_is_healthy():
-    page = a_page(beside=Beside(WELL, (), is_old=True))
+    page = a_page(beside=Beside(WELL, Failing((), AT), is_old=True))
 
-    assert said(page, "Does a check fail") == "None of 2 fails: 1 not known now, 1 too early."
+    assert said(page, "Does a check fail") == "Not known now: none of 2 had failed when last judged."
     assert said(page, "Is all healthy") == "Not known now: there are no newer figures."
     assert not any(row.tone is Tone.GOOD or row.why for row in page.checks)
+
+
+@pytest.mark.parametrize("seconds", [None, 900.0])
+def test_while_no_monitor_looks_no_sentence_says_that_no_check_fails_and_one_that_failed_is_said(seconds):
+    passing = replace(HOLD, evidence=(ERRORS, SLOW._replace(state=CheckState.OK)))
+    failing = replace(HOLD, evidence=(ERRORS._replace(state=CheckState.FAIL), SLOW))
+    [bad] = [row for row in a_page(decision=failing, monitor_seconds=seconds).glance if row.question == FAILS]
+
+    assert said(a_page(decision=passing, monitor_seconds=seconds), FAILS) == (
+        "Not known now: none of 2 had failed when last judged."
+    )
+    assert (bad.answer, bad.tone) == ("error rate fails; of 2: 1 fail, 1 too early.", Tone.BAD)
 
 
 def test_the_split_has_no_limit_that_its_figure_could_be_beyond():
