@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import structlog
 
-from understudy.core.loading.served_name import served_name
+from understudy.core.loading.served_name import is_served_name, served_name
 from understudy.errors import RegistryError
 from understudy.ports.loading.agent_store import VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
@@ -19,8 +19,9 @@ _log = structlog.get_logger(__name__)
 class WithoutRegistry:
     """Remembers what the server has, and has it loaded again while the records cannot be read.
 
-    It loads into an empty server alone. One that has something was not restarted, or another agent is at work, whose
-    decisions this one does not know. Nothing is unloaded, recorded or announced: proxies have the endpoints still.
+    It loads into a server that has none of an agent's versions. One that has any, be they on its own list or not, was
+    not restarted, or another agent is at work, whose decisions this one does not know; what operators loaded themselves
+    says nothing. Nothing is unloaded, recorded or announced: proxies have the endpoints still.
     """
 
     def __init__(self, control: ServerControl, stage: ArtifactStage, last: LastLoaded) -> None:
@@ -52,10 +53,10 @@ class WithoutRegistry:
 
     async def _restore(self) -> None:
         with suppress(RegistryError):  # it does not answer yet, or lets nothing be loaded
-            models = {model.name: model for model in await self._last.read()}
-            if not models or models.keys() & set(await self._control.loaded()):
+            models = await self._last.read()
+            if not models or any(map(is_served_name, await self._control.loaded())):
                 return
-            for model in models.values():
+            for model in models:
                 await self._load(model)
 
     async def _load(self, model: LoadedModel) -> None:
