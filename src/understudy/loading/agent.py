@@ -166,8 +166,12 @@ class Agent:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
     def look_without_registry(self) -> None:
-        """Look at the server while Postgres is away, and this process is no server's agent for that."""
+        """Look at the server; called while the lease cannot be asked for."""
         self._without_registry.look()
+
+    async def leave_to_registry(self) -> None:
+        """Break off what such a look began; called once the lease answers: this agent leads, or another one does."""
+        await self._without_registry.close()
 
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""

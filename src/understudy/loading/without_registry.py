@@ -54,9 +54,11 @@ class WithoutRegistry:
     async def _restore(self) -> None:
         with suppress(RegistryError):  # it does not answer yet, or lets nothing be loaded
             models = await self._last.read()
-            if not models or any(map(is_served_name, await self._control.loaded())):
-                return
+            given: set[str] = set()
             for model in models:
+                if not given.issuperset(filter(is_served_name, await self._control.loaded())):
+                    return
+                given.add(model.name)
                 await self._load(model)
 
     async def _load(self, model: LoadedModel) -> None:

@@ -8,21 +8,32 @@ from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
 from understudy.adapters.memory.last_loaded import MemoryLastLoaded
+from understudy.adapters.memory.lease import MemoryLease
 from understudy.adapters.memory.server_control import MemoryServerControl
+from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.served_name import served_name
 from understudy.loading.without_registry import WithoutRegistry
+from understudy.monitoring.worker import MonitorWorker
 from understudy.ports.loading.last_loaded import LoadedModel
 
 FIRST, SECOND, NEXT = (served_name("visits", version) for version in "123")
 OPERATORS_OWN = "resnet50"
 
 
+class SlowControl(MemoryServerControl):
+    """A server that answers while it loads, which takes half a minute."""
+
+    async def load(self, name: str, folder: Path, framework: str) -> None:
+        await asyncio.sleep(30)
+        await super().load(name, folder, framework)
+
+
 class Outage:
     """Postgres is away, and a server that had the first two versions of visits was restarted: it is empty."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, control: MemoryServerControl) -> None:
         self.folder = folder
-        self.control = MemoryServerControl()
+        self.control = control
         self.stage = MemoryArtifactStage(folder)
         self.last = MemoryLastLoaded()
         self.models = [LoadedModel(name, f"sha256:{name}", "onnx") for name in (FIRST, SECOND)]
@@ -45,9 +56,11 @@ class Outage:
         return set(await self.control.loaded())
 
 
-def in_an_outage(folder: Path, scenario: Callable[[Outage], Awaitable[None]]) -> None:
+def in_an_outage(
+    folder: Path, scenario: Callable[[Outage], Awaitable[None]], *, control: MemoryServerControl | None = None
+) -> None:
     async def run() -> None:
-        outage = Outage(folder)
+        outage = Outage(folder, control or MemoryServerControl())
         await scenario(outage)
         await outage.without.close()
 
@@ -75,3 +88,47 @@ def test_what_operators_loaded_themselves_does_not_keep_a_server_from_what_it_ha
         assert await outage.loaded() == {OPERATORS_OWN, FIRST, SECOND}
 
     in_an_outage(tmp_path, scenario)
+
+
+def test_a_standby_ends_what_it_loads_once_postgres_answers_that_another_agent_leads(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        now = asyncio.get_running_loop().time
+        lease = MemoryLease(now)
+        lease.available = False
+        standby = MonitorWorker(
+            lease,
+            [],
+            MemoryTelemetry(),
+            holder="a:1:x",
+            finish_seconds=1,
+            now=now,
+            unix=now,
+            stranded=outage.without.look,
+            answered=outage.without.close,
+        )
+        running = asyncio.create_task(standby.run())
+        await asyncio.sleep(10)
+        lease.available = True
+        assert await lease.take_or_renew("b:2:y") is not None
+        for _ in range(60):
+            await asyncio.sleep(1)
+            await lease.take_or_renew("b:2:y")
+        standby.stop()
+        await running
+
+        assert await outage.loaded() == set()
+
+    in_an_outage(tmp_path, scenario, control=SlowControl())
+
+
+def test_nothing_more_is_loaded_once_another_agent_has_loaded_something(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.without.look()
+        await asyncio.sleep(15)
+        await MemoryServerControl.load(outage.control, NEXT, tmp_path, "onnx")
+
+        await outage.look_for(90)
+
+        assert len(await outage.loaded()) == 2  # the one that was under way is not taken back
+
+    in_an_outage(tmp_path, scenario, control=SlowControl())
