@@ -30,6 +30,10 @@ class WithoutRegistry:
         self._last = last
         self._kept: frozenset[LoadedModel] | None = None
         self._restoring: asyncio.Task[None] | None = None
+        self._given: set[str] = set()
+        """What the server was asked to load since it was found empty."""
+        self._had: frozenset[str] = frozenset()
+        """What of that it had at the last look that was not broken off."""
 
     async def note(self, versions: Sequence[VersionAtServer]) -> None:
         """Keep which versions proxies may call, where that has changed: Postgres answers."""
@@ -45,21 +49,33 @@ class WithoutRegistry:
             self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def close(self) -> None:
-        """Break off what is under way."""
+        """Break off what is under way, and forget it: from here on the server is another agent's or a round's."""
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.gather(self._restoring, return_exceptions=True)
             self._restoring = None
+        self._given.clear()
+        self._had = frozenset()
 
     async def _restore(self) -> None:
         with suppress(RegistryError):  # it does not answer yet, or lets nothing be loaded
-            models = await self._last.read()
-            given: set[str] = set()
-            for model in models:
-                if not given.issuperset(filter(is_served_name, await self._control.loaded())):
+            for model in await self._last.read():
+                served = frozenset(filter(is_served_name, await self._control.loaded()))
+                if not self._is_own(served):
                     return
-                given.add(model.name)
-                await self._load(model)
+                if model.name not in served:
+                    self._given.add(model.name)
+                    await self._load(model)
+
+    def _is_own(self, served: frozenset[str]) -> bool:
+        """Whether no other agent has loaded or unloaded something at a server that has this of agents' versions."""
+        if not served:  # restarted, maybe once more
+            self._had = served
+            return True
+        if served <= self._given and self._had <= served:
+            self._had = served
+            return True
+        return False
 
     async def _load(self, model: LoadedModel) -> None:
         try:

@@ -132,3 +132,40 @@ def test_nothing_more_is_loaded_once_another_agent_has_loaded_something(tmp_path
         assert len(await outage.loaded()) == 2  # the one that was under way is not taken back
 
     in_an_outage(tmp_path, scenario, control=SlowControl())
+
+
+def test_a_load_that_fails_once_is_made_up_for(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.control.refuses = {SECOND}
+        await outage.look_for(1)
+        assert await outage.loaded() == {FIRST}
+        outage.control.refuses = set()
+
+        await outage.look_for(10)
+
+        assert await outage.loaded() == {FIRST, SECOND}
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_a_server_that_is_restarted_again_and_again_gets_everything_again(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        for _ in range(3):
+            outage.control.restart()
+            await outage.look_for(60)
+
+            assert await outage.loaded() == {FIRST, SECOND}
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_what_another_agent_unloads_of_what_was_loaded_again_stays_unloaded(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        await outage.look_for(5)
+        await outage.control.unload(FIRST)
+
+        await outage.look_for(60)
+
+        assert await outage.loaded() == {SECOND}
+
+    in_an_outage(tmp_path, scenario)
