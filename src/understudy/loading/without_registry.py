@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Final, NamedTuple
 
 import structlog
 
 from understudy.core.loading.served_name import is_served_name, served_name
+from understudy.core.loading.state import retry_seconds
 from understudy.errors import RegistryError
 from understudy.ports.loading.agent_store import VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
@@ -14,6 +16,17 @@ from understudy.ports.loading.last_loaded import LastLoaded, LoadedModel
 from understudy.ports.loading.server_control import ServerControl
 
 _log = structlog.get_logger(__name__)
+
+MAX_PAUSE_SECONDS: Final = 30.0
+"""After a version's first attempts, which follow as those of a round do."""
+
+
+class _Attempts(NamedTuple):
+    count: int = 0
+    next_at: float = 0.0
+    """By the event loop's clock."""
+    problem: str = ""
+    """Of the last one."""
 
 
 class WithoutRegistry:
@@ -34,6 +47,7 @@ class WithoutRegistry:
         """What the server was asked to load since it was found empty."""
         self._had: frozenset[str] = frozenset()
         """What of that it had at the last look that was not broken off."""
+        self._attempts: dict[str, _Attempts] = {}
 
     async def note(self, versions: Sequence[VersionAtServer]) -> None:
         """Keep which versions proxies may call, where that has changed: Postgres answers."""
@@ -55,6 +69,7 @@ class WithoutRegistry:
             await asyncio.gather(self._restoring, return_exceptions=True)
             self._restoring = None
         self._given.clear()
+        self._attempts.clear()
         self._had = frozenset()
 
     async def _restore(self) -> None:
@@ -63,7 +78,7 @@ class WithoutRegistry:
                 served = frozenset(filter(is_served_name, await self._control.loaded()))
                 if not self._is_own(served):
                     return
-                if model.name not in served:
+                if model.name not in served and self._is_due(model.name):
                     self._given.add(model.name)
                     await self._load(model)
 
@@ -77,15 +92,30 @@ class WithoutRegistry:
             return True
         return False
 
+    def _is_due(self, name: str) -> bool:
+        return asyncio.get_running_loop().time() >= self._attempts.get(name, _Attempts()).next_at
+
     async def _load(self, model: LoadedModel) -> None:
+        before = self._attempts.get(model.name, _Attempts())
+        problem = await self._load_or_say_why_not(model)
+        if not problem:
+            _log.warning("agent.loaded_without_registry", name=model.name)
+        elif problem != before.problem:
+            _log.warning("agent.not_loaded_again", name=model.name, problem=problem)
+        count = before.count + 1
+        # After a load too: a server that falls over it is not to be asked each second.
+        next_at = asyncio.get_running_loop().time() + (retry_seconds(count) or MAX_PAUSE_SECONDS)
+        self._attempts[model.name] = _Attempts(count, next_at, problem)
+
+    async def _load_or_say_why_not(self, model: LoadedModel) -> str:
         try:
             folder = await self._stage.verified(model.digest)
-            if folder is not None:
-                await self._control.load(model.name, folder, model.framework)
+            if folder is None:
+                return "not on the stage, or damaged there"
+            await self._control.load(model.name, folder, model.framework)
         except RegistryError as problem:
-            _log.warning("agent.not_loaded_again", name=model.name, problem=f"{problem.code} {problem.detail}")
-        else:
-            _log.warning("agent.loaded_without_registry", name=model.name, is_staged=folder is not None)
+            return f"{problem.code} {problem.detail}"
+        return ""
 
 
 def _model_of(version: VersionAtServer) -> LoadedModel | None:

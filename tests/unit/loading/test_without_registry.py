@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import structlog
 from virtual_time import run_in_virtual_time
 
 from understudy.adapters.memory.artifact_stage import MemoryArtifactStage
@@ -12,7 +13,7 @@ from understudy.adapters.memory.lease import MemoryLease
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.served_name import served_name
-from understudy.loading.without_registry import WithoutRegistry
+from understudy.loading.without_registry import MAX_PAUSE_SECONDS, WithoutRegistry
 from understudy.monitoring.worker import MonitorWorker
 from understudy.ports.loading.last_loaded import LoadedModel
 
@@ -167,5 +168,31 @@ def test_what_another_agent_unloads_of_what_was_loaded_again_stays_unloaded(tmp_
         await outage.look_for(60)
 
         assert await outage.loaded() == {SECOND}
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_a_version_that_is_not_on_the_stage_is_said_to_be_missing_once_and_never_to_be_loaded(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.stage.staged = {f"sha256:{FIRST}"}
+        with structlog.testing.capture_logs() as logged:
+            await outage.look_for(60)
+
+        said = {line["event"]: (line["name"], line.get("problem")) for line in logged}
+        assert len(logged) == 2
+        assert said["agent.loaded_without_registry"] == (FIRST, None)
+        assert said["agent.not_loaded_again"] == (SECOND, "not on the stage, or damaged there")
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_a_version_that_the_server_refuses_is_tried_ever_more_seldom(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.control.refuses = {FIRST, SECOND}
+        with structlog.testing.capture_logs() as logged:
+            await outage.look_for(600)
+
+        assert outage.control.asked <= 2 * (5 + 600 / MAX_PAUSE_SECONDS)
+        assert len(logged) == 2
 
     in_an_outage(tmp_path, scenario)
