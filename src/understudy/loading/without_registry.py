@@ -41,7 +41,10 @@ class WithoutRegistry:
         self._control = control
         self._stage = stage
         self._last = last
+        self._models: frozenset[LoadedModel] = frozenset()
+        """What proxies may call, by the last round."""
         self._kept: frozenset[LoadedModel] | None = None
+        self._keeping: asyncio.Task[None] | None = None
         self._restoring: asyncio.Task[None] | None = None
         self._given: set[str] = set()
         """What the server was asked to load since it was found empty."""
@@ -50,12 +53,11 @@ class WithoutRegistry:
         self._attempts: dict[str, _Attempts] = {}
 
     async def note(self, versions: Sequence[VersionAtServer]) -> None:
-        """Keep which versions proxies may call, where that has changed: Postgres answers."""
-        await self.close()
-        models = frozenset(filter(None, map(_model_of, versions)))
-        if models != self._kept:
-            await self._last.keep(models)
-            self._kept = models
+        """Keep which versions proxies may call, where that has changed, beside the round: Postgres answers."""
+        await self._stop_restoring()
+        self._models = frozenset(filter(None, map(_model_of, versions)))
+        if self._models != self._kept and (self._keeping is None or self._keeping.done()):
+            self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     def look(self) -> None:
         """Look at the server beside everything else, unless that is under way; Postgres does not answer."""
@@ -63,7 +65,20 @@ class WithoutRegistry:
             self._restoring = asyncio.get_running_loop().create_task(self._restore())
 
     async def close(self) -> None:
-        """Break off what is under way, and forget it: from here on the server is another agent's or a round's."""
+        """Break off what is under way, and forget it: the server and the file may be another agent's from here on."""
+        await self._stop_restoring()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
+            self._keeping = None
+        self._kept = None
+
+    async def _keep(self) -> None:
+        """Write until what is kept is what the last round found, or until it cannot be: then the next round tries."""
+        while (models := self._models) != self._kept and await self._last.keep(models):
+            self._kept = models
+
+    async def _stop_restoring(self) -> None:
         if self._restoring is not None:
             self._restoring.cancel()
             await asyncio.gather(self._restoring, return_exceptions=True)

@@ -13,8 +13,11 @@ from understudy.adapters.memory.lease import MemoryLease
 from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.memory.telemetry import MemoryTelemetry
 from understudy.core.loading.served_name import served_name
+from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
 from understudy.loading.without_registry import MAX_PAUSE_SECONDS, WithoutRegistry
 from understudy.monitoring.worker import MonitorWorker
+from understudy.ports.loading.agent_store import LoadingRecord, VersionAtServer
 from understudy.ports.loading.last_loaded import LoadedModel
 
 FIRST, SECOND, NEXT = (served_name("visits", version) for version in "123")
@@ -55,6 +58,11 @@ class Outage:
 
     async def loaded(self) -> set[str]:
         return set(await self.control.loaded())
+
+
+def a_version(number: int) -> VersionAtServer:
+    record = LoadingRecord(LoadingState.AVAILABLE, 1, may_retry=False, digest=f"sha256:{number}")
+    return VersionAtServer(number, "visits", str(number), "", "onnx", None, 1.0, Why.ASKED, True, True, record)
 
 
 def in_an_outage(
@@ -194,5 +202,51 @@ def test_a_version_that_the_server_refuses_is_tried_ever_more_seldom(tmp_path):
 
         assert outage.control.asked <= 2 * (5 + 600 / MAX_PAUSE_SECONDS)
         assert len(logged) == 2
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_what_could_not_be_kept_is_kept_by_a_later_round_that_finds_the_same(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.last.is_writable = False
+        await outage.without.note([a_version(3)])
+        await asyncio.sleep(1)
+        outage.last.is_writable = True
+
+        await outage.without.note([a_version(3)])
+        await asyncio.sleep(1)
+
+        assert {model.name for model in outage.last.kept} == {NEXT}
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_a_disk_that_hangs_holds_up_no_round_and_gets_what_the_last_one_found(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        outage.last.goes_on = asyncio.Event()
+        for found in ([a_version(1)], [a_version(1), a_version(2)], [a_version(3)]):
+            async with asyncio.timeout(1):
+                await outage.without.note(found)
+            await asyncio.sleep(5)
+
+        outage.last.goes_on.set()
+        await asyncio.sleep(1)
+
+        assert {model.name for model in outage.last.kept} == {NEXT}
+
+    in_an_outage(tmp_path, scenario)
+
+
+def test_an_agent_that_leads_again_keeps_what_it_finds_over_what_another_one_kept_meanwhile(tmp_path):
+    async def scenario(outage: Outage) -> None:
+        await outage.without.note([a_version(3)])
+        await asyncio.sleep(1)
+        await outage.without.close()
+        await outage.last.keep(outage.models)
+
+        await outage.without.note([a_version(3)])
+        await asyncio.sleep(1)
+
+        assert {model.name for model in outage.last.kept} == {NEXT}
 
     in_an_outage(tmp_path, scenario)
