@@ -22,7 +22,7 @@ MAX_PAUSE_SECONDS: Final = 30.0
 
 
 class _Attempts(NamedTuple):
-    count: int = 0
+    number: int = 0
     next_at: float = 0.0
     """By the event loop's clock."""
     problem: str = ""
@@ -32,9 +32,10 @@ class _Attempts(NamedTuple):
 class WithoutRegistry:
     """Remembers what the server has, and has it loaded again while the records cannot be read.
 
-    It loads into a server that has none of an agent's versions. One that has any, be they on its own list or not, was
-    not restarted, or another agent is at work, whose decisions this one does not know; what operators loaded themselves
-    says nothing. Nothing is unloaded, recorded or announced: proxies have the endpoints still.
+    It begins with a server that has none of an agent's versions, and goes on while that has nothing but what it was
+    given here, and all of it. Any other one was not restarted, or another agent is at work, whose decisions this one
+    does not know; what operators loaded themselves says nothing. Nothing is unloaded, recorded or announced: proxies
+    have the endpoints still.
     """
 
     def __init__(self, control: ServerControl, stage: ArtifactStage, last: LastLoaded) -> None:
@@ -99,13 +100,10 @@ class WithoutRegistry:
 
     def _is_own(self, served: frozenset[str]) -> bool:
         """Whether no other agent has loaded or unloaded something at a server that has this of agents' versions."""
-        if not served:  # restarted, maybe once more
-            self._had = served
-            return True
-        if served <= self._given and self._had <= served:
-            self._had = served
-            return True
-        return False
+        if served and not self._had <= served <= self._given:  # an empty one was restarted, maybe once more
+            return False
+        self._had = served
+        return True
 
     def _is_due(self, name: str) -> bool:
         return asyncio.get_running_loop().time() >= self._attempts.get(name, _Attempts()).next_at
@@ -117,10 +115,10 @@ class WithoutRegistry:
             _log.warning("agent.loaded_without_registry", name=model.name)
         elif problem != before.problem:
             _log.warning("agent.not_loaded_again", name=model.name, problem=problem)
-        count = before.count + 1
+        number = before.number + 1
         # After a load too: a server that falls over it is not to be asked each second.
-        next_at = asyncio.get_running_loop().time() + (retry_seconds(count) or MAX_PAUSE_SECONDS)
-        self._attempts[model.name] = _Attempts(count, next_at, problem)
+        next_at = asyncio.get_running_loop().time() + (retry_seconds(number) or MAX_PAUSE_SECONDS)
+        self._attempts[model.name] = _Attempts(number, next_at, problem)
 
     async def _load_or_say_why_not(self, model: LoadedModel) -> str:
         try:
