@@ -29,7 +29,7 @@ def last(request: pytest.FixtureRequest, path: Path) -> LastLoaded:
 async def test_what_is_kept_takes_the_place_of_what_was_kept_before(last):
     assert set(await last.read()) == set()
 
-    await last.keep(MODELS)
+    assert await last.keep(MODELS)
     assert set(await last.read()) == MODELS
 
     await last.keep([])
@@ -66,6 +66,18 @@ def test_a_damaged_file_says_nothing(path: Path, damage: Callable[[bytes], bytes
 async def test_a_file_that_cannot_be_written_costs_what_was_to_be_kept_and_no_more(path: Path):
     path.parent.write_bytes(b"a file in the place of the folder")
 
-    await LastLoadedFile(path).keep(MODELS)
+    assert not await LastLoadedFile(path).keep(MODELS)
 
     assert set(await LastLoadedFile(path).read()) == set()
+
+
+def test_a_write_that_fails_leaves_nothing_beside_the_file(path: Path):
+    last = LastLoadedFile(path)
+    path.mkdir(parents=True)  # which a file cannot take the place of
+
+    assert not asyncio.run(last.keep(MODELS))
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    path.rmdir()
+    assert asyncio.run(last.keep(MODELS))
+
+    assert set(asyncio.run(last.read())) == MODELS

@@ -93,6 +93,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             kind="agent",
             stand_down=agent.close,
             stranded=agent.look_without_registry,
+            answered=agent.leave_to_registry,
         )
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
 

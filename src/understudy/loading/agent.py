@@ -55,6 +55,8 @@ ROOM_RETRY_SECONDS: Final = 5.0
 """Pause before a version that did not fit is tried again."""
 _CHANGES: Final = frozenset({Action.LOAD, Action.UNLOAD})
 """What asks the server to load or drop something."""
+_FAREWELLS: Final = frozenset({Action.WITHDRAW, Action.UNLOAD})
+"""What takes from proxies or the server a version that may be placed again in a moment."""
 _NOTHING_YET: Final = LoadingRecord(LoadingState.END, attempt=0, may_retry=False, digest=None)
 
 
@@ -134,9 +136,7 @@ class Agent:
             self._look_again_while_away()
             return  # what it has is unknown; calls that it does not answer go elsewhere
         self._away_since = None
-        if self._sudden.is_doubted(versions):
-            self._look_again_after(DOUBT_SECONDS)
-            return
+        doubted = self._sudden.doubted(versions)
         named = {served_name(version.model_name, version.version): version for version in versions}
         busy = {named[name].version_id: action for name, (action, _) in self._tasks.items() if name in named}
         seen = [
@@ -148,7 +148,11 @@ class Agent:
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
         needs_room = self._memory.needs_room
         judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
-        due = next_actions(judged, busy, needs_room=needs_room)
+        due = {
+            version_id: action
+            for version_id, action in next_actions(judged, busy, needs_room=needs_room).items()
+            if not (version_id in doubted and action in _FAREWELLS)
+        }
         if Action.WITHDRAW in due.values():
             self._memory.expect_room()
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
@@ -161,13 +165,17 @@ class Agent:
             if not (has_pause and action in _CHANGES):
                 name = names[version_id]
                 await self._begin(action, name, named[name], epoch)
-        self._look_again_while_quiescing(versions)
+        self._look_again_while_waiting(versions, is_doubted=bool(doubted))
         for name in [] if has_pause else strays:
             self._start(Action.UNLOAD, name, partial(self._control.unload, name))
 
     def look_without_registry(self) -> None:
-        """Look at the server while Postgres is away, and this process is no server's agent for that."""
+        """Look at the server; called while the lease cannot be asked for."""
         self._without_registry.look()
+
+    async def leave_to_registry(self) -> None:
+        """Break off what such a look began; called once the lease answers: this agent leads, or another one does."""
+        await self._without_registry.close()
 
     async def close(self) -> None:
         """Break off what is under way; the next agent goes on with it, and so may this one, as if it were new."""
@@ -203,13 +211,13 @@ class Agent:
         is_restart = self._now() - self._away_since < MAX_AWAY_SECONDS
         self._look_again_after(AWAY_ROUND_SECONDS if is_restart else None)
 
-    def _look_again_while_quiescing(self, versions: Sequence[VersionAtServer]) -> None:
-        """Have the next round soon while proxies are waited for: no notification says that they have read something."""
+    def _look_again_while_waiting(self, versions: Sequence[VersionAtServer], *, is_doubted: bool) -> None:
+        """Have the next round soon while proxies are waited for, of which no notification says what they have read."""
         waiting = [one for one in versions if one.record is not None and one.record.state is LoadingState.QUIESCING]
         left = [self._unload_wait.seconds_left(one) for one in waiting]
         # One whose wait is over is unloaded at its turn, and hurries no round.
         pauses = [min(seconds, QUIESCING_ROUND_SECONDS) if seconds > 0 else QUIESCING_ROUND_SECONDS for seconds in left]
-        self._look_again_after(min(pauses, default=None))
+        self._look_again_after(min([*pauses, DOUBT_SECONDS] if is_doubted else pauses, default=None))
 
     def _look_again_after(self, seconds: float | None) -> None:
         """Have one more round after so many seconds, in the place of the one that was to come; ``None``: none."""

@@ -24,20 +24,20 @@ class SuddenUnplacing:
         """At the last round that was not doubted."""
         self._since: float | None = None
 
-    def is_doubted(self, versions: Sequence[VersionAtServer]) -> bool:
-        """Whether a round is to do nothing yet: more than half of the versions are gone, and four at least."""
+    def doubted(self, versions: Sequence[VersionAtServer]) -> frozenset[int]:
+        """Return the versions that are gone and are not to leave yet: more than half of all, and four at least."""
         placed = frozenset(version.version_id for version in versions if version.why is not None)
         gone = self._placed - placed
         if len(gone) < MANY_VERSIONS or 2 * len(gone) <= len(self._placed):
             self._placed, self._since = placed, None
-            return False
+            return frozenset()
         if self._since is None:
             self._since = self._now()
             _log.warning("agent.many_unplaced", gone=len(gone), of=len(self._placed), waits_seconds=DOUBT_SECONDS)
         if self._now() - self._since < DOUBT_SECONDS:
-            return True
+            return gone
         self._placed, self._since = placed, None
-        return False
+        return frozenset()
 
     def clear(self) -> None:
         """Begin anew: another agent may have been at work meanwhile."""

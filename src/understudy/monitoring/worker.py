@@ -58,6 +58,7 @@ class MonitorWorker:
         kind: What metrics and log events begin with: ``monitor`` or ``agent``.
         stand_down: Breaks off what jobs began beside themselves; called whenever leadership ends.
         stranded: Called each time that the lease cannot be asked for: who leads is not known.
+        answered: Ends what that began; called each time that the lease has answered whether this process leads now.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class MonitorWorker:
         kind: Literal["monitor", "agent"] = "monitor",
         stand_down: Callable[[], Awaitable[None]] | None = None,
         stranded: Callable[[], None] | None = None,
+        answered: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._lease = lease
         self._jobs = tuple(jobs)
@@ -84,6 +86,7 @@ class MonitorWorker:
         self._kind = kind
         self._stand_down = stand_down
         self._stranded = stranded
+        self._answered = answered
         self._is_stopping = False
         self._is_hurried = False
         self._woken = asyncio.Event()
@@ -135,12 +138,15 @@ class MonitorWorker:
 
     async def _try_to_lead(self) -> Epoch | None:
         try:
-            return await self._ask()
+            epoch = await self._ask()
         except RegistryError as problem:
             self._tell(problem)
             if self._stranded is not None:
                 self._stranded()
             return None
+        if self._answered is not None:
+            await self._answered()
+        return epoch
 
     async def _lead(self, epoch: Epoch) -> None:
         """Run jobs until leadership is lost or :meth:`stop`."""

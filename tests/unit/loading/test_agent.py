@@ -996,6 +996,25 @@ def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoi
     in_a_world(tmp_path, scenario)
 
 
+def test_while_it_doubts_that_most_versions_are_gone_an_agent_does_everything_else(tmp_path):
+    async def scenario(world: World) -> None:
+        for number in range(1, 9):
+            world.store.register(number, f"m{number}", "1", f"visits/{number}")
+            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.store.place(number, Why.ASKED)
+        await world.run_for(20)
+
+        for number in range(1, 7):
+            world.store.place(number, None)
+        world.control.restart()
+        await world.run_for(DOUBT_SECONDS / 2)
+
+        assert await world.loaded() == {served_name("m7", "1"), served_name("m8", "1")}
+        assert all(world.store.has_endpoint(number) for number in range(1, 9))
+
+    in_a_world(tmp_path, scenario)
+
+
 async def stranded(world: World, seconds: float) -> None:
     """Let the agent look at its server as its worker has it look each second while Postgres is away."""
     await world.agent.close()  # it leads no more

@@ -17,8 +17,8 @@ class LoadedModel(NamedTuple):
 class LastLoaded(Protocol):
     """Neither call raises: an agent goes on without what it keeps here."""
 
-    async def keep(self, models: Collection[LoadedModel]) -> None:
-        """Keep these in the place of what was kept before; it survives the process."""
+    async def keep(self, models: Collection[LoadedModel]) -> bool:
+        """Keep these in the place of what was kept before, which survives the process; return whether it is kept."""
 
     async def read(self) -> Collection[LoadedModel]:
         """Return what was kept; nothing, or something damaged, is none."""
