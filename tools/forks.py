@@ -141,6 +141,13 @@ class Worker(NamedTuple):
     """The numbers of the tests that it said it begins, and ``None`` once there was none left."""
 
 
+def _refuse_lost_threads() -> None:
+    """Say that a test file had polars compute while it was collected: workers would wait for its threads for ever."""
+    names = [(thread / "comm").read_text().strip() for thread in Path("/proc/self/task").iterdir()]
+    if any(name.startswith("polars-") and name[7:].isdigit() for name in names):
+        raise pytest.UsageError("a test file had polars compute while it was collected: have it compute within a test")
+
+
 class Run:
     """The tests of a session that are run side by side, from the first fork to the end of the last worker."""
 
@@ -153,6 +160,7 @@ class Run:
     def to_its_end(self, workers: int) -> None:
         """Start so many workers, and report what they say until each has ended."""
         _base_folder(self._session.config)  # made once, before there are two who would
+        _refuse_lost_threads()
         for number in range(workers):
             self._fork(number)
         try:

@@ -146,15 +146,14 @@ class Agent:
         names = {version.version_id: name for name, version in named.items()}
         at_server = {version.version_id for name, version in named.items() if name in served}
         await self._memory.look(versions, at_server, is_idle=not self._tasks)
-        needs_room = self._memory.needs_room
-        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, may_begin=needs_room)
+        tried = self._memory.tried
+        judged = with_those_that_leave(seen, self._memory.missing, self._server.transition, tried)
         due = {
             version_id: action
-            for version_id, action in next_actions(judged, busy, needs_room=needs_room).items()
+            for version_id, action in next_actions(judged, busy, needs_room=bool(tried)).items()
             if not (version_id in doubted and action in _FAREWELLS)
         }
-        if Action.WITHDRAW in due.values():
-            self._memory.expect_room()
+        self._memory.expect_room(one for one in versions if due.get(one.version_id) is Action.WITHDRAW)
         strays = [one for one in sorted(served) if is_served_name(one) and not (one in named or one in self._tasks)]
         if not self._tasks and not strays and _CHANGES.isdisjoint(due.values()):
             self._refusal.clear()  # nothing is asked of the server
@@ -185,6 +184,7 @@ class Agent:
         self._unload_wait.clear()
         self._sudden.clear()
         self._refusal.clear()
+        self._memory.clear()
         self._staged = None
         tasks = [task for _, task in self._tasks.values()]
         for task in tasks:
@@ -372,6 +372,8 @@ class Agent:
             pause = None if is_final else retry_seconds(max(attempt, 1))
             if isinstance(problem, NothingFits):  # no failure of the version: it is tried until there is room
                 attempt, pause = max(attempt - 1, 0), ROOM_RETRY_SECONDS
+            else:
+                self._memory.note_failure(version.version_id, is_final=pause is None)
             said = known.detail
             await self._store.fail(version.version_id, known.code, said, epoch, attempt=attempt, retry_seconds=pause)
             if pause is not None:

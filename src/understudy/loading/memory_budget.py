@@ -1,10 +1,13 @@
 """The memory of one agent's model server: what its versions take, and whether a further one is loaded."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
+from understudy.core.loading.held_room import HeldRoom, held_room, still_held
 from understudy.core.loading.memory import Room, estimated_bytes, no_room, taken_bytes
 from understudy.core.loading.state import LoadingState
+from understudy.core.loading.wanted import Why
 from understudy.errors import NothingFits
 from understudy.ports.loading.agent_store import VersionAtServer
 from understudy.ports.loading.artifact_stage import ArtifactStage
@@ -14,6 +17,14 @@ Measure = Callable[[], Awaitable[int | None]]
 """Returns how many bytes the server's process takes now; ``None``: that cannot be measured."""
 _LEAVING = (LoadingState.QUIESCING, LoadingState.UNLOADING)
 _AT_SERVER = (LoadingState.LOADING, LoadingState.AVAILABLE, *_LEAVING)
+
+
+class _Short(NamedTuple):
+    """What a version needed that was not loaded at its last try for want of room."""
+
+    version: VersionAtServer
+    needed_bytes: int
+    missing_bytes: int
 
 
 async def not_measured() -> None:
@@ -46,9 +57,10 @@ class MemoryBudget:
         self._own_bytes: float = inf
         """The least that the server was seen to take beside its versions: what it keeps of unloaded ones is reused."""
         self._loaded: Sequence[VersionAtServer] = ()
-        self._missing: dict[int, int] = {}
-        self._has_changed = False
-        """Whether a version was loaded, or asked to leave, since a load found no room last."""
+        self._short: dict[int, _Short] = {}
+        self._tried: set[int] = set()
+        """Those of ``_short`` that were tried since any version was loaded, or asked to leave."""
+        self._held: Sequence[HeldRoom] = ()
 
     async def look(self, versions: Sequence[VersionAtServer], served: Collection[int], *, is_idle: bool) -> None:
         """Take notice of a round: of the versions that the server has, and, while nothing is under way, of its process.
@@ -56,8 +68,10 @@ class MemoryBudget:
         ``served`` has the ids of those that the server says it has.
         """
         wanted = {version.version_id for version in versions if version.is_wanted}
-        self._missing = {version_id: size for version_id, size in self._missing.items() if version_id in wanted}
+        self._short = {version_id: short for version_id, short in self._short.items() if version_id in wanted}
         self._loaded = [one for one in versions if one.version_id in served and _is_charged(one)]
+        available = {one.version_id for one in self._loaded if _state_of(one) is LoadingState.AVAILABLE}
+        self._held = still_held(self._held, wanted, available)
         if self._capacity_bytes is None or not is_idle:
             return
         versions_bytes = sum(_bytes_of(one) or 0 for one in self._loaded)
@@ -69,18 +83,47 @@ class MemoryBudget:
                 self._telemetry.set("model_server_memory_bytes", size, what)
 
     @property
-    def needs_room(self) -> bool:
-        """Whether a load found no room since a version came or left last: another one is to make some."""
-        return bool(self._missing) and not self._has_changed
-
-    @property
     def missing(self) -> Mapping[int, int]:
         """How many bytes more each version needed that was not loaded at its last try for want of room."""
-        return self._missing
+        return {version_id: short.missing_bytes for version_id, short in self._short.items()}
 
-    def expect_room(self) -> None:
-        """Take notice that a version leaves: whether a further one has to is known at the next load."""
-        self._has_changed = True
+    @property
+    def tried(self) -> Collection[int]:
+        """Those of ``missing`` that found no room since a version came or left last: others are to make some."""
+        return self._tried.intersection(self._short)
+
+    def expect_room(self, leaving: Iterable[VersionAtServer]) -> None:
+        """Take notice that versions begin to leave: whether further ones have to is known at each next load.
+
+        The room of a wanted one is kept for its model until one of that is available.
+        """
+        for one in leaving:
+            self._tried.clear()
+            size = _bytes_of(one) or 0
+            needed = {
+                version_id: short.needed_bytes
+                for version_id, short in self._short.items()
+                if short.version.model_name == one.model_name
+                and short.version.why is not Why.PREVIOUS_CHAMPION
+                and short.missing_bytes <= size
+            }
+            if one.is_wanted and needed:
+                self._held = [*self._held, held_room(one.version_id, size, needed)]
+
+    def note_failure(self, version_id: int, *, is_final: bool) -> None:
+        """Take notice that a version failed, and not for want of room.
+
+        The one that has left for it may come back. After its last attempt no room is kept for it.
+        """
+        self._short.pop(version_id, None)
+        if is_final:
+            self._held = [one.without(version_id) for one in self._held]
+
+    def clear(self) -> None:
+        """Forget which versions wait for room: another process may go on with them."""
+        self._short.clear()
+        self._tried.clear()
+        self._held = ()
 
     async def load(self, version: VersionAtServer, load: Callable[[], Awaitable[None]]) -> int | None:
         """Load a version if there is room for it, and return what it takes; ``None``: no account is kept.
@@ -99,22 +142,36 @@ class MemoryBudget:
         needed = estimated_bytes(files, measured)
         problem = no_room(needed, room, was_measured=measured is not None)
         if problem is not None:
-            if not any(one.record is not None and one.record.state in _LEAVING for one in self._loaded):
-                self._missing[version.version_id] = needed - room.free_bytes  # else one is about to make room
-                self._has_changed = False
+            await self._note_want(version, needed, room)
             raise NothingFits(problem)
-        self._missing.pop(version.version_id, None)
+        self._short.pop(version.version_id, None)
         before = await self._measure()
         await load()
-        self._has_changed = True
+        self._tried.clear()
         return taken_bytes(files, before, await self._measure())
 
+    async def _note_want(self, version: VersionAtServer, needed_bytes: int, room: Room) -> None:
+        """Keep what a version needs that does not fit, unless another one is about to make room, or to take its own."""
+        if room.held_bytes == 0 and not any(_state_of(one) in _LEAVING for one in self._loaded):
+            self._short[version.version_id] = _Short(version, needed_bytes, needed_bytes - room.free_bytes)
+            self._tried.add(version.version_id)
+        taken = await self._sizes_beside(version)
+        self._held = [one if one.claimed_bytes(taken) else one.without(version.version_id) for one in self._held]
+
     async def _room_beside(self, version: VersionAtServer, capacity_bytes: int) -> Room:
-        """Return the room beside the other versions; one that was loaded before its memory was noted is estimated."""
-        others = [one for one in self._loaded if one.version_id != version.version_id]
-        sizes = [await self._size_of(one) for one in others]
+        """Return the room beside the other versions, and beside what is kept for those of other models."""
+        taken = await self._sizes_beside(version)
         own = 0 if self._own_bytes == inf else int(self._own_bytes)
-        return Room(capacity_bytes, own, sum(sizes), len(sizes))
+        held = sum(
+            one.left_bytes(taken) for one in self._held if one.waiting and version.version_id not in one.claimants
+        )
+        return Room(capacity_bytes, own, sum(taken.values()), len(taken), held)
+
+    async def _sizes_beside(self, version: VersionAtServer) -> Mapping[int, int]:
+        """Return what the other versions take; one that was loaded before its memory was noted is estimated."""
+        return {
+            one.version_id: await self._size_of(one) for one in self._loaded if one.version_id != version.version_id
+        }
 
     async def _size_of(self, version: VersionAtServer) -> int:
         known = _bytes_of(version)
@@ -123,9 +180,13 @@ class MemoryBudget:
         return estimated_bytes(await self._stage.files_of(version.record.digest))
 
 
+def _state_of(version: VersionAtServer) -> LoadingState | None:
+    return None if version.record is None else version.record.state
+
+
 def _bytes_of(version: VersionAtServer) -> int | None:
     return None if version.record is None else version.record.memory_bytes
 
 
 def _is_charged(version: VersionAtServer) -> bool:
-    return version.record is not None and version.record.state in _AT_SERVER
+    return _state_of(version) in _AT_SERVER

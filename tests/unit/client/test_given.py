@@ -18,10 +18,15 @@ from understudy.client import Entity, Outcome, Treatment
 from understudy.client.calls import Call, batch_calls, outcome_calls, predict_call, rank_call, receipt_call
 
 COLUMNS = {"entity_id": [7, 8], "age": [41, 50], "income": [1.5, None], "city": ["Kiel", None]}
-PANDAS, POLARS = pd.DataFrame(COLUMNS), pl.DataFrame(COLUMNS)
+PANDAS = pd.DataFrame(COLUMNS)
 FIRST = {"entity_id": "7", "inputs": {"age": 41, "income": 1.5, "city": "Kiel"}}
 BOTH = [FIRST, {"entity_id": "8", "inputs": {"age": 50, "income": None, "city": None}}]
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+
+
+def polars() -> pl.DataFrame:
+    """Return the same of polars, within a test: its threads do not live through the fork of a worker."""
+    return pl.DataFrame(COLUMNS)
 
 
 def body_of(call: Call) -> Any:
@@ -47,42 +52,48 @@ def event_sent(**changes: Any) -> Any:
 @pytest.mark.parametrize(
     "inputs",
     [
-        PANDAS.drop(columns="entity_id").iloc[0],
-        PANDAS.drop(columns="entity_id").head(1),
-        POLARS.drop("entity_id").head(1),
-        POLARS.drop("entity_id").row(0, named=True),
-        {"age": np.int64(41), "income": np.float64(1.5), "city": np.str_("Kiel")},
-        {"age": Decimal(41), "income": np.array(1.5), "city": "Kiel"},
+        lambda: PANDAS.drop(columns="entity_id").iloc[0],
+        lambda: PANDAS.drop(columns="entity_id").head(1),
+        lambda: polars().drop("entity_id").head(1),
+        lambda: polars().drop("entity_id").row(0, named=True),
+        lambda: {"age": np.int64(41), "income": np.float64(1.5), "city": np.str_("Kiel")},
+        lambda: {"age": Decimal(41), "income": np.array(1.5), "city": "Kiel"},
     ],
     ids=["series", "frame of pandas", "frame of polars", "row of polars", "scalars", "decimal"],
 )
 def test_one_row_is_the_inputs_of_one_call(inputs):
-    assert body_of(predict_call("a", Entity("7", inputs))) == FIRST
+    assert body_of(predict_call("a", Entity("7", inputs()))) == FIRST
 
 
 @pytest.mark.parametrize(
     "entity",
-    [PANDAS.iloc[0], PANDAS.head(1), POLARS.head(1), POLARS.row(0, named=True), {**FIRST, "entity_id": 7}],
+    [
+        lambda: PANDAS.iloc[0],
+        lambda: PANDAS.head(1),
+        lambda: polars().head(1),
+        lambda: polars().row(0, named=True),
+        lambda: {**FIRST, "entity_id": 7},
+    ],
     ids=["series", "frame of pandas", "frame of polars", "row of polars", "as the HTTP API has it"],
 )
 def test_a_row_with_its_id_is_one_call(entity):
-    assert body_of(predict_call("a", entity)) == FIRST
+    assert body_of(predict_call("a", entity())) == FIRST
 
 
 @pytest.mark.parametrize(
     "entities",
     [
-        PANDAS,
-        POLARS,
-        {name: np.array(column, dtype=object) for name, column in COLUMNS.items()},
-        COLUMNS,
-        POLARS.iter_rows(named=True),
-        PANDAS.apply(lambda row: Entity(row.entity_id, row.drop("entity_id")), axis=1),
+        lambda: PANDAS,
+        polars,
+        lambda: {name: np.array(column, dtype=object) for name, column in COLUMNS.items()},
+        lambda: COLUMNS,
+        lambda: polars().iter_rows(named=True),
+        lambda: PANDAS.apply(lambda row: Entity(row.entity_id, row.drop("entity_id")), axis=1),
     ],
     ids=["pandas", "polars", "arrays", "lists", "rows of polars", "series of entities"],
 )
 def test_a_frame_is_a_batch(entities):
-    assert entities_sent(entities) == BOTH
+    assert entities_sent(entities()) == BOTH
 
 
 def test_ids_that_pandas_made_floats_of_are_whole_numbers_again_while_they_are_exact():
@@ -165,7 +176,7 @@ def test_inputs_of_a_row_are_taken_as_those_of_an_entity_and_of_a_treatment():
     inputs = PANDAS[["age", "income"]]
     given: Any
 
-    for given in (inputs.iloc[0], inputs.head(1), POLARS.select("age", "income").head(1), {"age": 41, "income": 1.5}):
+    for given in (inputs.iloc[0], inputs.head(1), polars().select("age", "income").head(1), {"age": 41, "income": 1.5}):
         entity = body_of(predict_call("a", {"entity_id": "e", "inputs": given, "category": "vip"}))
         ranked = body_of(rank_call("a", Entity("e"), [{"id": 1, "inputs": given}], None))
         assert entity == {"entity_id": "e", "inputs": {"age": 41, "income": 1.5}, "category": "vip"}
@@ -252,7 +263,7 @@ def test_no_outcome_is_sent_where_a_later_one_cannot_be_stored():
         (lambda: predict_call("a", PANDAS), ValueError, "a frame of one row is expected here, got one of 2"),
         (lambda: predict_call("a", Entity("e", PANDAS)), ValueError, "entity.inputs: a frame of one row is expected"),
         (lambda: predict_call("a", anything("customer-42")), TypeError, r"got 'customer-42' .str.. .*Entity\("),
-        (lambda: predict_call("a", Entity("e", anything(POLARS.row(0)))), TypeError, "entity.inputs: expected a m"),
+        (lambda: predict_call("a", Entity("e", anything(polars().row(0)))), TypeError, "entity.inputs: expected a m"),
         (lambda: predict_call("a", Entity("e", {"x": object()})), TypeError, "/inputs/x: expected text, a number"),
         (lambda: predict_call("a", Entity("e", {"x": [1, {2: 3}]})), TypeError, "/inputs/x/1: names are text, got 2"),
         (lambda: predict_call("a", Entity("e", {"x": 2**70})), TypeError, "/inputs/x: Integer exceeds 64-bit range"),
@@ -265,7 +276,7 @@ def test_no_outcome_is_sent_where_a_later_one_cannot_be_stored():
         (lambda: rank_call("a", Entity("e"), [{"id": 1, "inputs": {}, "price": 2}], None), ValueError,
          r"treatments\[0\]: .*not both: price beside inputs"),
         (lambda: entities_sent(Entity("e")), TypeError, "expected a list of Entity, a data frame"),
-        (lambda: entities_sent(POLARS.lazy()), TypeError, "got .* .LazyFrame."),
+        (lambda: entities_sent(polars().lazy()), TypeError, "got .* .LazyFrame."),
         (lambda: entities_sent(list(PANDAS.itertuples())), TypeError, r"entities\[0\]: expected a mapping"),
         (lambda: entities_sent({"entity_id": "e", "age": 1}), TypeError, "expected a column of values, got 'e'"),
         (lambda: entities_sent({"entity_id": ["e"], "age": [1, 2]}), ValueError, "columns of one length"),

@@ -950,6 +950,127 @@ def test_a_next_version_that_cannot_be_loaded_gives_its_place_back_and_is_not_tr
     in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
 
 
+def register_for_churn(world: World) -> None:
+    """Register version 5, of another model."""
+    world.store.register(5, "churn", "5", "churn/5")
+    world.stage.artifacts["churn/5"] = b"weights of 5"
+
+
+# Versions without room are tried every five seconds: which is the first to be tried depends on when they were placed.
+PHASES = (0.0, 1.0, 2.5, 4.0)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("why", [Why.CHAMPION, Why.PREVIOUS_CHAMPION, Why.ASKED])
+def test_the_room_that_a_champion_gives_up_is_not_taken_by_a_version_of_another_model(tmp_path, why, phase):
+    async def scenario(world: World) -> None:
+        register_for_churn(world)
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.store.place(5, why)
+        await world.run_for(10 + phase)
+
+        world.store.place(2, Why.ASKED)
+        await world.run_for(30)
+        assert await world.loaded() == {NEXT}
+        world.store.place(1, Why.PREVIOUS_CHAMPION)
+        world.store.place(2, Why.CHAMPION)
+        await world.run_for(60)
+
+        assert await world.loaded() == {NEXT}
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("why", [Why.PREVIOUS_CHAMPION, Why.ASKED])
+def test_the_room_of_a_champion_before_goes_to_the_next_version_and_not_to_another_model(tmp_path, why, phase):
+    async def scenario(world: World) -> None:
+        register_for_churn(world)
+        world.store.register(3, "visits", "3", "visits/3")
+        world.stage.artifacts["visits/3"] = b"weights of 3"
+        world.store.place(1, Why.PREVIOUS_CHAMPION)
+        world.store.place(2, Why.CHAMPION, has_role=True)
+        await world.run_for(5)
+        world.store.place(5, why)
+        await world.run_for(10 + phase)
+        world.store.place_earlier(1, KEPT_SECONDS)
+        assert await world.loaded() == {NAME, NEXT}
+
+        world.store.place(3, Why.ASKED)
+        await world.run_for(30)
+
+        assert await world.loaded() == {NEXT, served_name("visits", "3")}
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_TWO)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_the_champion_takes_its_place_back_before_another_model_does_where_the_next_version_fails(
+    tmp_path, phase, is_loaded
+):
+    async def scenario(world: World) -> None:
+        register_for_churn(world)
+        if is_loaded:
+            world.validation.fails["visits", "2"] = "case 1 differs"
+        else:
+            world.control.refuses.add(NEXT)
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.store.place(5, Why.CHAMPION)
+        await world.run_for(10 + phase)
+
+        world.store.place(2, Why.ASKED)
+        await world.run_for(200)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.state_of(2) is LoadingState.ERROR
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_room_that_no_version_of_its_model_comes_for_is_free_for_other_models(tmp_path, phase):
+    async def scenario(world: World) -> None:
+        register_for_churn(world)
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.store.place(5, Why.ASKED)
+        world.control.refuses |= {NAME, NEXT}  # once they have left, neither can be loaded again
+        await world.run_for(10 + phase)
+
+        world.store.place(2, Why.ASKED)
+        await world.run_for(60)
+
+        assert await world.loaded() == {served_name("churn", "5")}
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
+def test_a_champion_comes_back_where_the_next_versions_artifact_is_gone_once_it_has_left(tmp_path):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        world.store.put_elsewhere(1)
+        await world.run_for(5)
+        world.store.place(2, Why.ASKED)
+        await world.run_for(1)
+        assert world.store.error_of(2) == "E214"
+
+        digest = world.store.digest_of(2)
+        assert digest is not None
+        world.stage.staged.remove(digest)
+        del world.stage.artifacts["visits/2"]
+        await world.run_for(60)
+
+        assert await world.loaded() == {NAME}
+
+    in_a_world(tmp_path, scenario, memory_bytes=ROOM_FOR_ONE, transition=Transition.RESOURCE)
+
+
 @pytest.mark.parametrize(("gone", "is_doubted"), [(range(1, 9), True), (range(1, 6), True), (range(1, 4), False)])
 def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then_unloads_them(
     tmp_path, gone, is_doubted

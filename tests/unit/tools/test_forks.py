@@ -158,3 +158,10 @@ def test_what_fails_outside_of_a_test_fails_the_run_too(tmp_path, source, said):
 
     assert done.returncode != 0, done.stdout
     assert said in done.stdout + done.stderr
+
+
+def test_no_worker_is_begun_where_polars_computed_while_tests_were_collected(tmp_path):
+    ran = run_of(tmp_path, "import polars\npolars.DataFrame({'a': [1]}).select('a')\n\ndef test_passes():\n    pass\n")
+
+    assert ran.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "have it compute within a test" in ran.stderr

@@ -4,7 +4,7 @@ Idle versions leave first (``next_action``). Of wanted ones a champion before le
 may leave is the server's ``Transition``, as TensorFlow Serving has it (``AspiredVersionPolicy``).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
@@ -28,7 +28,7 @@ class Transition(StrEnum):
 
 
 def with_those_that_leave(
-    seen: Sequence[VersionSeen], missing: Mapping[int, int], transition: Transition, *, may_begin: bool
+    seen: Sequence[VersionSeen], missing: Mapping[int, int], transition: Transition, tried: Collection[int]
 ) -> Sequence[VersionSeen]:
     """Return ``seen`` with each version as unwanted that leaves, or stays away, for another one.
 
@@ -36,15 +36,15 @@ def with_those_that_leave(
         seen: As one round finds them.
         missing: How many bytes more each version needs that was not loaded for want of room.
         transition: Of the server.
-        may_begin: Whether one may begin to leave. Else what is loaded has changed since ``missing`` was found: whether
-            there is room now is known at the next load, and those that are on their way stay away until then.
+        tried: Those of ``missing`` that found no room since a version came or left last: for them one may begin to
+            leave. Whether there is room now for the others is known once they are tried, and what is on its way for
+            them stays away until then.
     """
     needy = [one for one in seen if one.version_id in missing and one.rank not in (None, RANK[Why.PREVIOUS_CHAMPION])]
-    if may_begin:
-        leaving = _first_to_leave(seen, needy, missing, transition)
-    else:
-        going = [one for one in seen if one.state in _GOING]
-        leaving = {one.version_id for one in going for new in needy if _may_leave(one, new, transition)}
+    beginning = _first_to_leave(seen, [new for new in needy if new.version_id in tried], missing, transition)
+    going = [one for one in seen if one.state in _GOING]
+    untried = [new for new in needy if new.version_id not in tried]
+    leaving = beginning | {one.version_id for one in going for new in untried if _may_leave(one, new, transition)}
     return [replace(one, rank=None) if one.version_id in leaving else one for one in seen]
 
 

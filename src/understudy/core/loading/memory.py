@@ -29,11 +29,15 @@ class Room(NamedTuple):
     versions_bytes: int = 0
     """What its versions take together."""
     versions: int = 0
+    held_bytes: int = 0
+    """What is kept for versions of another model, one of which has left for the next."""
 
     @property
     def free_bytes(self) -> int:
         """What versions may still take."""
-        return max(int(self.capacity_bytes * FILLED_AT_MOST) - self.own_bytes - self.versions_bytes, 0)
+        return max(
+            int(self.capacity_bytes * FILLED_AT_MOST) - self.own_bytes - self.versions_bytes - self.held_bytes, 0
+        )
 
 
 def estimated_bytes(files: Iterable[tuple[str, int]], measured_bytes: int | None = None) -> int:
@@ -70,10 +74,11 @@ def no_room(needed_bytes: int, room: Room, *, was_measured: bool) -> str | None:
         return None
     known = "measured at its last load" if was_measured else "by the size of its files"
     own = f", {mebibytes(room.own_bytes)} by the server itself" if room.own_bytes else ""
+    held = f", {mebibytes(room.held_bytes)} are kept for another model's next version" if room.held_bytes else ""
     return (
         f"it needs some {mebibytes(needed_bytes)} of memory ({known}), and {mebibytes(room.free_bytes)} are left:"
         f" of {mebibytes(room.capacity_bytes)} {FILLED_AT_MOST:.0%} may be taken, and {mebibytes(room.versions_bytes)}"
-        f" are by {room.versions} {'version' if room.versions == 1 else 'versions'}{own}"
+        f" are by {room.versions} {'version' if room.versions == 1 else 'versions'}{own}{held}"
     )
 
 

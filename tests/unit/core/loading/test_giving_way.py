@@ -24,7 +24,7 @@ def leaves(
     *seen: VersionSeen, transition: Transition = Transition.RESOURCE, missing: Mapping[int, int] = SHORT
 ) -> bool:
     """Whether the first one, which is wanted, is treated as if it were not."""
-    return with_those_that_leave(seen, missing, transition, may_begin=True)[0].rank is None
+    return with_those_that_leave(seen, missing, transition, tried=missing)[0].rank is None
 
 
 def test_a_version_leaves_for_the_next_one_of_its_model_where_the_server_says_so_and_another_server_has_it():
@@ -60,17 +60,26 @@ def test_a_champion_before_leaves_once_its_time_is_over_and_nothing_leaves_for_o
 def test_what_has_begun_to_leave_stays_away_until_the_next_load_was_tried(state):
     gone = replace(SERVING, state=state, has_endpoint=False)
 
-    going = with_those_that_leave([gone, NEXT], SHORT, Transition.RESOURCE, may_begin=False)
-    tried = with_those_that_leave([gone, NEXT], SHORT, Transition.RESOURCE, may_begin=True)
+    going = with_those_that_leave([gone, NEXT], SHORT, Transition.RESOURCE, tried=())
+    tried = with_those_that_leave([gone, NEXT], SHORT, Transition.RESOURCE, tried=SHORT)
 
     assert [one.rank for one in going] == [None, ASKED]
     assert [one.rank for one in tried] == [CHAMPION, ASKED]
 
 
+def test_what_leaves_for_one_version_does_not_come_back_since_one_of_another_model_found_no_room():
+    gone = replace(SERVING, state=LoadingState.END, is_served=False, has_endpoint=False)
+    other = replace(NEXT, version_id=5, model_name="churn")
+
+    left = with_those_that_leave([gone, NEXT, other], {2: 10, 5: 10}, Transition.RESOURCE, tried={5})
+
+    assert [one.rank for one in left] == [None, ASKED, ASKED]
+
+
 def test_of_several_the_least_important_one_leaves():
     before = replace(SERVING, version_id=3, rank=BEFORE)
 
-    left = with_those_that_leave([SERVING, before, NEXT], SHORT, Transition.RESOURCE, may_begin=True)
+    left = with_those_that_leave([SERVING, before, NEXT], SHORT, Transition.RESOURCE, tried=SHORT)
 
     assert [one.version_id for one in left if one.rank is None] == [3]
 
@@ -82,7 +91,7 @@ class Server:
     room: int
     states: dict[int, LoadingState | None] = field(default_factory=dict)
     missing: dict[int, int] = field(default_factory=dict)
-    has_changed: bool = False
+    tried: set[int] = field(default_factory=set)
 
     def loaded(self) -> set[int]:
         """Return what takes room."""
@@ -113,11 +122,12 @@ class Group:
 
     def round(self, server: Server) -> None:
         """Make one round of one agent, and check what must hold after it."""
-        may_begin = bool(server.missing) and not server.has_changed
-        seen = with_those_that_leave(self.seen(server), server.missing, self.transition, may_begin=may_begin)
+        tried = server.tried.intersection(server.missing)
+        seen = with_those_that_leave(self.seen(server), server.missing, self.transition, tried)
         served = {one.version_id: one.rank is not None for one in self.seen(server)}
-        due = next_actions(seen, {}, needs_room=may_begin)
-        server.has_changed = server.has_changed or Action.WITHDRAW in due.values()
+        due = next_actions(seen, {}, needs_room=bool(tried))
+        if Action.WITHDRAW in due.values():
+            server.tried.clear()
         for number, action in due.items():
             self.carry_out(server, number, action, is_wanted=served[number])
         if self.is_started:
@@ -151,11 +161,12 @@ class Group:
             case Action.LOAD if len(server.loaded()) >= server.room:
                 server.states[number] = LoadingState.ERROR
                 if not any(server.states[one] is not LoadingState.AVAILABLE for one in server.loaded()):
-                    server.missing[number], server.has_changed = 1, False
+                    server.missing[number] = 1
+                    server.tried.add(number)
             case Action.LOAD:
                 server.states[number] = LoadingState.AVAILABLE
                 server.missing.pop(number, None)
-                server.has_changed = True
+                server.tried.clear()
             case Action.WITHDRAW:
                 is_last = self.ranks.get(number) == CHAMPION and not any(one.has(number) for one in others)
                 has_its_turn = not is_wanted or all(any(map(one.has, self.ranks)) for one in others)
