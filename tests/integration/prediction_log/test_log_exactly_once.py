@@ -157,7 +157,8 @@ async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_ki
     assert added_up is not None
     assert added_up[:2] == (logged.total(), logged.total()), seed
     assert added_up[2] > WORKER_KILLS, seed
-    assert [prediction_id for prediction_id in promised if found[prediction_id] != 1] == [], seed
+    wrong = {one: found[one] for one in promised if found[one] != 1}
+    assert wrong == {}, seed
     assert [prediction_id for prediction_id, times in found.items() if times > 1] == [], seed
     assert len(found) - len(promised) <= WORKER_KILLS + WORKERS, "only the row of a cut-off line may be unpromised"
     assert poison <= set(refused), seed
