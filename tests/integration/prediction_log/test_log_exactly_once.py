@@ -30,6 +30,7 @@ POSTGRES_KILLS = 3
 ROWS_OF_ONE_WORKER = 1_000_000
 BEGUN_BYTES = 4_000
 """Of promises: about a hundred."""
+PROMISED = 1_000
 
 
 class Workers:
@@ -68,6 +69,11 @@ class Workers:
         while self._running:
             self.kill_one()
 
+    def go_on_until_enough_is_promised(self) -> None:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and len(self.promised()) <= PROMISED:
+            time.sleep(0.1)
+
     def promised(self) -> list[str]:
         """Return the ids whose append returned; a line that a kill cut off is no promise."""
         texts = [path.read_text() for path in self._folder.glob("promised-*")]
@@ -92,6 +98,7 @@ async def kill_workers(workers: Workers, dice: random.Random) -> None:
         await asyncio.sleep(dice.uniform(0.7, 1.6))
         await asyncio.to_thread(workers.kill_one)
         workers.start()
+    await asyncio.to_thread(workers.go_on_until_enough_is_promised)
     await asyncio.sleep(1.0)
 
 
@@ -153,7 +160,7 @@ async def test_every_row_is_in_the_log_once_although_workers_and_postgres_are_ki
 
     found = logged + refused
     poison = {prediction_id for prediction_id in promised if int(prediction_id.replace("-", ""), 16) % 50 == 0}
-    assert len(promised) > 1_000, seed
+    assert len(promised) > PROMISED, seed
     assert added_up is not None
     assert added_up[:2] == (logged.total(), logged.total()), seed
     assert added_up[2] > WORKER_KILLS, seed

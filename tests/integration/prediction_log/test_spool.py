@@ -296,6 +296,24 @@ def test_segments_that_are_forgotten_are_deleted_and_numbers_are_never_used_agai
     assert good_ids([batch]) == [a_prediction_id(7)]
 
 
+def test_what_waits_behind_a_segment_that_was_emptied_before_is_still_said_to_wait(tmp_path):
+    with a_spool(tmp_path) as first:
+        for number in range(6):
+            first.append(a_row(number))
+        shipped = read_all(first.own)[-1]
+    with a_spool(tmp_path) as second:
+        second.own.forget(shipped.segment, shipped.end)
+        second.append(a_row(7))
+        waiting = second.own.unshipped_bytes
+
+    with a_spool(tmp_path) as third:
+        third.own.forget(shipped.segment, shipped.end)
+        left = third.own.unshipped_bytes
+
+    assert waiting >= len(encode_row(a_row(7)))
+    assert left == waiting
+
+
 APPENDER = """
 import sys
 from pathlib import Path

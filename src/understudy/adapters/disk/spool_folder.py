@@ -148,7 +148,9 @@ class SpoolFolder:
                         self.forgotten_bytes += max(0, self._segments.size(old) - (start if old == number else 0))
                     self._segments.remove(old)
                     self._delete_file(old)
-                self.forgotten_bytes += offset - (start if number == segment else 0)
+                # A process before may have emptied it: what is not there any more was never counted as appended.
+                there = min(offset, self._segments.size(segment))
+                self.forgotten_bytes += max(0, there - (start if number == segment else 0))
                 self._forgotten = (segment, offset)
             if segment != self._emptied and segment in self._segments and self._is_final(segment):
                 self._empty_if_shipped(segment, offset)
