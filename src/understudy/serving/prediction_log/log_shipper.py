@@ -32,6 +32,7 @@ _log = structlog.get_logger(__name__)
 MAX_BACK_OFF_SECONDS = 1.0
 SIGN_SECONDS = 86_400.0
 _BATCH_BYTES = 2 * 1_048_576
+_CLEARLY_LESS = 0.9
 _TURN_BATCHES = 50
 """Batches of one spool before another one has its turn."""
 _NOT_NOW = (RegistryUnavailable, MigrationNeeded, OSError)
@@ -165,15 +166,17 @@ class LogShipper:
         """
         if place is None:
             place = await self._committed(spool)
-        for number in range(_TURN_BATCHES):
-            found = await self._read(spool, place)
+        shipped: SpooledBatch | None = None
+        for _ in range(_TURN_BATCHES):
+            found = await self._read(spool, place, None if to_the_end else shipped)
             if found is None:
                 return place, False
             batch, staged = found
-            if number > 0 and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
+            if shipped is not None and not to_the_end and self._is_last(batch, place, spool.unshipped_bytes):
                 return place, False
             is_shipped = await (self._reject(batch, batch.damage) if batch.damage else self._write(batch, staged))
             place = (batch.segment, batch.end) if is_shipped else await self._committed(spool)
+            shipped = batch
         return place, True
 
     async def _committed(self, spool: SpoolReader) -> tuple[int, int]:
@@ -183,10 +186,12 @@ class LogShipper:
         shipped under another spool id, from the place that is known for certain: once in this process; after a restart
         from the first segment that still has rows.
         """
-        place = await self._store.committed(spool.spool_id)
+        place, certain = await self._store.committed(spool.spool_id), spool.forgotten
         if not spool.is_beyond(*place):
+            if place < certain and certain[1] > 0:
+                self._begin_anew(spool.spool_id, certain, place)
             return place
-        certain, spool_id = spool.forgotten, str(uuid4())
+        spool_id = str(uuid4())
         _log.error(
             "prediction_log.offset_beyond_spool", spool_id=spool.spool_id, segment=place[0], byte_offset=place[1],
             now_spool_id=spool_id,
@@ -196,6 +201,14 @@ class LogShipper:
             await self._store.write(SpooledBatch(spool_id, certain[0], 0, certain[1], ()))
         await asyncio.to_thread(spool.rename, spool_id)
         return certain
+
+    def _begin_anew(self, spool_id: str, had: tuple[int, int], has: tuple[int, int]) -> None:
+        """Add up under another name: the database has less of a spool than it had, so it is another one, restored.
+
+        The windows so far hold calls that it lacks, some of them for ever. What it has of them stays under their name.
+        """
+        _log.warning("prediction_log.restored", spool_id=spool_id, had=had, has=has)
+        self._windows = self._make_windows()
 
     def _is_last(self, batch: SpooledBatch, place: tuple[int, int], unshipped_bytes: int) -> bool:
         """Whether neither this batch nor what follows it is a full one, so that both may wait for more rows."""
@@ -211,18 +224,29 @@ class LogShipper:
         # longer than half of it, and then full in the same way once it is alone.
         return len(batch.rows) >= self._batch_rows or batch.end - batch.start >= _BATCH_BYTES // 2
 
-    async def _read(self, spool: SpoolReader, place: tuple[int, int]) -> tuple[SpooledBatch, Staged] | None:
-        """Free what lies before a committed place, and return what follows it with what that adds to the windows."""
+    async def _read(
+        self, spool: SpoolReader, place: tuple[int, int], shipped: SpooledBatch | None
+    ) -> tuple[SpooledBatch, Staged] | None:
+        """Free what lies before a committed place, and return what follows it with what that adds to the windows.
+
+        ``None``: nothing does, or after a batch was ``shipped`` so little that it may wait.
+        """
+        may_wait = False
 
         def forget_and_read() -> tuple[SpooledBatch, Staged] | None:
+            nonlocal may_wait
             spool.forget(*place)
+            may_wait = shipped is not None and _may_wait(spool.unshipped_bytes, shipped)
+            if may_wait:
+                return None
             batch = spool.read_from(*place, self._batch_rows, _BATCH_BYTES)
             return None if batch is None else (batch, self._stage(batch))
 
         found = await asyncio.to_thread(forget_and_read)  # one hop, which costs more than the reading
         if spool is self._shelf.own:
-            age_seconds = 0.0 if found is None else max(0.0, self._now() - _first_second(found[0]))
-            self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
+            if not may_wait:
+                age_seconds = 0.0 if found is None else max(0.0, self._now() - _first_second(found[0]))
+                self._telemetry.set("prediction_log_oldest_seconds", age_seconds)
             self._telemetry.set("prediction_log_spool_bytes", spool.unshipped_bytes)
         return found
 
@@ -266,6 +290,14 @@ def halve(batch: SpooledBatch) -> tuple[SpooledBatch, SpooledBatch]:
         batch._replace(end=border, rows=batch.rows[:middle], records=records.part(0, middle)),
         batch._replace(start=border, rows=batch.rows[middle:], records=records.part(middle)),
     )
+
+
+def _may_wait(unshipped_bytes: int, shipped: SpooledBatch) -> bool:
+    """Whether clearly less is left than was shipped, so that it may gather: it is not read and added up for nothing.
+
+    A full batch is about as long as the one before, and so is a segment on a volume with little room.
+    """
+    return 0 < unshipped_bytes < min(_CLEARLY_LESS * (shipped.end - shipped.start), _BATCH_BYTES // 2)
 
 
 def _first_second(batch: SpooledBatch) -> float:

@@ -412,3 +412,16 @@ class Counted(MemorySpool):
         batch = super().read_from(segment, offset, max_rows, max_bytes)
         self.rows_read += 0 if batch is None else len(batch.rows)
         return batch
+
+
+async def test_rows_that_wait_for_the_next_turn_are_not_read_before_it():
+    spool, store, telemetry = Counted(), MemoryPredictionStore(), Recorded()
+    for number in range(15):
+        assert spool.append(a_row(number))
+    shipper = a_shipper(spool, store, telemetry, batch_rows=10, interval_seconds=60)
+
+    await run_until(shipper, lambda: len([one for one in telemetry.history if one[0].endswith("spool_bytes")]) >= 3)
+
+    assert ids_in(store.rows) == all_ids(10)
+    assert spool.rows_read == 10
+    assert telemetry.values["prediction_log_spool_bytes"] > 0
