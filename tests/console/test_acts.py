@@ -27,7 +27,7 @@ NAME, REASON = "The model's name, typed: churn", "Reason"
 SIGNED = ("--reason", "as agreed", "--yes")
 OWNER = "understudy"
 """The login of the tests' databases, by which commands are signed."""
-OF_A_MOMENT = {"updated_at", "salt", "created_by", "started_at", "at", "rollout_id", "guard_id"}
+OF_A_MOMENT = {"declared_at", "updated_at", "salt", "created_by", "started_at", "at", "rollout_id", "guard_id"}
 """What two databases cannot have alike: clocks, what is drawn at random, and ids, of which a dry run uses one up."""
 
 
