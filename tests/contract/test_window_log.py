@@ -15,7 +15,13 @@ from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.window import Window, window_to_json
-from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.monitoring.window_log import (
+    BLOCK_SECONDS,
+    MARKED_SECONDS,
+    STEP_SECONDS,
+    WindowLog,
+    window_block_start,
+)
 from understudy.ports.prediction_log.prediction_log import PredictionStore, SpooledBatch, WriteOutcome
 
 BEGAN = 1_763_661_000
@@ -166,6 +172,23 @@ async def test_the_mark_of_a_block_changes_with_what_is_written_in_it_and_with_n
     assert late.marks.marks[BLOCK] != later.marks.marks[BLOCK]
     assert late.marks.marks[BLOCK + BLOCK_SECONDS] == later.marks.marks[BLOCK + BLOCK_SECONDS]
     assert [[window.key.start for window in latest.windows] for latest in (first, late)] == [[], [settled]]
+
+
+async def test_of_the_block_that_grows_each_minute_has_a_mark_and_of_those_before_the_whole(opened):
+    settled = BLOCK + BLOCK_SECONDS + 3 * STEP_SECONDS
+    growing = BLOCK + BLOCK_SECONDS
+    for start in (BLOCK, BLOCK + 2 * STEP_SECONDS, growing, growing + STEP_SECONDS, growing + STEP_SECONDS + 45):
+        await opened.ship(7, start, calls=2)
+    first = (await opened.log.latest_of_rollout(7, 0, settled)).marks
+
+    await opened.ship(7, growing + STEP_SECONDS + 15, calls=1)
+    later = (await opened.log.latest_of_rollout(7, 0, settled)).marks
+    at_the_end = (await opened.log.latest_of_rollout(7, 0, growing + BLOCK_SECONDS)).marks
+
+    assert sorted(first.marks) == [BLOCK, growing, growing + STEP_SECONDS]
+    assert [start for start, mark in later.marks.items() if mark != first.marks[start]] == [growing + STEP_SECONDS]
+    assert at_the_end.marks.keys() == {BLOCK, growing}
+    assert (await opened.log.marks_of_rollout(7, 0, settled)).marks == at_the_end.marks
 
 
 async def test_marks_are_of_a_day_at_most_from_the_first_window_on(opened):

@@ -3,8 +3,9 @@
 A rollout of a day has thousands of windows for each proxy, and reading one takes some 50 µs: reading all of them at
 once exceeds every deadline. So what is older than a few minutes is kept as strata, by blocks of a quarter of an
 hour, each as long as Postgres says that nothing of it was written since: a proxy that had lost Postgres ships late, and
-then its block is read again and no other. Days of marks and then blocks are read one at a time, and those that were
-read stay when time is over: the next tick goes on from there.
+then its block is read again and no other. The newest block grows by a minute at a time, and only the minutes that are
+new are read; at its end it is read once more, as a whole. Days of marks and then blocks are read one at a time, and
+those that were read stay when time is over: the next tick goes on from there.
 """
 
 import asyncio
@@ -18,7 +19,13 @@ from understudy.core.canary.latency.champion_before import ChampionBefore, champ
 from understudy.core.windows.builder import OPEN_SECONDS
 from understudy.core.windows.strata import Strata, join_strata, stratify
 from understudy.core.windows.window import WINDOW_SECONDS, Window
-from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, WindowLog, window_block_start
+from understudy.ports.monitoring.window_log import (
+    BLOCK_SECONDS,
+    MARKED_SECONDS,
+    STEP_SECONDS,
+    WindowLog,
+    window_block_start,
+)
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 
 SETTLED_SECONDS = OPEN_SECONDS + 4 * WINDOW_SECONDS
@@ -28,12 +35,12 @@ EARLY_SECONDS = 3_600
 its clock may be slow. Any login of a proxy can write windows of any day, and each day takes a query."""
 BEFORE_SECONDS = 3_600
 """How much of the champion before a rollout says how far its pods wander."""
-STEP_SECONDS = 4 * WINDOW_SECONDS
-"""How much is added to what is kept at a time."""
+TURN_SECONDS = 5
+"""Rollouts whose numbers follow each other take their steps this far apart, so that no tick has those of all."""
 
 
 class _Block(NamedTuple):
-    """Strata of a quarter of an hour, and the mark that its windows had just before they were read."""
+    """Strata of a quarter of an hour or of a step, and the mark that its windows had just before they were read."""
 
     mark: str
     strata: Strata
@@ -76,9 +83,22 @@ class _Kept:
         if gone:
             self.joined = self.whole = None
 
-    def stale(self) -> list[int]:
-        """Return the starts of the blocks that are to be read, oldest first."""
-        return sorted(s for s, mark in self.marks.items() if s not in self.blocks or self.blocks[s].mark != mark)
+    def stale(self, settled: int) -> list[tuple[int, int]]:
+        """Return from when to when windows are to be read, oldest first: blocks, and steps of the last one at once."""
+        starts = sorted(s for s, mark in self.marks.items() if s not in self.blocks or self.blocks[s].mark != mark)
+        growing = window_block_start(settled)
+        blocks = [(start, start + BLOCK_SECONDS) for start in starts if start < growing]
+        steps = [(start, settled) for start in starts if start >= growing]
+        return [*blocks, *steps[:1]]
+
+    def put(self, marks: Mapping[int, str], strata: Strata, settled: int) -> None:
+        """Take over what was read of the blocks or steps with these marks, which are of before that.
+
+        What was written since in others is left out: these have their marks the next time.
+        """
+        for start, mark in marks.items():
+            self.blocks[start] = _Block(mark, strata.between(start, _end_of(start, settled)))
+        self.joined = self.whole = None
 
     def join(self, newer: Strata, settled: int) -> None:
         """Put the blocks and what starts at ``settled`` or later side by side.
@@ -93,8 +113,8 @@ class _Kept:
         self.whole = join_strata([*older, newer])
         self.joined = self.whole.between(starts[0], settled)
         for start in starts:
-            end = min(start + BLOCK_SECONDS, settled)
-            self.blocks[start] = self.blocks[start]._replace(strata=self.whole.between(start, end))
+            strata = self.whole.between(start, _end_of(start, settled))
+            self.blocks[start] = self.blocks[start]._replace(strata=strata)
 
 
 class WindowCache:
@@ -139,20 +159,21 @@ class WindowCache:
                 return yet, and ``None`` is; the next call goes on with the day or the block that comes next. One is
                 read in any case.
         """
-        settled = int((now - SETTLED_SECONDS) // STEP_SECONDS * STEP_SECONDS)
+        turn = rollout_id * TURN_SECONDS % STEP_SECONDS
+        settled = int((now - SETTLED_SECONDS - turn) // STEP_SECONDS * STEP_SECONDS)
         until = asyncio.get_running_loop().time() + seconds
         first = max(0, window_block_start(started_at - EARLY_SECONDS))
         kept = self._kept.setdefault(rollout_id, _Kept(first, surveyed=first, next_old=first))
         latest = await self._survey(kept, rollout_id, settled, until)
         if latest is None:
             return None
-        for place, start in enumerate(kept.stale()):
+        for place, (start, end) in enumerate(kept.stale(settled)):
             if place and asyncio.get_running_loop().time() >= until:
                 return None
-            mark = kept.marks[start]  # from before the windows, so that what is written meanwhile is read again
-            windows = await self._windows.of_rollout(rollout_id, start, min(start + BLOCK_SECONDS, settled))
-            kept.blocks[start] = _Block(mark, await asyncio.to_thread(stratify, windows, rollout_id))
-            kept.joined = kept.whole = None
+            # From before the windows, so that what is written meanwhile is read again.
+            marks = {step: mark for step, mark in kept.marks.items() if start <= step < end}
+            windows = await self._windows.of_rollout(rollout_id, start, end)
+            kept.put(marks, await asyncio.to_thread(stratify, windows, rollout_id), settled)
         if kept.whole is None or not _are_same(kept.latest, latest):
             kept.latest = latest
             await asyncio.to_thread(_join, kept, rollout_id, settled)
@@ -183,6 +204,11 @@ class WindowCache:
                 return latest.windows
             if not kept.is_surveyed and asyncio.get_running_loop().time() >= until:
                 return None
+
+
+def _end_of(start: int, settled: int) -> int:
+    """Return where the block or the step ends that starts then."""
+    return start + (BLOCK_SECONDS if start < window_block_start(settled) else STEP_SECONDS)
 
 
 def _are_same(before: Sequence[Window], now: Sequence[Window]) -> bool:

@@ -15,7 +15,13 @@ from understudy.core.rollout.state import new_rollout_state
 from understudy.core.routing.policy import Role
 from understudy.core.windows.strata import Strata, stratify
 from understudy.core.windows.window import Window
-from understudy.ports.monitoring.window_log import BLOCK_SECONDS, MARKED_SECONDS, LatestWindows, WindowLog
+from understudy.ports.monitoring.window_log import (
+    BLOCK_SECONDS,
+    MARKED_SECONDS,
+    STEP_SECONDS,
+    LatestWindows,
+    WindowLog,
+)
 from understudy.ports.rollout.rollout_store import RolloutRecord, RolloutView
 from understudy.rollout.window_cache import EARLY_SECONDS, SETTLED_SECONDS, WindowCache
 
@@ -87,6 +93,91 @@ async def test_a_late_window_has_its_own_block_read_again_and_no_other(windows):
 
     await assert_all_is_there(await strata_of(cache), log)
     assert [start for start in log.read if start in ALL_BLOCKS] == [2 * BLOCK_SECONDS]
+
+
+class CountingReads(Counting):
+    """The twin, which also tells from when to when windows were read."""
+
+    def __init__(self, windows: Sequence[Window]) -> None:
+        super().__init__(windows)
+        self.ranges: list[tuple[float, float]] = []
+
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = float("inf")) -> Sequence[Window]:
+        if until - since <= BLOCK_SECONDS:  # the twin also counts windows to make marks of them
+            self.ranges.append((since, until))
+        return await super().of_rollout(rollout_id, since, until)
+
+
+LAST = BLOCKS * BLOCK_SECONDS
+"""Where the block starts that grows in the tests below."""
+
+
+async def test_of_the_block_that_grows_only_new_minutes_are_read_and_at_its_end_the_whole_once():
+    windows = Traffic(World("any", requests_per_minute=200), 1).windows(0, (BLOCKS + 2) * 15 * PER_MINUTE, 20.0)
+    log, read = CountingReads(windows), []
+    cache = WindowCache(log)
+    await strata_of(cache)
+
+    for minute in range(1, 17):
+        log.ranges.clear()
+        await assert_all_is_there(await strata_of(cache, NOW + minute * STEP_SECONDS), log)
+        read.append(tuple(log.ranges))
+
+    steps = [(start, start + STEP_SECONDS) for start in range(LAST + STEP_SECONDS, LAST + BLOCK_SECONDS, STEP_SECONDS)]
+    end = LAST + BLOCK_SECONDS
+    next_steps = [(end, end + STEP_SECONDS), (end + STEP_SECONDS, end + 2 * STEP_SECONDS)]
+    assert read == [(one,) for one in (*steps[:-1], (LAST, end), *next_steps)]
+
+
+async def test_a_late_window_of_the_block_that_grows_is_counted_once(windows):
+    log = CountingReads(windows)
+    cache, now = WindowCache(log), NOW + 10 * STEP_SECONDS
+    without = [w for w in windows if not LAST + 240 <= w.key.start < LAST + 300]
+    log.windows = {w.key: w for w in without}
+    await strata_of(cache, now)
+
+    log.add([w for w in windows if LAST + 255 <= w.key.start < LAST + 270])  # of a minute that had none
+    await assert_all_is_there(await strata_of(cache, now), log)
+    log.add([late(next(w for w in windows if w.key.start == LAST + 30))])
+
+    await assert_all_is_there(await strata_of(cache, now), log)
+
+
+class WritingMeanwhile(CountingReads):
+    """The twin, in which windows are written just before others are read."""
+
+    meanwhile: Sequence[Window] = ()
+
+    async def of_rollout(self, rollout_id: int, since: float = 0.0, until: float = float("inf")) -> Sequence[Window]:
+        if since == LAST:
+            self.add(self.meanwhile)
+        return await super().of_rollout(rollout_id, since, until)
+
+
+async def test_windows_of_a_minute_that_had_none_are_counted_once_where_they_come_while_others_are_read(windows):
+    log = WritingMeanwhile([w for w in windows if not LAST + 60 <= w.key.start < LAST + 120])
+    log.meanwhile = [w for w in windows if LAST + 60 <= w.key.start < LAST + 120]
+    cache, now = WindowCache(log), NOW + 2 * STEP_SECONDS
+
+    before = await strata_of(cache, now)
+
+    assert LAST + 60 not in before.starts
+    await assert_all_is_there(await strata_of(cache, now), log)
+
+
+async def test_rollouts_whose_numbers_follow_each_other_read_their_new_minutes_in_different_ticks(windows):
+    others = [replace(w, key=w.key._replace(rollout_id=number)) for w in windows for number in range(1, 13)]
+    log = CountingReads(others)
+    cache = WindowCache(log)
+
+    async def reads_at(now: float) -> int:
+        log.ranges.clear()
+        for number in range(1, 13):
+            await cache.strata(number, now, started_at=0.0)
+        return len(log.ranges)
+
+    await reads_at(NOW)
+    assert [await reads_at(NOW + 5 * tick) for tick in range(1, 13)] == [1] * 12
 
 
 async def test_what_was_read_stays_when_time_is_over_and_the_next_look_goes_on(windows):

@@ -10,7 +10,13 @@ from understudy.core.prediction_log.row import PredictionRow
 from understudy.core.prediction_log.row_record import RowRecords
 from understudy.core.prediction_log.spool_format import encode_header, encode_row, follows, read_frames, read_header
 from understudy.core.windows.window import Window, WindowKey, slices_alone, without_slices
-from understudy.ports.monitoring.window_log import MARKED_SECONDS, LatestWindows, Marks, window_block_start
+from understudy.ports.monitoring.window_log import (
+    MARKED_SECONDS,
+    STEP_SECONDS,
+    LatestWindows,
+    Marks,
+    window_block_start,
+)
 from understudy.ports.prediction_log.prediction_log import SpooledBatch, SpoolReader, WriteOutcome, WriteResult
 
 
@@ -183,18 +189,23 @@ class MemoryPredictionStore:
         return [w for key, w in self._in_order() if key.rollout_id == rollout_id and since <= key.start < until]
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
+        return await self._marks(rollout_id, since, until, growing=until)
+
+    async def _marks(self, rollout_id: int, since: int, until: int, *, growing: int) -> Marks:
         held = await self.of_rollout(rollout_id, since, until)
         if not held:
             return Marks({}, until)
         until = min(until, window_block_start(held[0].key.start) + MARKED_SECONDS)
         blocks: dict[int, list[Window]] = {}
         for window in held:
-            if window.key.start < until:
-                blocks.setdefault(window_block_start(window.key.start), []).append(window)
+            start = window.key.start
+            if start < until:
+                block = window_block_start(start) if start < growing else start // STEP_SECONDS * STEP_SECONDS
+                blocks.setdefault(block, []).append(window)
         return Marks({start: f"{len(own)}:{sum(w.volume for w in own)}" for start, own in blocks.items()}, until)
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
-        marks = await self.marks_of_rollout(rollout_id, since, settled)
+        marks = await self._marks(rollout_id, since, settled, growing=window_block_start(settled))
         return LatestWindows(await self.of_rollout(rollout_id, settled) if marks.until == settled else [], marks)
 
     async def of_versions(self, version_ids: Sequence[int], since: float, until: float) -> Sequence[Window]:

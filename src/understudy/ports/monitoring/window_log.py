@@ -9,6 +9,8 @@ from understudy.core.windows.window import Window
 
 BLOCK_SECONDS = 900
 """Windows are marked by blocks of this length, the starts of which are its multiples."""
+STEP_SECONDS = 60
+"""The last block grows while its rollout goes on: of what is younger than the block's start, marks are this fine."""
 MARKED_SECONDS = 86_400
 """The longest time of which the marks are read at once."""
 
@@ -33,7 +35,7 @@ class LatestWindows(NamedTuple):
     windows: Sequence[Window]
     """From ``settled`` on, oldest first; none while there are older marks that were not read."""
     marks: Marks
-    """Of those before ``settled``."""
+    """Of those before ``settled``; of the block that holds it, by steps of :data:`STEP_SECONDS` instead of at once."""
 
 
 class WindowLog(Protocol):

@@ -16,6 +16,7 @@ from understudy.core.windows.window import NOT_OF_SLICES, Window, WindowKey, win
 from understudy.ports.monitoring.window_log import (
     BLOCK_SECONDS,
     MARKED_SECONDS,
+    STEP_SECONDS,
     LatestWindows,
     Marks,
     window_block_start,
@@ -57,9 +58,11 @@ _FIRST = f"""
 """  # noqa: S608 - constants
 # A replaced row has another xmin, the transaction that wrote it.
 _MARKS = f"""
-    SELECT floor(extract(epoch FROM window_start) / $4::int)::bigint * $4::int AS block,
-           count(*) || ':' || sum(xmin::text::bigint) AS mark
+    SELECT floor(extract(epoch FROM window_start) / seconds)::bigint * seconds AS block,
+           count(*) || ':' || sum(predictionwindow.xmin::text::bigint) AS mark
     FROM predictionwindow
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN window_start < to_timestamp($4) THEN $5::int ELSE $6::int END AS seconds) AS marked
     {_WHERE_ROLLOUT} AND window_start >= to_timestamp($2) AND window_start < to_timestamp($3) GROUP BY 1
 """  # noqa: S608 - constants
 _OF_VERSIONS = f"""
@@ -111,12 +114,12 @@ class PostgresWindowLog(SessionPerCall):
 
     async def marks_of_rollout(self, rollout_id: int, since: int, until: int) -> Marks:
         async with self._snapshot() as connection:
-            return await _marks(connection, rollout_id, since, until)
+            return await _marks(connection, rollout_id, since, until, growing=until)
 
     async def latest_of_rollout(self, rollout_id: int, since: int, settled: int) -> LatestWindows:
         rows: list[asyncpg.Record] = []
         async with self._snapshot() as connection:
-            marks = await _marks(connection, rollout_id, since, settled)
+            marks = await _marks(connection, rollout_id, since, settled, growing=window_block_start(settled))
             if marks.until == settled:
                 rows = await connection.fetch(_OF_ROLLOUT, rollout_id, float(settled), inf)
         parsed = await self._usable(rows, self._latest.pop(rollout_id, {}))
@@ -158,13 +161,15 @@ class PostgresWindowLog(SessionPerCall):
         return self._session(what, "understudy-windows")
 
 
-async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int) -> Marks:
+async def _marks(connection: asyncpg.Connection, rollout_id: int, since: int, until: int, *, growing: int) -> Marks:
+    """Return the marks of blocks, and from ``growing`` on of steps."""
     first = await connection.fetchval(_FIRST, rollout_id, float(since), float(until))
     if first is None:
         return Marks({}, until)
     begin = max(since, window_block_start(first))
     until = min(until, begin + MARKED_SECONDS)
-    rows = await connection.fetch(_MARKS, rollout_id, float(begin), float(until), BLOCK_SECONDS)
+    lengths = (BLOCK_SECONDS, STEP_SECONDS)
+    rows = await connection.fetch(_MARKS, rollout_id, float(begin), float(until), float(growing), *lengths)
     return Marks({row["block"]: row["mark"] for row in rows}, until)
 
 
