@@ -53,9 +53,20 @@ class World:
         self.telemetry = MemoryTelemetry()
         self.woken = asyncio.Event()
         for number in (1, 2):
-            self.store.register(number, "visits", str(number), f"visits/{number}")
-            self.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            self.register(number, "visits", str(number))
         self.agent = self.new_agent()
+
+    def register(self, number: int, model_name: str, label: str) -> None:
+        """Register a version whose artifact is there."""
+        self.store.register(number, model_name, label, f"visits/{number}")
+        self.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+
+    async def load_models(self, count: int) -> None:
+        """Let one version of each of so many models be loaded: m1 with the id 1, and so on."""
+        for number in range(1, count + 1):
+            self.register(number, f"m{number}", "1")
+            self.store.place(number, Why.ASKED)
+        await self.run_for(20)
 
     def new_agent(self) -> Agent:
         server = AgentServer("onnx-0", "onnx", "10.0.0.7:8500", self.transition)
@@ -823,8 +834,7 @@ def test_forty_versions_on_a_server_with_room_for_ten_push_out_those_that_were_n
 
     async def scenario(world: World) -> None:
         for number in range(1, 41):
-            world.store.register(number, "visits", str(number), f"visits/{number}")
-            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
+            world.register(number, "visits", str(number))
         names = {number: served_name("visits", str(number)) for number in range(1, 41)}
         world.store.place(1, Why.CHAMPION, has_role=True)
         most = 0
@@ -1076,11 +1086,7 @@ def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then
     tmp_path, gone, is_doubted
 ):
     async def scenario(world: World) -> None:
-        for number in range(1, 9):
-            world.store.register(number, f"m{number}", "1", f"visits/{number}")
-            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
-            world.store.place(number, Why.ASKED)
-        await world.run_for(20)
+        await world.load_models(8)
         assert len(await world.loaded()) == 8
 
         for number in gone:
@@ -1097,11 +1103,7 @@ def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then
 
 def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoints(tmp_path):
     async def scenario(world: World) -> None:
-        for number in range(1, 5):
-            world.store.register(number, f"m{number}", "1", f"visits/{number}")
-            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
-            world.store.place(number, Why.ASKED)
-        await world.run_for(20)
+        await world.load_models(4)
         asked = world.control.asked
 
         for number in range(1, 5):
@@ -1119,11 +1121,7 @@ def test_versions_that_are_placed_again_within_that_time_never_lose_their_endpoi
 
 def test_while_it_doubts_that_most_versions_are_gone_an_agent_does_everything_else(tmp_path):
     async def scenario(world: World) -> None:
-        for number in range(1, 9):
-            world.store.register(number, f"m{number}", "1", f"visits/{number}")
-            world.stage.artifacts[f"visits/{number}"] = b"weights of %d" % number
-            world.store.place(number, Why.ASKED)
-        await world.run_for(20)
+        await world.load_models(8)
 
         for number in range(1, 7):
             world.store.place(number, None)
