@@ -13,12 +13,10 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -27,9 +25,9 @@ from e2e.load import Answer, Load, run_load
 from e2e.stack import PREDICT_BODIES, VISITS, Stack, sql
 
 from rigs.lifecycle.settled import loaded_at
+from rigs.lifecycle.temporary_stack import a_stack
 from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_version
-from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.giving_way import Transition
@@ -173,21 +171,12 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=20, help="how many in each case (20)")
     parser.add_argument("--only", nargs="*", type=Transition, choices=list(Transition), default=list(Transition))
     asked = parser.parse_args()
-    return max([_in_a_folder(transition, asked.changes) for transition in asked.only], default=1)
+    return max([_exchanged(transition, asked.changes) for transition in asked.only], default=1)
 
 
-def _in_a_folder(transition: Transition, changes: int) -> int:
-    with tempfile.TemporaryDirectory(prefix="understudy-exchanges-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # Postgres may run as another account
-        postgres = EmbeddedPostgres(folder / "postgres")
-        postgres.start()
-        stack = Stack(folder, postgres.url)
-        try:
-            return asyncio.run(_run(Exchange(stack, transition), changes))
-        finally:
-            stack.stop()
-            postgres.stop("immediate")
+def _exchanged(transition: Transition, changes: int) -> int:
+    with a_stack("exchanges") as stack:
+        return asyncio.run(_run(Exchange(stack, transition), changes))
 
 
 async def _run(exchange: Exchange, changes: int) -> int:

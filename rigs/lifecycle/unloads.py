@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import os
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -28,9 +27,9 @@ from e2e.stack import PREDICT_BODIES, VISITS, Stack, sql
 
 from rigs.lifecycle.flips import Flips
 from rigs.lifecycle.pauses import Pauses
+from rigs.lifecycle.temporary_stack import a_stack
 from understudy.adapters import migrations
 from understudy.adapters.dev_server.example_models import example_version
-from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
@@ -94,17 +93,8 @@ def main() -> int:
     parser.add_argument("--unloads", type=int, default=1_000, help="how many (1000)")
     parser.add_argument("--seed", type=int, default=0, help="of what is random (the time)")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="understudy-unloads-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)  # Postgres may run as another account
-        postgres = EmbeddedPostgres(folder / "postgres")
-        postgres.start()
-        stack = Stack(folder, postgres.url)
-        try:
-            return asyncio.run(_run(stack, asked.unloads, asked.seed or int(time.time())))
-        finally:
-            stack.stop()
-            postgres.stop("immediate")
+    with a_stack("unloads") as stack:
+        return asyncio.run(_run(stack, asked.unloads, asked.seed or int(time.time())))
 
 
 async def _run(stack: Stack, unloads: int, seed: int) -> int:
