@@ -9,8 +9,6 @@ _OF_12 = 0xFFF << 62
 _OF_62 = 0x3FFF_FFFF_FFFF_FFFF
 _VARIANT = 0x8000_0000_0000_0000
 _FORM = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
-_BEGINNING_CHARACTERS = 15
-"""Of the text: those that the millisecond and the version decide."""
 
 
 def prediction_id(unix_ms: int, random_bits: int) -> str:

@@ -268,7 +268,6 @@ def _read_category(node: Node, refuse: Refuse) -> str | None:
 
 
 _LABEL, _LABEL_SCHEMA = _text(MAX_LABEL), _text_schema(MAX_LABEL)
-_PERCENT = _percent(0, 100)
 _ROLES = ("champion", "challenger")
 
 

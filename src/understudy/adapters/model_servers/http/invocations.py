@@ -8,7 +8,6 @@ from understudy.core.schema.tensors import Block, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer
 
 FORMATS = ("dataframe_split", "dataframe_records", "inputs", "instances")
-_DATA_FRAMES = FORMATS[:2]
 
 
 class InvocationsBackend(HttpBackend):
