@@ -27,7 +27,7 @@ WATCHING = ("deploy/prometheus", "deploy/alertmanager", "deploy/grafana")
 ENDING_SECONDS = 4.0
 """Beside the drains: what gunicorn gives a worker for shadows (0.5 s), spans (2 s) and closing (1 s), rounded up."""
 NOT_ASKED = frozenset({"traffic"})
-"""Nobody depends on it, and it says itself how it fares."""
+"""No service depends on it, and it says itself how it fares."""
 
 
 def check_schema(root: Path) -> list[Finding]:

@@ -24,7 +24,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def trees(root: Path) -> list[str]:
-    """Return every folder that somebody may apply: overlays and examples."""
+    """Return every folder that an operator may apply: overlays and examples."""
     found = [*root.glob(f"{FOLDER}/overlays/*"), *root.glob(f"{FOLDER}/examples/*")]
     return sorted(path.relative_to(root).as_posix() for path in found if path.is_dir())
 

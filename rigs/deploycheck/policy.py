@@ -214,7 +214,7 @@ def _is_no_secret(one: Object, _objects: Sequence[Object], _pods: Sequence[Pod])
             yield problem
 
 
-def _selects_somebody(one: Object, _objects: Sequence[Object], pods: Sequence[Pod]) -> Iterator[str]:
+def _selects_a_pod(one: Object, _objects: Sequence[Object], pods: Sequence[Pod]) -> Iterator[str]:
     wanted = _selector_of(one)
     if wanted is not None and not any(wanted.items() <= pod.labels.items() for pod in pods):
         yield f"selects nobody: no pod is {', '.join(f'{name}={value}' for name, value in wanted.items())}"
@@ -367,7 +367,7 @@ CONTAINER_RULES: Sequence[Callable[[Pod, Container], Iterator[str]]] = (
 )
 OBJECT_RULES: Sequence[Callable[[Object, Sequence[Object], Sequence[Pod]], Iterator[str]]] = (
     _is_no_secret,
-    _selects_somebody,
+    _selects_a_pod,
     _reaches_a_port,
     _is_in_a_network_of_its_own,
     _is_scraped,

@@ -13,7 +13,7 @@ from e2e.stack import VISITS
 from rigs.faults.inputs import body_for
 
 _FIRST = 20_000_000
-"""Inputs of those who hang up; nobody else has them."""
+"""Inputs of callers that hang up; no other caller sends them."""
 REOPEN_SECONDS = 0.5
 _HALF = b"POST /v1/models/visits/predict HTTP/1.1\r\nhost: localhost\r\nx-slow: "
 

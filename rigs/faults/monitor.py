@@ -56,7 +56,7 @@ class Pair:
         give_up = time.monotonic() + PATIENCE_SECONDS
         while not (await self.world.sql("SELECT FROM Step WHERE epoch > $1 LIMIT 1", epoch)):
             if time.monotonic() > give_up:
-                raise TimeoutError("nobody follows the leader")
+                raise TimeoutError("no monitor follows the leader")
             await asyncio.sleep(0.1)
 
     async def figures(self, epoch: int) -> dict[str, float]:

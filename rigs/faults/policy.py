@@ -76,7 +76,7 @@ async def planted_endpoints(machine: Machine, _span: Span) -> Figures:
             with suppress(asyncpg.PostgresError):
                 await world.sql("INSERT INTO ModelEndpoint (model_version_id, target) VALUES ($1, $2)", planted, target)
                 accepted += 1
-        # Past the database: whoever connects judges the address once more, by the operator's own list.
+        # Past the database: the proxy judges the address once more, by the operator's own list.
         await world.start_proxy(endpoint_allow="127.0.0.1/32")
         await world.sql("ALTER TABLE ModelEndpoint DISABLE TRIGGER modelendpoint_guard")
         await world.sql("UPDATE ModelEndpoint SET target = $1", f"{CANARY}:{port}")

@@ -235,7 +235,7 @@ async def _full(world: World) -> AsyncIterator[None]:
 
 
 async def deadlocks(machine: Machine, span: Span) -> Figures:
-    """Make the log's writer the victim of deadlocks: somebody else locks its rows in the opposite order."""
+    """Make the log's writer the victim of deadlocks: another session locks its rows in the opposite order."""
     async with machine.world() as world:
         await world.serve()
 

@@ -39,7 +39,7 @@ RELOADS = 6
 RELOAD_SECONDS = 3.0
 RELOAD_PER_SECOND = 1_400.0
 LEARNT_SECONDS = 0.3
-"""After which whoever sends callers to an instance has learnt that it ends."""
+"""After which a load balancer has learnt that an instance ends."""
 ENDED_SECONDS = 20.0
 KEEP_ALIVE = 32
 REPLACED_SECONDS = 20.0

@@ -1,4 +1,4 @@
-"""Rows SE: what somebody who means harm may try."""
+"""Rows SE: what an attacker may try."""
 
 import asyncio
 import random
@@ -57,7 +57,7 @@ _THEFTS = (
     "COPY ServingPolicy TO PROGRAM 'true'",
     "SELECT pg_read_file('PG_VERSION')",
 )
-"""What somebody with the proxy's credentials may want."""
+"""What an attacker with the proxy's credentials may want."""
 _RIGHTS = (
     "SELECT champion_version FROM ServingPolicy",
     "SELECT target FROM ModelEndpoint",

@@ -29,11 +29,11 @@ class Mode(StrEnum):
 
     PASS = "pass"
     REFUSE = "refuse"
-    """Nobody listens, and open connections are reset: a process that was killed."""
+    """No process listens, and open connections are reset: a process that was killed."""
     BLACKHOLE = "blackhole"
     """Connections stay open and new ones are taken, but nothing moves; after it what was held back moves on."""
     RESET = "reset"
-    """Somebody listens, and each connection is reset."""
+    """A process listens, and each connection is reset."""
 
 
 @dataclass(frozen=True)

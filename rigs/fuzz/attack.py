@@ -36,7 +36,7 @@ class Tally:
     ids: list[str] = field(default_factory=list)
     """Of the predictions that answers told of."""
     unread: int = 0
-    """Predictions that may be in the log although nobody read their answer."""
+    """Predictions that may be in the log although no caller read their answer."""
 
     def note(self, problems: Sequence[str], wire: bytes, seconds: float) -> None:
         """Count one case."""

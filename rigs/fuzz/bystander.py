@@ -1,4 +1,4 @@
-"""Somebody who means no harm: asks ``/livez`` and for predictions while others attack, and notes how long it takes.
+"""A caller that means no harm: asks ``/livez`` and for predictions while others attack, and notes how long it takes.
 
 A process of its own, so that it waits for nothing but the proxy and the machine.
 """

@@ -1,4 +1,4 @@
-"""Values for a schema's features, good ones and bad ones, and the JSON texts that nobody writes by accident."""
+"""Values for a schema's features, good ones and bad ones, and the JSON texts that no caller writes by accident."""
 
 from collections.abc import Mapping
 from math import prod

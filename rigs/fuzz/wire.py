@@ -343,7 +343,7 @@ def _in_pieces() -> SearchStrategy[WireCase]:
 
 
 def _leaving() -> SearchStrategy[WireCase]:
-    """Callers that go before their answer: half of a request, or several and nobody who reads."""
+    """Callers that go before their answer: half of a request, or several whose answers they never read."""
     half = st.integers(0, len(GOOD_REQUEST)).map(lambda end: GOOD_REQUEST[:end])
     several = st.integers(1, 20).map(lambda count: GOOD_REQUEST * count)
     return st.builds(

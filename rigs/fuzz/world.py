@@ -105,7 +105,7 @@ class World:
 
     @contextmanager
     def bystander(self) -> Iterator[dict[str, Any]]:
-        """Let somebody ask who means no harm; what was seen is there afterwards."""
+        """Let a harmless caller ask meanwhile; what it saw is there afterwards."""
         row = example_rows()[0]
         body = orjson.dumps({"entity_id": row.entity_id, "inputs": row.inputs}).decode()
         arguments = [sys.executable, "-m", "rigs.fuzz.bystander", str(self.port), str(self._echo_port), VISITS, body]

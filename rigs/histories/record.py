@@ -172,7 +172,7 @@ class StatusRow:
 
 
 class Signature(NamedTuple):
-    """What the audit has to say of whoever comes by a way."""
+    """What the audit has to say of a client that comes by a way."""
 
     actor: str
     via: str
