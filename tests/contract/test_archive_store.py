@@ -105,7 +105,7 @@ async def test_a_key_that_leads_out_of_the_archive_is_refused_and_reaches_no_fil
     assert await store.keys() == [KEY]
 
 
-async def test_a_folder_shows_nobody_a_half_written_file(tmp_path):
+async def test_a_folder_shows_no_reader_a_half_written_file(tmp_path):
     root = tmp_path / "archive"
     store = open_archive(str(root), endpoint=None, timeout_seconds=10)
     half = root / Path(KEY).with_name(f".unfinished-{Path(KEY).name}")

@@ -77,7 +77,7 @@ async def test_the_first_to_ask_leads_and_renews_under_the_same_epoch(opened):
     assert [await opened.ask(ONE) for _ in range(3)] == [epoch] * 3
 
 
-async def test_nobody_else_gets_a_lease_that_is_held(opened):
+async def test_no_other_monitor_gets_a_lease_that_is_held(opened):
     await opened.ask(ONE)
     await opened.let_pass(LEASE_SECONDS * 0.8)
 
@@ -114,7 +114,7 @@ async def test_a_lease_that_is_over_goes_to_the_next_under_a_higher_epoch_and_it
     assert await opened.ask(OTHER) == second
 
 
-async def test_a_late_holder_keeps_its_epoch_when_nobody_else_was_there(opened):
+async def test_a_late_holder_keeps_its_epoch_when_no_other_monitor_was_there(opened):
     epoch = await opened.ask(ONE)
     await opened.let_pass(10 * LEASE_SECONDS)
 

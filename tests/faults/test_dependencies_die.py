@@ -114,7 +114,7 @@ async def test_postgres_stopped_under_load_fails_nobody_and_a_restarted_proxy_se
 
 
 @pytest.mark.parametrize("fault", ["stopped", "frozen"])
-async def test_redis_gone_under_load_fails_nobody(tmp_path, database_url, fault):
+async def test_redis_gone_under_load_fails_no_call(tmp_path, database_url, fault):
     with EmbeddedValkey() as valkey, a_stack(tmp_path, database_url, valkey.url) as stack:
         await serve_visits(stack, database_url)
         port = stack.start_proxy(memory_cache_bytes=0)

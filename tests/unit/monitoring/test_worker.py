@@ -281,7 +281,7 @@ def test_a_short_outage_of_postgres_costs_neither_the_lead_nor_a_run():
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_lease_that_cannot_be_renewed_ends_the_job_under_way_before_somebody_else_can_lead(hangs):
+def test_a_lease_that_cannot_be_renewed_ends_the_job_under_way_before_another_monitor_can_lead(hangs):
     diary, telemetry = Diary(), MemoryTelemetry()
     leads = []
 

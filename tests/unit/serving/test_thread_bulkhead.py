@@ -44,7 +44,7 @@ async def test_so_many_are_read_at_once_and_the_others_in_their_turn():
     assert held.most == 2
 
 
-async def test_whoever_has_no_turn_in_time_is_refused_and_takes_nobody_s_place():
+async def test_a_job_that_has_no_turn_in_time_is_refused_and_takes_no_other_job_s_place():
     held, bodies = Held(), ThreadBulkhead(1, wait_seconds=0.05)
     first = asyncio.create_task(bodies.run(held.read, b"x"))
     await until_reading(held, 1)

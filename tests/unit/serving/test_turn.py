@@ -850,7 +850,7 @@ async def test_a_request_that_is_refused_is_not_shown_to_the_shadow():
 
 
 @in_virtual_time
-async def test_features_that_only_the_shadow_wants_delay_nobody():
+async def test_features_that_only_the_shadow_wants_delay_no_caller():
     store = Stored({"income": 10, "visits": 1}, seconds=0.15)
     shadow = a_version("4", input_schema=STORED_SCHEMA, deterministic=False)
     stage = Stage(a_policy(champion=a_version("1"), shadow=shadow), store)

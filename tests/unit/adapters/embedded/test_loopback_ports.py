@@ -1,4 +1,4 @@
-"""Ports for our own processes: free, nobody else's, and no outgoing connection's."""
+"""Ports for our own processes: free, no other process's, and no outgoing connection's."""
 
 import socket
 import subprocess
@@ -33,7 +33,7 @@ def port() -> Iterator[int]:
     give_back(chosen)
 
 
-def test_a_port_is_free_until_somebody_listens(port):
+def test_a_port_is_free_until_a_process_listens(port):
     before = is_free(port)
 
     with socket.create_server((LOOPBACK, port)):
@@ -42,7 +42,7 @@ def test_a_port_is_free_until_somebody_listens(port):
     assert (before, during) == (True, False)
 
 
-def test_a_claimed_port_is_nobody_elses_until_it_is_given_back(port):
+def test_a_claimed_port_is_no_other_process_s_until_it_is_given_back(port):
     again = claim(port)
     with another_process(f"print(claim({port}))") as said:
         elsewhere = said
@@ -56,7 +56,7 @@ def test_a_claimed_port_is_nobody_elses_until_it_is_given_back(port):
     assert (again, elsewhere, after, while_theirs, ours_again) == (False, "False", "True", False, True)
 
 
-def test_a_port_that_somebody_listens_on_is_not_claimed(port):
+def test_a_port_that_a_process_listens_on_is_not_claimed(port):
     give_back(port)
     with socket.create_server((LOOPBACK, port)):
         refused = claim(port)

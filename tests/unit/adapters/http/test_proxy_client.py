@@ -9,7 +9,7 @@ from understudy.adapters.http.proxy_client import HttpProxy
 from understudy.client.problems import ProxyAway
 
 
-async def test_nobody_at_the_address_is_said():
+async def test_no_proxy_at_the_address_is_said():
     async with HttpProxy(f"http://127.0.0.1:{free_port()}", None, timeout_seconds=10) as proxy:
         with pytest.raises(ProxyAway):
             await proxy.get("/v1/models")

@@ -291,7 +291,7 @@ def test_a_window_without_rows_among_others_changes_nothing():
     assert found.shown.distance == pytest.approx(0.6, abs=0.2)
 
 
-def test_nulls_that_nobody_counts_are_no_measure():
+def test_nulls_that_no_window_counts_are_no_measure():
     windows = [window._replace(bucket_nulls=()) for window in windows_of(hours(10))]
 
     found = judge_drift("prediction", BASELINE, windows)

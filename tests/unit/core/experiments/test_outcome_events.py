@@ -163,7 +163,7 @@ def test_everything_that_is_wrong_is_said_at_once_under_the_events_own_id():
     ]
 
 
-def test_an_event_about_nobody_is_refused():
+def test_an_event_about_no_entity_is_refused():
     assert pointers(read(an_event(entity_id=None))) == ["/events/3/entity_id"]
 
 

@@ -19,7 +19,7 @@ def test_a_larger_percentage_adds_entities_and_drops_none(entity_id, percent, ot
 
 
 @given(entity_ids)
-def test_nobody_is_sampled_at_zero_and_everybody_at_a_hundred(entity_id):
+def test_no_entity_is_sampled_at_zero_and_each_at_a_hundred(entity_id):
     assert not is_sampled("churn", entity_id, 0)
     assert is_sampled("churn", entity_id, 100)
 

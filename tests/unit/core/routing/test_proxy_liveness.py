@@ -34,7 +34,7 @@ def test_a_proxy_is_live_until_the_bound_and_stale_after_it():
 
 
 @given(counts, counts)
-def test_a_generation_is_confirmed_by_all_live_proxies_and_never_by_nobody(live, on_generation):
+def test_a_generation_is_confirmed_by_all_live_proxies_and_never_by_none(live, on_generation):
     assert is_confirmed(live, on_generation) == (live > 0 and on_generation >= live)
     assert not is_confirmed(0, on_generation)
 

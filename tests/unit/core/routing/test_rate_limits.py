@@ -22,7 +22,7 @@ def test_what_is_let_through_is_the_burst_the_rate_and_one_call_at_most(rate, ca
 
 
 @given(rates, costs)
-def test_whoever_waits_as_long_as_it_was_told_is_let_through(rate, cost):
+def test_a_caller_that_waits_as_long_as_it_was_told_is_let_through(rate, cost):
     bucket, _ = TokenBucket(most_of(rate), 0.0).take(most_of(rate) + cost, rate, 0.0)
     bucket, wait = bucket.take(1, rate, 0.0)
 
@@ -30,7 +30,7 @@ def test_whoever_waits_as_long_as_it_was_told_is_let_through(rate, cost):
     assert bucket.take(1, rate, wait * (1 + 1e-9))[1] == 0
 
 
-def test_what_is_left_to_pay_is_refused_only_to_whoever_is_in_debt():
+def test_what_is_left_to_pay_is_refused_only_to_a_caller_in_debt():
     bucket, _ = TokenBucket(1, 0.0).take(1, 0.1, 0.0)
 
     paid, wait = bucket.take(255, 0.1, 0.0, needed=0)

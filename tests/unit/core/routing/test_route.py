@@ -49,7 +49,7 @@ def test_raising_the_weight_never_moves_an_entity_back_to_the_champion(weight, o
 
 
 @given(entity_ids, st.sampled_from([None, "vip", "other"]))
-def test_weight_zero_sends_nobody_to_the_challenger_whatever_the_category_says(entity_id, category):
+def test_weight_zero_sends_no_entity_to_the_challenger_whatever_the_category_says(entity_id, category):
     policy = a_policy(challenger=a_version("2"), challenger_weight=0, category_roles={"vip": Role.CHALLENGER})
 
     assert choose_route(policy, entity_id, category).role is Role.CHAMPION

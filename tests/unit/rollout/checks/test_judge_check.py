@@ -199,7 +199,7 @@ async def test_a_challenger_is_sent_nothing_once_the_money_is_spent():
     assert len(world.judges.asked) == 2
 
 
-async def test_equal_answers_are_ties_that_nobody_is_asked_about():
+async def test_equal_answers_are_ties_that_no_judge_is_asked_about():
     world = World(lower_wins, 0.4, 0.9)
     world.pairs.is_equal = True
 
@@ -274,7 +274,7 @@ async def test_an_answer_that_postgres_did_not_take_is_stored_later():
     assert len(world.judges.asked) == 20
 
 
-async def test_a_leader_that_has_lost_its_lease_asks_nobody():
+async def test_a_leader_that_has_lost_its_lease_asks_no_judge():
     world = World(lower_wins, 0.4, 0.9)
     world.rollouts.problem = LeadershipLost("epoch 3 is over")
 

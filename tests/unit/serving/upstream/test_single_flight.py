@@ -41,7 +41,7 @@ async def test_a_failure_is_not_shared():
     assert len(flights) == 0
 
 
-async def test_an_overload_is_shared_so_that_nobody_waits_for_it_twice():
+async def test_an_overload_is_shared_so_that_no_caller_waits_for_it_twice():
     flights: SingleFlight[int] = SingleFlight()
     calls = 0
 

@@ -65,7 +65,7 @@ def test_more_is_worse_where_less_is_better():
     assert judged(more)[1].state is CheckState.OK
 
 
-def test_nobody_who_converts_in_either_arm_says_nothing():
+def test_arms_in_which_no_entity_converts_say_nothing():
     decision, row = judged(converting(30_000, 0.0, 10_000, 0.0))
 
     assert (decision.verdict, row.state) == (Verdict.ADVANCE, CheckState.TOO_EARLY)

@@ -125,7 +125,7 @@ def test_a_link_is_neither_a_cookie_nor_the_other_way_and_one_that_was_changed_i
     assert sessions.key_of_link(link) == "k1"
 
 
-def test_a_link_from_the_future_signs_nobody_in(sessions, clock):
+def test_a_link_from_the_future_signs_no_visitor_in(sessions, clock):
     link = sessions.link("k1")
     clock.now -= 1
 

@@ -173,7 +173,7 @@ async def test_unknown_paths_are_problems_too(start):
     assert_problem(await proxy.client.post("/v1/models/visits/nowhere", json=BODY), 404, "E404")
 
 
-async def test_a_slash_too_many_sends_nobody_elsewhere(start):
+async def test_a_slash_too_many_sends_no_caller_elsewhere(start):
     proxy = await start()
 
     for method, path in (("POST", PATH + "/"), ("GET", "/v1/models/"), ("GET", "/livez/")):
@@ -335,7 +335,7 @@ async def test_a_key_is_not_called_unknown_while_no_policy_is_loaded(start):
     assert (await proxy.client.get("/livez")).status_code == 200
 
 
-async def test_nobody_s_body_is_read_before_its_sender_was_let_in(start):
+async def test_no_body_is_read_before_its_sender_was_let_in(start):
     proxy = await start(auth=True, receive_seconds=30)
 
     for path in (PATH, PATH + ":batch", "/v1/models/visits/versions/2/predict"):

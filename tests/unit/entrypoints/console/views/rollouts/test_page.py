@@ -162,7 +162,7 @@ def test_a_silent_monitor_and_absent_proxies_are_warned_of_and_are_not_calm(chan
     ],
     ids=["no monitor", "a silent monitor", "windows gone"],
 )
-def test_a_pass_that_nobody_vouches_for_now_is_none(changes):
+def test_a_pass_that_no_monitor_vouches_for_now_is_none(changes):
     found = dict(changes)
     stored = found.pop("stored", None)
     status = a_status(**found)
