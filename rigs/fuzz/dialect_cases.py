@@ -26,11 +26,16 @@ from rigs.fuzz.values import (
     mutated,
 )
 from understudy.core.schema.tensors import Datatype, parse_datatype
+from understudy.entrypoints.proxy.dialects.handler import INLINE_DEFLATED_BYTES
 
 REFUSED_IN_FORM = EITHER | {404, 413, 501}
+TOO_LONG = frozenset({413})
 _MIB = 1_048_576
 _BOMB_MIB = (2, 16, 64, 256)
 """Inflated; each has fewer bytes than a body may."""
+CODINGS = ("gzip", "deflate")
+MAX_CUT = 40
+"""Bytes by which a bomb is cut short."""
 
 
 def oip_cases(model: Attacked) -> SearchStrategy[Case]:
@@ -142,29 +147,29 @@ def broken_dialect_cases() -> SearchStrategy[Case]:
     )
 
 
-def bomb_cases() -> SearchStrategy[Case]:
-    """Draw bodies of some kilobytes that would be mebibytes, or no end at all, once they are inflated."""
+def bomb_cases(*, at_once: bool = False) -> SearchStrategy[Case]:
+    """Draw bodies of some kilobytes that would be mebibytes, or no end at all, once they are inflated.
+
+    Each is too long, wherever it is cut: the limit is met before its end is. Where many come at once, one that is
+    inflated in a thread may also wait too long for it, on a busy machine.
+    """
     targets = st.sampled_from(
         [f"/v2/models/{VISITS}/infer", f"/v1/models/{VISITS}:predict", f"/v1/models/{VISITS}/invocations"]
     )
-    cut = st.integers(0, 40)
-    return st.builds(
-        lambda target, mib, coding, less, times: Case(
-            target,
-            (_bomb(mib, coding) * times)[: -less or None],
-            frozenset({400, 413, 422, 503}),  # the last of so many at once, where the machine is busy
-            headers=b"content-encoding: %b\r\n" % coding.encode(),
-        ),
-        targets,
-        st.sampled_from(_BOMB_MIB),
-        st.sampled_from(["gzip", "deflate"]),
-        cut,
-        st.integers(1, 3),
-    )
+
+    def case_of(target: str, mib: int, coding: str, less: int, times: int) -> Case:
+        body = (bomb(mib, coding) * times)[: -less or None]
+        may_wait = at_once and len(body) > INLINE_DEFLATED_BYTES
+        expected = TOO_LONG | {503} if may_wait else TOO_LONG
+        return Case(target, body, expected, headers=b"content-encoding: %b\r\n" % coding.encode())
+
+    sizes, codings = st.sampled_from(_BOMB_MIB), st.sampled_from(CODINGS)
+    return st.builds(case_of, targets, sizes, codings, st.integers(0, MAX_CUT), st.integers(1, 3))
 
 
 @cache
-def _bomb(mib: int, coding: str) -> bytes:
+def bomb(mib: int, coding: str) -> bytes:
+    """Return so many mebibytes of zeros, compressed by ``gzip`` or ``deflate``."""
     wbits = zlib.MAX_WBITS + 16 if coding == "gzip" else zlib.MAX_WBITS
     compressor = zlib.compressobj(9, wbits=wbits)
     parts = [compressor.compress(bytes(_MIB)) for _ in range(mib)]

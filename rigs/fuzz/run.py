@@ -47,8 +47,11 @@ from rigs.fuzz.world import Usage, World, a_world
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
+from understudy.entrypoints.proxy.predict.handler import MAX_PARSING
 
 CONNECTIONS, WIRE_CONNECTIONS = 48, 96
+BOMB_CONNECTIONS = MAX_PARSING
+"""So few that each has a thread: a bomb that is turned away was not looked at."""
 LIVEZ_SECONDS = 0.25
 """Longest answer to ``/livez`` during an attack, beyond what a server that does nothing took in the same moment."""
 GROWTH_BYTES = 96 * 1_048_576
@@ -76,6 +79,7 @@ _SHARES: Mapping[str, float] = {
     "broken dialects": 0.07,
     "grpc": 0.2,
     "bombs": 0.004,
+    "bombs at once": 0.002,
     "compressed": 0.004,
 }
 """Of the number that is asked for, which is of our own paths; calls in others' protocols come on top."""
@@ -174,13 +178,15 @@ def _send_all(world: World, examples: int, seed: int, title: str, kinds: Collect
     return tallies
 
 
-def _whole(strategies: Callable[[], Sequence[Any]]) -> Callable[[World, str, int, int], Tally]:
+def _whole(
+    strategies: Callable[[], Sequence[Any]], connections: int = CONNECTIONS
+) -> Callable[[World, str, int, int], Tally]:
     def send(world: World, name: str, count: int, seed: int) -> Tally:
         drawn: list[Case] = []
         kinds = strategies()
         for place, strategy in enumerate(kinds):
             drawn += draw(strategy, -(-count // len(kinds)), seed * 31 + place)
-        return asyncio.run(send_cases(world.port, name, drawn, CONNECTIONS))
+        return asyncio.run(send_cases(world.port, name, drawn, connections))
 
     return send
 
@@ -219,7 +225,8 @@ _SENDERS: Mapping[str, Callable[[World, str, int, int], Tally]] = {
     "invocations": _whole(lambda: [invocation_cases(model) for model in attacked_models()[:3]]),
     "broken dialects": _whole(lambda: [broken_dialect_cases()]),
     "grpc": _grpc,
-    "bombs": _whole(lambda: [bomb_cases()]),
+    "bombs": _whole(lambda: [bomb_cases()], BOMB_CONNECTIONS),
+    "bombs at once": _whole(lambda: [bomb_cases(at_once=True)]),
     "compressed": _whole(lambda: [good_but_compressed_cases()]),
 }
 
