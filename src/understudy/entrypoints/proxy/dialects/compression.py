@@ -3,6 +3,7 @@
 import zlib
 
 from understudy.errors import BodyTooLarge, HeaderInvalid, MalformedBody
+from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 GZIP, DEFLATE = b"gzip", b"deflate"
 _WINDOWS = {GZIP: 31, DEFLATE: 15}
@@ -10,6 +11,11 @@ _WINDOWS = {GZIP: 31, DEFLATE: 15}
 MIN_BYTES = 1_024
 """Of an answer that is worth compressing."""
 LEVEL = 1
+INLINE_DEFLATED_BYTES = 4_096
+"""Of a compressed body that is inflated on the event loop, as long as it stays short."""
+INLINE_INFLATED_BYTES = 65_536
+"""Of what is inflated on the event loop. A bomb of 2 KB is a mebibyte, which takes some three milliseconds: a hundred
+such callers at once would hold the loop for a third of a second."""
 
 
 def inflated(body: bytes, coding: bytes, limit_bytes: int) -> bytes:
@@ -33,6 +39,21 @@ def inflated(body: bytes, coding: bytes, limit_bytes: int) -> bytes:
     if not engine.eof or engine.unused_data:
         raise MalformedBody("the compressed body is cut short, or more follows it")
     return found
+
+
+async def inflated_beside(pool: ThreadBulkhead, body: bytes, coding: bytes, limit_bytes: int) -> bytes:
+    """Return what :func:`inflated` returns, in a thread where the body is long or becomes long; raises what it raises.
+
+    Raises:
+        Overloaded: No thread was free in time.
+    """
+    if len(body) <= INLINE_DEFLATED_BYTES:
+        try:
+            return inflated(body, coding, min(limit_bytes, INLINE_INFLATED_BYTES))
+        except BodyTooLarge:
+            if limit_bytes <= INLINE_INFLATED_BYTES:
+                raise
+    return await pool.run(inflated, body, coding, limit_bytes)
 
 
 def coding_for(accepted: bytes | None, size: int) -> bytes | None:

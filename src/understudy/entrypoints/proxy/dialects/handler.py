@@ -10,7 +10,7 @@ from understudy.core.requests.predict import PredictRequest, TypedRequest
 from understudy.core.routing.access import Scope
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot, ServingPolicy, serving_policy_of
 from understudy.entrypoints.proxy.dialects.catalogue import named_by, named_version
-from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated
+from understudy.entrypoints.proxy.dialects.compression import coding_for, deflated, inflated_beside
 from understudy.entrypoints.proxy.dialects.dialect import (
     INLINE_OUTPUT_BYTES,
     Answered,
@@ -39,10 +39,6 @@ from understudy.ports.telemetry.tracing import CURRENT, step
 from understudy.serving.call import Call
 from understudy.serving.call_statistics import CallStatistics
 from understudy.serving.turn import Predictor
-
-INLINE_DEFLATED_BYTES = 4_096
-"""Of a compressed body that is inflated on the event loop: to a thousand times as much at most, in a millisecond."""
-
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -211,10 +207,7 @@ class DialectHandler:
         if coding is None or coding.strip().lower() == b"identity":
             return body
         came, limit = len(body), self._rules.body_limit_bytes
-        if came <= INLINE_DEFLATED_BYTES:
-            body = inflated(body, coding, limit)
-        else:
-            body = await self.handler.body_pool.run(inflated, body, coding, limit)
+        body = await inflated_beside(self.handler.body_pool, body, coding, limit)
         call.hold(len(body))
         self.handler.charge_bytes(options, len(body) - came)
         return body

@@ -9,9 +9,9 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from understudy.core.upstream.trace_context import read_trace_context
-from understudy.entrypoints.proxy.dialects.compression import MIN_BYTES, deflated, inflated
+from understudy.entrypoints.proxy.dialects.compression import MIN_BYTES, deflated, inflated_beside
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_OUTPUT_BYTES, Outcome, Worded
-from understudy.entrypoints.proxy.dialects.handler import INLINE_DEFLATED_BYTES, off_loop_if
+from understudy.entrypoints.proxy.dialects.handler import off_loop_if
 from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read_headers
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
@@ -242,9 +242,7 @@ class UnaryCalls:
         if coding not in CODINGS:
             raise NotOffered("the message is compressed, and not by gzip or deflate (grpc-encoding)")
         stream.answer_coding = stream.accepted_coding()
-        if len(body) <= INLINE_DEFLATED_BYTES:
-            return inflated(body, coding, limit_bytes)
-        return await self._handler.body_pool.run(inflated, body, coding, limit_bytes)
+        return await inflated_beside(self._handler.body_pool, body, coding, limit_bytes)
 
 
 def _deadline_of(stream: CallStream, *, has_waited: bool) -> Header:
