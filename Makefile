@@ -167,7 +167,7 @@ LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/arti
   tests/contract/test_object_origin.py tests/contract/test_oci_origin.py tests/contract/test_last_loaded.py \
   tests/integration/model_servers/test_loading.py tests/integration/model_servers/test_model_memory.py \
   tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
-  tests/system/test_agent_without_postgres.py \
+  tests/system/test_agent_groups.py tests/system/test_agent_without_postgres.py \
   tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py
 .PHONY: test-lifecycle
 test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
