@@ -7,8 +7,9 @@ from typing import NamedTuple
 from understudy.core.canary.decision import Evidence
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.messages import value_words
+from understudy.core.canary.scores.score_agreement import NO_INPUTS, lack_inputs
 from understudy.core.durations import duration_words, moment
-from understudy.core.rollout.state import Kind, RolloutState
+from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.status import heading, monitor_words, shares_of
@@ -27,6 +28,7 @@ from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.server_findings import State
 from understudy.ports.registry.registry import AuditEntry
 from understudy.ports.rollout.rollout_store import RolloutEventRecord
+from understudy.rollout.start.score_warning import log_inputs_command
 from understudy.rollout.status import RolloutStatus
 from understudy.rollout.verdicts.verdict_event import ACTOR
 
@@ -46,7 +48,7 @@ class GlanceRow(NamedTuple):
     command: str = ""
     """What does the same in a terminal."""
     more: tuple[str, ...] = ()
-    """What is folded away below it."""
+    """What else it is, a line each."""
 
 
 def glance_rows(
@@ -63,10 +65,11 @@ def glance_rows(
     way_back = no_way_back or rollback_words(status)
     found = [
         GlanceRow(f"Who gets {state.challenger}", getting_words(status)),
-        GlanceRow("Since when", f"{_step_words(status)}{began[:1].upper()}{began[1:]}."),
+        GlanceRow("Since when", f"{_waits_words(status)}{_step_words(status)}{began[:1].upper()}{began[1:]}."),
         GlanceRow("What happens next", next_words(status)),
         *([GlanceRow("What would take it back", " ".join((back, *lines[:1])), more=lines[1:])] if back else []),
         GlanceRow("Does a check fail", said, tone),
+        *_unseen_rows(status),
         GlanceRow(f"Errors of {state.challenger}", errors_words(state, rows, beside.failing)),
         GlanceRow("Last change", last_change_words(seen.audit, status.events, seen.labels)),
         _health_row(status, beside),
@@ -114,6 +117,23 @@ def _observed_words(status: RolloutStatus) -> str:
     return f" ({seen.seen_percent:.1f} % of the calls in the last 2 m, {seen.calls})"
 
 
+def _unseen_rows(status: RolloutStatus) -> list[GlanceRow]:
+    """Return what the warm-up could not compare, and the command by which the next one can; empty: it could."""
+    state = status.view.record.state
+    if state.phase.is_final or not any(lack_inputs(event.reason) for event in status.events):
+        return []
+    said = f"{state.challenger}'s scores with the champion's for the same inputs: {NO_INPUTS}. For the next rollout:"
+    return [GlanceRow("What is not compared", said, command=log_inputs_command(state.model_name))]
+
+
+def _waits_words(status: RolloutStatus) -> str:
+    """Return since when a rollout waits for a person; empty while it moves."""
+    if status.view.record.state.phase is not Phase.WAITING:
+        return ""
+    turns = [event for event in status.events if event.phase == Phase.WAITING]
+    return f"It waits since {moment(turns[-1].at)} UTC. " if turns else ""
+
+
 def _step_words(status: RolloutStatus) -> str:
     """Return since when the challenger has its share; empty before its first one, and once it is over."""
     view, state = status.view, status.view.record.state
@@ -153,7 +173,10 @@ def last_change_words(
         why = row.reason or "no reason was given"
         why = why if len(why) <= MAX_REASON else f"{why[: MAX_REASON - 1]}…"
         return f"{row.at} UTC by {row.actor} (via {row.via}), {row.text}: {why}"
-    return "None yet." if told is None else f"{moment(told.at)} UTC by {told.actor}: {told.reason}"
+    if told is None:
+        return "None yet."
+    by = "" if f" by {told.actor}" in told.reason else f" by {told.actor}"
+    return f"{moment(told.at)} UTC{by}: {told.reason}"
 
 
 def _health_row(status: RolloutStatus, beside: Beside) -> GlanceRow:

@@ -7,7 +7,7 @@ from understudy.core.canary.decision import Evidence, Verdict, Worse
 from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.durations import clock_words
+from understudy.core.durations import clock_words, duration_words
 from understudy.core.rollout.gates import closed_gate
 from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
 from understudy.entrypoints.cli.rollout.checks_text import NONE_BEFORE, check_cells, limit_words
@@ -60,7 +60,10 @@ def _waiting_words(state: RolloutState) -> str:
     if state.promoted_at is not None:
         kept = f"{state.challenger} answers every call and {state.champion} is kept warm"
         return f"{kept} until a person resumes or takes it back."
-    return f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back."
+    step = state.plan.steps[state.step]
+    needs = f"after {duration_words(step.dwell_seconds)} at this share, with what it waits, and {step.min_requests:,}"
+    resumed = f"Once resumed: {needs} requests of its own, where no check fails, {after_step_words(state)}."
+    return f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. {resumed}"
 
 
 def _answering_words(status: RolloutStatus) -> str:

@@ -146,6 +146,34 @@ def test_it_says_since_when_the_share_holds_and_who_began_the_rollout():
     assert said(a_page(WARMING), "Since when").startswith("Rollout 1, running 8 m since 20 Nov 12:00 UTC")
 
 
+def test_of_a_rollout_that_waits_it_says_since_when_and_what_follows_once_it_is_resumed():
+    waits = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE)
+    paused = BEGINS._replace(at=BEGAN + 300, phase=Phase.WAITING, actor="ana", reason="paused by ana: lunch")
+    page = a_page(waits, events=(BEGINS, paused, paused._replace(at=BEGAN + 360, phase=Phase.PROGRESSING)))
+
+    assert said(page, "Since when").startswith("It waits since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m).")
+    assert said(page, "What happens next").startswith(
+        "It stays at 10 % until a person resumes, promotes or takes it back. Once resumed: after 5 m at this share,"
+        " with what it waits, and 1,000 requests of its own, where no check fails, version 7 gets 50 %."
+    )
+
+
+def test_what_the_warm_up_could_not_compare_is_named_with_the_command_that_lets_it():
+    lacking = BEGINS._replace(
+        reason="version 7 goes from 0 to 10 %: the warm-up passed; its scores were not compared: "
+        "no inputs of the champion's calls are logged"
+    )
+    [row] = [row for row in a_page(events=(BEGINS, lacking)).glance if row.question == "What is not compared"]
+
+    assert row.answer == (
+        "7's scores with the champion's for the same inputs: no inputs of the champion's calls are logged."
+        " For the next rollout:"
+    )
+    assert row.command == "understudy model set churn --input-sample-percent 5"
+    over = a_page(replace(STATE, phase=Phase.FAILED), events=(BEGINS, lacking))
+    assert not [row for row in over.glance if row.question == "What is not compared"]
+
+
 def test_whether_a_check_fails_is_one_sentence_with_the_tone_of_the_answer():
     [calm] = [row for row in a_page().glance if row.question == "Does a check fail"]
     worse = Decision(Verdict.ROLL_BACK, "found", (ERRORS._replace(state=CheckState.FAIL), SLOW))
@@ -194,7 +222,7 @@ def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_comma
         "20 Nov 12:01:00 UTC by monitor (via rollout), generation 4: challenger's share 0 % → 10 %: fine"
     )
     assert said(a_page(events=(BEGINS, paused, looked)), "Last change") == (
-        "20 Nov 12:05:00 UTC by 4f2a90c1d7be (ana): paused by 4f2a90c1d7be (ana): lunch"
+        "20 Nov 12:05:00 UTC: paused by 4f2a90c1d7be (ana): lunch"
     )
     later = (a_change(BEGAN + 350, reason=None),)
     assert said(a_page(events=(BEGINS, paused), audit=later), "Last change").endswith("no reason was given")
