@@ -93,7 +93,7 @@ def policy_page(
     fields = tuple(_field(name, values[name], seen, said if name == at else "") for name in FIELDS)
     warning = ""
     if seen.open_rollout is not None:
-        warning = f"Rollout {seen.open_rollout} is open and moves this split itself."
+        warning = f"Rollout {seen.open_rollout} is open: it alone moves this split, unless a person has paused it."
     generation = 0 if policy is None else policy.generation
     return PolicyPage(seen.model, _sentence(seen), warning, generation, fields, "" if at else said)
 

@@ -67,7 +67,7 @@ def glance_rows(
         GlanceRow(f"Who gets {state.challenger}", getting_words(status)),
         GlanceRow("Since when", f"{_waits_words(status)}{_step_words(status)}{began[:1].upper()}{began[1:]}."),
         GlanceRow("What happens next", next_words(status)),
-        *([GlanceRow("What would take it back", " ".join((back, *lines[:1])), more=lines[1:])] if back else []),
+        *([GlanceRow("What would take it back", back, more=lines)] if back else []),
         GlanceRow("Does a check fail", said, tone),
         *_unseen_rows(status),
         GlanceRow(f"Errors of {state.challenger}", errors_words(state, rows, beside.failing)),

@@ -61,8 +61,9 @@ def _waiting_words(state: RolloutState) -> str:
         kept = f"{state.challenger} answers every call and {state.champion} is kept warm"
         return f"{kept} until a person resumes or takes it back."
     step = state.plan.steps[state.step]
-    needs = f"after {duration_words(step.dwell_seconds)} at this share, with what it waits, and {step.min_requests:,}"
-    resumed = f"Once resumed: {needs} requests of its own, where no check fails, {after_step_words(state)}."
+    dwell = f"{duration_words(step.dwell_seconds)} at this share (the time that it waits counts)"
+    needs = f"after {dwell} and {step.min_requests:,} requests of its own, where no check fails"
+    resumed = f"Once resumed: {needs}, {after_step_words(state)}."
     return f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. {resumed}"
 
 
@@ -119,9 +120,8 @@ def back_words(status: RolloutStatus, rows: Sequence[Evidence]) -> tuple[str, tu
     judged.sort(key=_nearness, reverse=True)
     if not judged:
         return _to_come_words(status)
-    others = len(judged) - _NAMED
-    more = (f"one of {others} other checks",) if others > 1 else ("the other check",) * others
-    lines = (*(_back_line(row) for row in judged[:_NAMED]), *more)
+    others = [f"{check_cells(row)[0]} {_beyond_words(row)}" for row in judged[_NAMED:]]
+    lines = (*(_back_line(row) for row in judged[:_NAMED]), *([", ".join(others)] if others else []))
     return f"{_by_what(status, 'any one of these')}, once it is proven:", lines
 
 

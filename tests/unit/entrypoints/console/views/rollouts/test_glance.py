@@ -153,8 +153,8 @@ def test_of_a_rollout_that_waits_it_says_since_when_and_what_follows_once_it_is_
 
     assert said(page, "Since when").startswith("It waits since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m).")
     assert said(page, "What happens next").startswith(
-        "It stays at 10 % until a person resumes, promotes or takes it back. Once resumed: after 5 m at this share,"
-        " with what it waits, and 1,000 requests of its own, where no check fails, version 7 gets 50 %."
+        "It stays at 10 % until a person resumes, promotes or takes it back. Once resumed: after 5 m at this share"
+        " (the time that it waits counts) and 1,000 requests of its own, where no check fails, version 7 gets 50 %."
     )
 
 
@@ -287,7 +287,7 @@ def test_without_a_monitor_a_guard_says_that_nothing_is_taken_back_and_since_whe
         "Nothing while no monitor leads; with one, a check that fails; none has figures yet."
     )
     assert said(a_page(monitor_seconds=None), "What would take it back").startswith(
-        "Nothing while no monitor leads; with one, any one of these, once it is proven: error rate above"
+        "Nothing while no monitor leads; with one, any one of these, once it is proven:"
     )
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from understudy.core.canary.decision import CheckState, Decision, Evidence, Verdict
 from understudy.core.canary.errors.error_rate import ERROR_RATE
+from understudy.core.canary.latency.slow_percentiles import SLOW_P99, SLOW_P999
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
+from understudy.core.canary.latency.typical_latency import TYPICAL_LATENCY
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
 from understudy.core.durations import clock_words
 from understudy.core.rollout.actions import PolicySeen
@@ -69,8 +71,8 @@ def a_page(state: RolloutState = STATE, **changes: Any) -> RolloutPage:
 
 
 def said(page: RolloutPage, question: str) -> str:
-    """Return what the first screen answers to a question; empty where it is not asked."""
-    return next((row.answer for row in page.glance if row.question == question), "")
+    """Return what the first screen answers to a question, its lines behind it; empty where it is not asked."""
+    return next((" ".join((row.answer, *row.more)) for row in page.glance if row.question == question), "")
 
 
 NEXT, BACK = "What happens next", "What would take it back"
@@ -437,15 +439,18 @@ def test_one_that_waits_after_its_promotion_names_no_act_that_is_not_there():
     assert "Promote a step" not in [act.name for act in page.acts]
 
 
-def test_what_would_take_it_back_names_the_nearest_check_first_and_folds_the_others_away():
+def test_what_would_take_it_back_names_each_check_and_those_that_are_nearest_with_their_figures():
     [row] = [row for row in a_page().glance if row.question == BACK]
 
-    assert row.answer == (
-        "Any one of these, once it is proven: "
-        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)"
-    )
+    assert row.answer == "Any one of these, once it is proven:"
     assert row.more == (
+        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
         "slow answers above 1.5x the champion's: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
+    )
+    many = [ERRORS._replace(check=check) for check in (ERROR_RATE, SLOW_TAIL, TYPICAL_LATENCY, SLOW_P99, SLOW_P999)]
+    all_named = a_page(decision=decided(Verdict.HOLD, *many))
+    assert said(all_named, BACK).endswith(
+        " slowest 1 % above 1.5x the champion's, slowest 0.1 % above 1.5x the champion's"
     )
     ratio = ERRORS._replace(check=SAMPLE_RATIO)
     with_ratio = a_page(decision=decided(Verdict.HOLD, ERRORS, ratio))
@@ -460,9 +465,8 @@ def test_before_the_first_call_it_names_the_checks_that_will_be_made_with_their_
     page = rollout_page(RolloutSeen(status._replace(to_come=checks_to_come(status.view)), None, (), {}, (1,)))
 
     [row] = [row for row in page.glance if row.question == BACK]
-    assert row.answer == (
-        "Any one of these, once it is proven by calls that 7 has answered: error rate above 1.5x the champion's"
-    )
+    assert row.answer == "Any one of these, once it is proven by calls that 7 has answered:"
+    assert row.more[0] == "error rate above 1.5x the champion's"
     assert "typical latency above 1.1x the champion's" in row.more
     assert "outcome bought beyond 0.95x" in row.more
     assert row.more[-1].startswith("soonest: within 90 s of its first calls where each of them fails")
