@@ -156,14 +156,14 @@ def _at(strata: Strata, first: int, seconds: float) -> int:
 def _may_have_been_cold(inputs: CheckInput, first: int, warm: int) -> Mask:
     """Return where the latency may have fallen since the first calls as that of a cold server does.
 
-    Were pods known to wander, a fall would be surer of none.
+    How far pods wander is left out, which only makes a fall surer: where the product finds one, it is found here.
     """
     is_fall = np.zeros(len(inputs.strata.starts) + 1, np.bool_)
     is_fall[first : warm + 1] = True
     looks = int(WARMING_SECONDS / LOOK_SECONDS)
     kept = sorted({_at(inputs.strata, first, LOOK_SECONDS * number) for number in range(1, looks + 1)})
-    # In later stages these moments are past, and only what was found at the looks that stay counts.
     seconds, moments = inputs.strata.starts.astype(np.float64), latency_moments(inputs)
+    # In later stages only the looks that stay are asked; at other moments of the first half hour it may have fallen.
     for end in range(first + 1, warm + 1) if len(inputs.firsts) == 1 else kept:
         found = trend_of(seconds[first:end], Moments(*(column[first:end] for column in moments)))
         is_fall[end] = found is not None and found.z <= ROUNDING - PROVEN_Z
