@@ -13,7 +13,7 @@ from stats.worlds import PER_MINUTE, ROLLOUT, Traffic, World
 
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.limits import Stage
-from understudy.core.canary.post_promotion import judge_after_promotion, past_of
+from understudy.core.canary.post_promotion import judge_watch, past_of, watch_of
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import WINDOW_SECONDS
 
@@ -37,8 +37,8 @@ def minutes_until_flipped_back(world: World, seed: int, before_minutes: int = BE
         now = promoted_at + 60.0 * minute
         seen = [window for window in before + after if window.key.start + WINDOW_SECONDS <= now]
         past = past_of(seen, stage, ids[Role.CHAMPION])
-        found = judge_after_promotion(past, seen, stage, ids[Role.CHALLENGER], now + 5)
-        if found is not None and found.verdict is Verdict.ROLL_BACK:
+        watch = watch_of(past, seen, stage, ids[Role.CHALLENGER], now + 5)
+        if watch is not None and judge_watch(watch, now + 5).verdict is Verdict.ROLL_BACK:
             return minute
     return float("inf")
 

@@ -77,17 +77,6 @@ def past_of(windows: Sequence[Window], stage: Stage, champion_id: int) -> Past:
     return Past(side, has_threshold[newest_first])
 
 
-def judge_after_promotion(
-    past: Past, windows: Sequence[Window], stage: Stage, challenger_id: int, now: float
-) -> Decision | None:
-    """Return what the old champion's past says about the new champion; ``None`` when there is no such past.
-
-    As :func:`watch_of`, whose result is judged.
-    """
-    watch = watch_of(past, windows, stage, challenger_id, now)
-    return None if watch is None else judge_watch(watch, now)
-
-
 def watch_of(past: Past, windows: Sequence[Window], stage: Stage, challenger_id: int, now: float) -> Watch | None:
     """Lay the new champion's windows beside the old one's past; ``None`` when there is no such past.
 

@@ -9,7 +9,7 @@ from understudy.core.canary.decision import CheckState
 from understudy.core.canary.errors.error_rate import ERROR_RATE
 from understudy.core.canary.latency.slow_tail import SLOW_TAIL
 from understudy.core.canary.limits import Stage
-from understudy.core.canary.post_promotion import REMEMBERED_WINDOWS, judge_after_promotion, past_of
+from understudy.core.canary.post_promotion import REMEMBERED_WINDOWS, judge_watch, past_of, watch_of
 from understudy.core.routing.policy import Role
 from understudy.core.windows.window import Window
 
@@ -34,13 +34,14 @@ def test_each_window_of_the_old_champion_counts_once_and_each_of_the_new_one_too
     now = PROMOTED_AT + 60 * minutes
     seen = [window for window in windows if window.key.start < now]
 
-    found = judge_after_promotion(past_of(seen, STAGE, CHAMPION), seen, STAGE, CHALLENGER, now + 5)
+    watch = watch_of(past_of(seen, STAGE, CHAMPION), seen, STAGE, CHALLENGER, now + 5)
 
     newest = of_the_champion(windows)[-4 * minutes :]
     new = [w for w in seen if w.key.model_version_id == CHALLENGER and w.key.start >= PROMOTED_AT]
-    assert found is not None
-    assert found.evidence[0].champion_requests == sum(window.calls for window in newest)
-    assert found.evidence[0].challenger_requests == sum(window.calls for window in new)
+    assert watch is not None
+    row = judge_watch(watch, now + 5).evidence[0]
+    assert row.champion_requests == sum(window.calls for window in newest)
+    assert row.challenger_requests == sum(window.calls for window in new)
 
 
 def test_a_past_without_a_threshold_says_nothing_of_slow_answers(windows):
@@ -48,10 +49,10 @@ def test_a_past_without_a_threshold_says_nothing_of_slow_answers(windows):
     after = [window for window in windows if window.key.start >= PROMOTED_AT]
     now = PROMOTED_AT + 1_805
 
-    found = judge_after_promotion(past_of(outside, STAGE, CHAMPION), after, STAGE, CHALLENGER, now)
+    watch = watch_of(past_of(outside, STAGE, CHAMPION), after, STAGE, CHALLENGER, now)
 
-    assert found is not None
-    states = {row.check: (row.state, row.champion) for row in found.evidence}
+    assert watch is not None
+    states = {row.check: (row.state, row.champion) for row in judge_watch(watch, now).evidence}
     assert states[SLOW_TAIL] == (CheckState.TOO_EARLY, 0.0)
     assert states[ERROR_RATE][0] is CheckState.OK
 
@@ -59,7 +60,7 @@ def test_a_past_without_a_threshold_says_nothing_of_slow_answers(windows):
 def test_a_champion_that_nobody_called_before_says_nothing(windows):
     after = [window for window in windows if window.key.start >= PROMOTED_AT]
 
-    assert judge_after_promotion(past_of(after, STAGE, CHAMPION), after, STAGE, CHALLENGER, 2_400.0) is None
+    assert watch_of(past_of(after, STAGE, CHAMPION), after, STAGE, CHALLENGER, 2_400.0) is None
 
 
 def test_a_past_is_of_the_champion_in_its_role_and_no_longer_than_an_hour(windows):

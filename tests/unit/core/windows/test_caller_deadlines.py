@@ -10,7 +10,7 @@ from traffic.spooled_rows import a_row
 from understudy.core.canary.analysis import evaluate
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
-from understudy.core.canary.post_promotion import judge_after_promotion, past_of
+from understudy.core.canary.post_promotion import judge_watch, past_of, watch_of
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
@@ -246,7 +246,7 @@ def test_after_a_promotion_calls_with_a_deadline_of_a_millisecond_are_evidence_o
     stage = Stage("visits", "2", ROLLOUT, (float(START),), 1, 100.0, {3: 100.0})
 
     found = [
-        judge_after_promotion(past_of(built(past), stage, CHAMPION), built(now), stage, CHALLENGER, START + 130.0)
+        watch_of(past_of(built(past), stage, CHAMPION), built(now), stage, CHALLENGER, START + 130.0)
         for past, now in [
             (before, after),
             ([*before, *late_before], after),
@@ -254,7 +254,7 @@ def test_after_a_promotion_calls_with_a_deadline_of_a_millisecond_are_evidence_o
         ]
     ]
 
-    first, *others = (decision for decision in found if decision is not None)
+    first, *others = (judge_watch(watch, START + 130.0) for watch in found if watch is not None)
     assert first.evidence[0].challenger_requests > 400
     assert [decision.evidence for decision in others] == [first.evidence] * 2
 
@@ -278,10 +278,10 @@ def test_a_new_champion_that_hangs_fails_by_deadlines_that_would_leave_a_challen
     stage = Stage("visits", "2", ROLLOUT, (float(START),), 1, 100.0, {3: 100.0})
 
     past = past_of(built(before), stage, CHAMPION)
-    decision = judge_after_promotion(past, built(late, share=ALONE), stage, CHALLENGER, START + 130.0)
+    watch = watch_of(past, built(late, share=ALONE), stage, CHALLENGER, START + 130.0)
 
-    assert decision is not None
-    assert decision.verdict is Verdict.ROLL_BACK
+    assert watch is not None
+    assert judge_watch(watch, START + 130.0).verdict is Verdict.ROLL_BACK
 
 
 def test_a_verdict_that_lacks_requests_says_how_many_were_left_out():
