@@ -13,7 +13,7 @@ from understudy.core.canary.analysis import judge
 from understudy.core.canary.decision import Decision, Verdict
 from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.windows.strata import stratify
-from understudy.core.windows.window import WINDOW_SECONDS, Window, merge_windows
+from understudy.core.windows.window import WINDOW_SECONDS, Window
 from understudy.rollout.window_cache import WindowCache
 
 POLICY = CanaryPolicy()
@@ -51,7 +51,7 @@ def deliveries(world: World, seed: int) -> Iterator[Delivery]:
             late = usual + float(random.uniform(60, 3_600)) * (random.random() < LATE_RATIO)
             yield Delivery(late, own)
             if random.random() < LATE_RATIO:  # the same window once more, with rows that came after it was closed
-                again = merge_windows(own.key._replace(epoch=1), [own])
+                again = replace(own, key=own.key._replace(epoch=1))
                 yield Delivery(usual + float(random.uniform(0, 1_200)), again)
 
 

@@ -5,7 +5,7 @@ feature. Entities fall into sixteen groups of analysis buckets, so that a differ
 show it too.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from itertools import chain
 from typing import Any, NamedTuple
@@ -113,15 +113,6 @@ class SliceTally:
         self._values[one.feature] = self._values.get(one.feature, 0) + (one.value != OTHER)
         self._counts[one] = no_counts()
         return one
-
-
-def merged_slices(counts: Iterable[SliceCounts]) -> SliceCounts:
-    """Return the sum of what several windows counted."""
-    found: dict[Slice, NDArray[np.int64]] = {}
-    for one_of in counts:
-        for one, counted in one_of.items():
-            found[one] = found[one] + counted if one in found else counted
-    return found
 
 
 def slices_to_rows(counts: SliceCounts) -> list[list[Any]]:

@@ -1,8 +1,9 @@
-"""One window: what a version did in one role in fifteen seconds at one shipper; its columns, merging and JSON.
+"""One window: what a version did in one role in fifteen seconds at one shipper; its columns and JSON.
 
 A window holds integers that add up, and nothing else: sums in millionths, counts, and the cells of histograms. Windows
-of several shippers or of a longer time are therefore merged by adding, in any order, with the same result to the last
-bit. A percentile is never stored: averages of percentiles were wrong by up to 133 % (statistics page, §2).
+of several shippers or of a longer time are therefore added up, in any order: see
+:func:`~understudy.core.windows.strata.stratify`. A percentile is never stored: averages of percentiles were wrong by up
+to 133 % (statistics page, §2).
 
 Which rows of ``PredictionLog`` count, and where:
 
@@ -36,8 +37,8 @@ from numpy.typing import NDArray
 
 from understudy.core.routing.policy import Role
 from understudy.core.windows.analysis_buckets import ANALYSIS_BUCKETS
-from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of, merged
-from understudy.core.windows.slices import SliceCounts, merged_slices, slices_from_rows, slices_to_rows
+from understudy.core.windows.histogram import MAX_SIZE, Histogram, cell_of
+from understudy.core.windows.slices import SliceCounts, slices_from_rows, slices_to_rows
 
 WINDOW_SECONDS = 15
 TAIL_STEPS = 16
@@ -177,27 +178,6 @@ COUNTS = (
     "positives",
 )
 """The fields of a window that are one integer."""
-
-
-def merge_windows(key: WindowKey, windows: Sequence[Window]) -> Window:
-    """Return the sum of windows, under a key of the caller's choice.
-
-    An entity that several of them met is counted in each.
-    """
-    buckets = no_buckets()
-    for window in windows:
-        buckets += window.buckets
-    return Window(
-        key=key,
-        **{name: sum(getattr(window, name) for window in windows) for name in COUNTS},
-        latencies=merged(window.latencies for window in windows),
-        scores=merged(window.scores for window in windows),
-        tails=merged(window.tails for window in windows),
-        deadlines=merged(window.deadlines for window in windows),
-        slices=merged_slices(window.slices for window in windows),
-        shared_errors=merged(window.shared_errors for window in windows),
-        buckets=buckets,
-    )
 
 
 def window_to_json(window: Window) -> str:

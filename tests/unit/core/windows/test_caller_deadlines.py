@@ -16,9 +16,10 @@ from understudy.core.prediction_log.row_encoding import encode_line
 from understudy.core.routing.policy import Role
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
-from understudy.core.windows.histogram import Histogram
+from understudy.core.windows.histogram import Histogram, merged
 from understudy.core.windows.metrics import version_counts
-from understudy.core.windows.window import BucketColumn, Window, merge_windows, window_from_json, window_to_json
+from understudy.core.windows.strata import stratify
+from understudy.core.windows.window import BucketColumn, Window, window_from_json, window_to_json
 
 START = 1_763_661_000
 ROLLOUT = 7
@@ -170,9 +171,9 @@ def test_rows_of_a_spool_of_the_release_before_are_read_as_before():
 def test_windows_with_calls_that_were_left_out_come_back_from_their_json_and_add_up():
     one = only(built([a_call(deadline_us=1_000), out_of_time(deadline_us=LONG_US)]))
 
-    both = merge_windows(one.key, [one, window_from_json(one.key, window_to_json(one))])
+    both = stratify([one, window_from_json(one.key, window_to_json(one))], ROLLOUT).champion
 
-    assert (both.hurried_calls, both.expired_calls, both.calls) == (2, 2, 2)
+    assert [both[name].tolist() for name in ("hurried_calls", "expired_calls", "calls")] == [[2], [2], [2]]
 
 
 @settings(max_examples=25)
@@ -302,7 +303,7 @@ def test_windows_keep_what_callers_gave_the_calls_that_may_be_judged():
 
     assert window.deadlines.counts == Histogram.of([1_000.0, 400_000.0]).counts
     assert again.deadlines.counts == window.deadlines.counts
-    assert merge_windows(window.key, [window, again]).deadlines.total == 4
+    assert merged([window.deadlines, again.deadlines]).total == 4
 
 
 def test_a_window_without_such_calls_is_written_as_before():

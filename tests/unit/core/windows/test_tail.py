@@ -10,14 +10,7 @@ from understudy.core.windows.histogram import Histogram
 from understudy.core.windows.strata import join_strata, stratify
 from understudy.core.windows.strata_codec import strata_from_text, strata_to_text
 from understudy.core.windows.tail import STEP_RATIO, no_tails, tail_cells, tail_entries, tail_step_of
-from understudy.core.windows.window import (
-    TAIL_STEPS,
-    Window,
-    WindowKey,
-    merge_windows,
-    window_from_json,
-    window_to_json,
-)
+from understudy.core.windows.window import TAIL_STEPS, Window, WindowKey, window_from_json, window_to_json
 
 SLOW_US = 10_000.0
 KEY = WindowKey("worker-1", 0, 1, Role.CHALLENGER, 7, 3, 0)
@@ -68,11 +61,9 @@ def test_tails_of_several_shippers_add_up_and_strata_keep_them_by_window():
     windows = [a_window(0, {0: 2, 16: 1}), a_window(15, {0: 1})]
     others = [replace(window, key=window.key._replace(shipper="worker-2")) for window in windows]
 
-    merged = merge_windows(KEY, windows)
     strata = stratify([*windows, *others], 7)
     joined = join_strata([stratify(windows, 7), stratify(others, 7)])
 
-    assert merged.tails == Histogram({0: 3, 16: 1})
     for found in (strata, joined):
         assert found.challenger.beyond(1).sum(axis=1).tolist() == [6.0, 2.0]
         assert found.challenger.beyond(1)[0, :2].tolist() == [4.0, 2.0]

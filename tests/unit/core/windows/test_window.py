@@ -1,3 +1,4 @@
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import log
@@ -27,14 +28,17 @@ from understudy.core.windows.builder import (
     OPEN_SECONDS,
     WindowBuilder,
 )
+from understudy.core.windows.histogram import merged
 from understudy.core.windows.seen_entities import SeenEntities
+from understudy.core.windows.strata import Side, Strata, join_strata, stratify
 from understudy.core.windows.window import (
     COUNTS,
+    MICRO,
     WINDOW_SECONDS,
     BucketColumn,
     Window,
     WindowKey,
-    merge_windows,
+    no_buckets,
     window_from_json,
     window_to_json,
 )
@@ -264,19 +268,81 @@ def test_a_batch_staged_before_another_was_committed_is_refused():
         builder.commit(second)
 
 
+NOT_IN_SIDES = {"volume", "cache_hits", "hurried_errors", "new_entities", "new_in_role", "positives"}
+SUMS = [name for name in COUNTS if name not in NOT_IN_SIDES]
+IN_MILLIONTHS = {"log_latency", "log_latency_squares", "score", "score_squares"}
+BUCKET_UNITS = [MICRO if column.name.lower() in IN_MILLIONTHS else 1 for column in BucketColumn]
+
+
+def cells_of(entries: np.ndarray, place: int) -> Counter[int]:
+    """Return what a side's rows of window, cell and count say of one window."""
+    found = Counter[int]()
+    for window, cell, count in entries.tolist():
+        found[cell] += count if window == place else 0
+    return +found
+
+
+def assert_is_sum(side: Side, place: int, windows: Sequence[Window]) -> None:
+    """Compare a stratum with what adding the windows' integers gives.
+
+    A side has sums in millionths as floats, whose last bit depends on the order of adding: in millionths they are the
+    same integer again, and squares beyond 2^53 the same to twelve digits.
+    """
+    sums = [side[name][place] * (MICRO if name in IN_MILLIONTHS else 1) for name in SUMS]
+    exact = [sum(getattr(window, name) for window in windows) for name in SUMS]
+    assert sums == pytest.approx(exact, rel=1e-12, abs=0.4)
+    buckets = sum((window.buckets for window in windows), no_buckets())
+    assert ((side.buckets[:, place].T * BUCKET_UNITS).round() == buckets).all()
+    assert cells_of(side.tails, place) == merged(window.tails for window in windows).counts
+    assert cells_of(side.shared, place) == merged(window.shared_errors for window in windows).counts
+
+
+def many_calls() -> list[PredictionRow]:
+    """Return calls of both versions in three windows under two generations of the policy: slow ones, and errors."""
+    random = Random(15)
+    kinds = (a_call, a_challenger_call, a_fallback, lambda entity: a_fallback(entity, Status.TIMEOUT))
+    return [
+        random.choice(kinds)(f"customer-{number}")._replace(
+            predicted_at=START + random.uniform(0, 40),
+            policy_generation=random.choice((3, 4)),
+            latency_us=int(random.lognormvariate(9, 2)),
+            score=random.gauss(0, 3),
+        )
+        for number in range(200)
+    ]
+
+
+def arrival_of(window: Window) -> tuple[object, ...]:
+    key, new = window.key, (window.new_entities, window.new_in_role)
+    return (key.shipper, key.start, key.policy_generation, key.role is Role.CHALLENGER, *new)
+
+
+def arrivals_of(strata: Strata) -> list[tuple[object, ...]]:
+    shippers, *columns = strata.arrivals
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return sorted((shippers[shipper], *row) for shipper, *row in rows)
+
+
 @pytest.mark.deep
 @settings(max_examples=25)
-@given(st.lists(calls, max_size=40), st.randoms(use_true_random=False))
-def test_merging_windows_in_any_order_is_identical_to_the_last_bit(rows, random):
-    windows = list(built(rows))
-    key = WindowKey("all", 0, CHAMPION, Role.CHAMPION, ROLLOUT, 3, START)
-    shuffled = windows.copy()
-    random.shuffle(shuffled)
+@given(st.lists(calls, max_size=40), st.integers(0, 40), st.randoms(use_true_random=False))
+@example([*many_calls(), a_call()._replace(role=Role.SHADOW, predicted_at=START + 50)], 100, Random(15))
+@example([a_call(latency_us=90_000), a_call(latency_us=90_000)._replace(predicted_at=START + 20)], 1, Random(15))
+def test_windows_of_several_shippers_in_any_order_and_in_parts_add_up_to_the_sums_of_their_integers(rows, cut, random):
+    windows = [*built(rows[:cut]), *built(rows[cut:], WindowBuilder("shipper-2"))]
+    own = [w for w in windows if w.key.rollout_id == ROLLOUT and w.key.role is not Role.SHADOW]
+    random.shuffle(windows)
     middle = len(windows) // 2
 
-    halves = [merge_windows(key, shuffled[:middle]), merge_windows(key, shuffled[middle:])]
+    at_once = stratify(windows, ROLLOUT)
+    in_parts = join_strata([stratify(part, ROLLOUT) for part in (windows[:middle], windows[middle:])])
 
-    assert window_to_json(merge_windows(key, halves)) == window_to_json(merge_windows(key, windows))
+    for strata in (at_once, in_parts):
+        assert strata.starts.tolist() == sorted({window.key.start for window in own})
+        for role, side in ((Role.CHAMPION, strata.champion), (Role.CHALLENGER, strata.challenger)):
+            for place, start in enumerate(strata.starts.tolist()):
+                assert_is_sum(side, place, [w for w in own if (w.key.role, w.key.start) == (role, start)])
+        assert arrivals_of(strata) == sorted(map(arrival_of, own))
 
 
 @pytest.mark.deep
