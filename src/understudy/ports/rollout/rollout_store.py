@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
 from understudy.core.alerts.alerts import AlertEvent
@@ -17,6 +18,8 @@ from understudy.core.routing.proxy_liveness import NONE_STALE, StaleProxies
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
 
+MONITOR = "monitor"
+"""Who acts in events that no operator asked for."""
 VIA_ROLLOUT = "rollout"
 """What the audit says that a change by a rollout or a guard came by."""
 VIA_CONSOLE = "console"
@@ -143,6 +146,28 @@ class RolloutEventRecord(NamedTuple):
     actor: str
     damage: str = ""
     """Why something of it cannot be read, and is left out; empty for an event that can be."""
+
+
+class RolloutAct(NamedTuple):
+    """What a person did to a rollout without a change of the policy: a pause, a resume, an approval."""
+
+    id: int
+    rollout_id: int
+    at: datetime
+    reason: str
+    actor: str
+
+
+class RolloutActFilter(NamedTuple):
+    """Which of them are asked for; ``None``: whatever it is."""
+
+    actor: str | None = None
+    since: datetime | None = None
+    before_id: int | None = None
+    """Only older ones."""
+
+
+EVERY_ACT = RolloutActFilter()
 
 
 class PolicyReach(NamedTuple):
@@ -287,6 +312,12 @@ class RolloutStore(RolloutListing, Rollbacks, Protocol):
 
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         """Return what happened to a rollout, oldest first."""
+
+    async def acts(self, model_name: str, limit: int, only: RolloutActFilter = EVERY_ACT) -> Sequence[RolloutAct]:
+        """Return what people did to rollouts of a model that changed no policy, newest first.
+
+        What changed one is in the audit of policies.
+        """
 
     async def apply(
         self,

@@ -13,7 +13,7 @@ from understudy.core.canary.limits import CanaryPolicy, Stage
 from understudy.core.canary.post_promotion import LIMITS, Watch
 from understudy.core.windows.strata import Strata
 from understudy.core.windows.strata_codec import strata_digest, strata_to_text
-from understudy.ports.rollout.rollout_store import NewRolloutEvent, RolloutView
+from understudy.ports.rollout.rollout_store import MONITOR, NewRolloutEvent, RolloutView
 from understudy.rollout.analysis import policy_of, stage_of
 from understudy.rollout.verdicts.stored_outcomes import stored_outcomes
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 _AFTER_PROMOTION = "after_promotion"
 """Where inputs say that their windows are a new champion's beside what the one before it did earlier."""
 
-ACTOR = "monitor"
+ACTOR = MONITOR
 """Who acts in events that no operator asked for."""
 MAX_STORED_WINDOWS = 5_760
 """A day of windows is stored with a verdict, some megabytes; of more only a digest: callers wait for the rollback."""

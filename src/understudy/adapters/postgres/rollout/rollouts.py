@@ -22,6 +22,7 @@ from understudy.adapters.postgres.rollout.judge_questions import (
     settle,
 )
 from understudy.adapters.postgres.rollout.metric_points import add_points, read_points
+from understudy.adapters.postgres.rollout.rollout_acts import read_acts
 from understudy.adapters.postgres.rollout.rollout_rows import (
     EVENTS,
     GUARD,
@@ -71,12 +72,16 @@ from understudy.errors import GenerationMoved, NotRegistered, PolicyRefused
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.registry.registry import Actor
 from understudy.ports.rollout.rollout_store import (
+    EVERY_ACT,
+    MONITOR,
     NewQuestion,
     NewRollout,
     NewRolloutEvent,
     PolicyReach,
     RecordSeen,
     RollbackRecord,
+    RolloutAct,
+    RolloutActFilter,
     RolloutEventRecord,
     RolloutRecord,
     RolloutView,
@@ -211,7 +216,7 @@ class PostgresRolloutStore(SessionPerCall):
 
     async def watch_splits(self, *, epoch: Epoch | None = None) -> Sequence[str]:
         async with self._connection() as connection, fenced(connection, epoch):
-            await _sign(connection, Actor("monitor", "rollout", "the split had no guard"))
+            await _sign(connection, Actor(MONITOR, "rollout", "the split had no guard"))
             return [row["model_name"] for row in await connection.fetch(_WATCH)]
 
     async def open_ids(self) -> Sequence[int]:
@@ -303,6 +308,10 @@ class PostgresRolloutStore(SessionPerCall):
     async def events(self, rollout_id: int) -> Sequence[RolloutEventRecord]:
         async with self._connection() as connection:
             return [event_of(row) for row in await connection.fetch(EVENTS, rollout_id)]
+
+    async def acts(self, model_name: str, limit: int, only: RolloutActFilter = EVERY_ACT) -> Sequence[RolloutAct]:
+        async with self._connection() as connection:
+            return await read_acts(connection, model_name, limit, only)
 
     async def apply(
         self,
