@@ -7,7 +7,7 @@ from understudy.core.durations import moment
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.buckets import BUCKETS
 from understudy.ports.registry.registry import AuditEntry, PolicyRecord
-from understudy.ports.rollout.rollout_store import VIA_CONSOLE, VIA_ROLLOUT
+from understudy.ports.rollout.rollout_store import MONITOR, VIA_CONSOLE, VIA_ROLLOUT
 
 Version = int | str
 """Of an entry of the audit: its id, or over HTTP its label."""
@@ -148,7 +148,8 @@ def earlier_rollback(
 def newest_words(entry: AuditEntry) -> str:
     """Return who made a change, with what, when and why."""
     when = moment(entry.changed_at.timestamp())
-    return f"by {entry.actor} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
+    who = f"the {MONITOR}" if entry.actor == MONITOR else entry.actor
+    return f"by {who} via {entry.via} at {when} UTC: {entry.reason or 'no reason was given'}"
 
 
 def _is_about_another(

@@ -118,7 +118,7 @@ ARM_ENDED_OVER_HTTP = OVER_HTTP._replace(
     before=LABELLED | TENTH | {"arms": [ARM[0] | {"version": "three"}]}, after=LABELLED | TENTH
 )
 ROLLED_FORWARD = TO_ONE_AGAIN._replace(reason="rollback to the champion before: slow")
-WORDS = "were taken back by monitor via rollout at 26 Nov 12:03:11 UTC: slow"
+WORDS = "were taken back by the monitor via rollout at 26 Nov 12:03:11 UTC: slow"
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from understudy.core.alerts.alerts import AlertKind
 from understudy.entrypoints.console.key_notes import KeyNotes
 from understudy.entrypoints.console.views.actors import (
     Notes,
+    noted_act,
     noted_entries,
     noted_event,
     noted_policy,
     noted_rollout,
 )
-from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen
+from understudy.entrypoints.console.views.audit import SHOWN, AuditSeen, AuditWanted
 from understudy.entrypoints.console.views.changes import champion_change
 from understudy.entrypoints.console.views.model import ModelSeen
 from understudy.entrypoints.console.views.models import ModelsSeen, is_overtaken
@@ -37,8 +38,10 @@ from understudy.ports.registry.registry import (
     VersionRecord,
 )
 from understudy.ports.rollout.rollout_store import (
+    MONITOR,
     VIA_CONSOLE,
     RollbackRecord,
+    RolloutAct,
     RolloutEventRecord,
     RolloutRecord,
     UnreadableRollout,
@@ -58,6 +61,7 @@ RECENT = 8
 """Rollouts of the model that a rollout's page links to."""
 MAX_READERS = 32
 """Rollouts whose windows are kept between two looks; beyond that those looked at longest ago are read anew."""
+_Events = tuple[Mapping[int, RolloutEventRecord], Mapping[int, RolloutEventRecord]]
 _INCIDENTS = tuple(kind for kind in AlertKind if kind is not AlertKind.ROLLOUT_MOVED)
 
 
@@ -93,7 +97,7 @@ class Reads:
                 policy, is_known = model.policy, model.model_name in newest or model.model_name in unreadable
                 if policy is not None and policy.rollout_id is not None and not is_known:
                     newest[model.model_name] = (await session.rollouts.record(policy.rollout_id)).record
-            events = await self._last_events(newest)
+            events, acts = await self._last_events(newest)
         now = time.time()
         notes = await self.notes.read()
         changes, hidden = await self._changes(models, newest, now, notes), await self._hidden(newest, now, notes)
@@ -101,8 +105,8 @@ class Reads:
         policies = [one.policy and noted_policy(one.policy, notes) for one in models]
         shown = [one._replace(policy=policy) for one, policy in zip(models, policies, strict=True)]
         named = {name: noted_rollout(one, notes) for name, one in newest.items()}
-        told = {rollout_id: noted_event(event, notes) for rollout_id, event in events.items()}
-        return ModelsSeen(shown, named, told, alerts, now, changes, hidden, unreadable, is_unwatched)
+        told, done = [{one: noted_event(event, notes) for one, event in found.items()} for found in (events, acts)]
+        return ModelsSeen(shown, named, told, alerts, now, changes, hidden, unreadable, is_unwatched, done)
 
     async def rollout(self, model_name: str, rollout_id: int) -> RolloutSeen:
         """Return what a rollout's page shows.
@@ -153,8 +157,8 @@ class Reads:
         shown = policy and noted_policy(policy, await self.notes.read())
         return PolicySeen(model_name, shown, versions, open_rollout)
 
-    async def audit(self, model_name: str, subject: AuditSubject | None, only: AuditFilter) -> AuditSeen:
-        """Return the newest changes of a model that are like a filter says.
+    async def audit(self, model_name: str, wanted: AuditWanted) -> AuditSeen:
+        """Return the newest changes of a model, and acts on its rollouts, that are like a filter says.
 
         Raises:
             NotRegistered: There is no such model.
@@ -162,10 +166,16 @@ class Reads:
         """
         registry = self.session.registry
         policy = (await registry.show_model(model_name)).policy
-        entries = await registry.list_audit(model_name, SHOWN + 1, subject, only=only)
+        entries: Sequence[AuditEntry] = ()
+        if wanted.changes is not None:
+            entries = await registry.list_audit(model_name, SHOWN + 1, wanted.subject, only=wanted.changes)
+        acts: Sequence[RolloutAct] = ()
+        if wanted.acts is not None:
+            acts = await self.session.rollouts.acts(model_name, SHOWN + 1, wanted.acts)
         labels = {version.id: version.version for version in await registry.list_versions(model_name)}
-        noted = noted_entries(entries, await self.notes.read())
-        return AuditSeen(model_name, noted, labels, 0 if policy is None else policy.generation)
+        notes, generation = await self.notes.read(), 0 if policy is None else policy.generation
+        named = [noted_act(act, notes) for act in acts]
+        return AuditSeen(model_name, noted_entries(entries, notes), labels, generation, named)
 
     async def newest_rollout(self, model_name: str) -> int | None:
         """Return a model's newest rollout; ``None`` where it has none.
@@ -202,14 +212,17 @@ class Reads:
             self._readers.popitem(last=False)
         return reader
 
-    async def _last_events(self, newest: Mapping[str, RolloutRecord]) -> Mapping[int, RolloutEventRecord]:
+    async def _last_events(self, newest: Mapping[str, RolloutRecord]) -> _Events:
+        """Return what happened last to open rollouts, and what a person did last to them."""
         ids = sorted((one.id for one in newest.values() if not one.state.phase.is_final), reverse=True)[:MAX_OPEN]
-        found = {}
+        found, acts = {}, {}
         for rollout_id in ids:
             events = await self.session.rollouts.events(rollout_id)
             if events:
                 found[rollout_id] = events[-1]
-        return found
+            if by_people := [event for event in events if event.actor != MONITOR]:
+                acts[rollout_id] = by_people[-1]
+        return found, acts
 
     async def _is_unwatched(self, models: Sequence[ModelRecord], newest: Mapping[str, RolloutRecord]) -> bool:
         """Return whether something is open and no monitor has looked of late: one looks at all of them, or none."""

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from understudy.entrypoints.console.console import Console
 from understudy.entrypoints.console.pages.answers import done_of, reader_of
-from understudy.entrypoints.console.views.audit import audit_asked, audit_filter, audit_page
+from understudy.entrypoints.console.views.audit import audit_asked, audit_page, audit_wanted
 
 
 async def show_audit(console: Console, request: Request) -> Response:
@@ -20,8 +20,8 @@ async def show_audit(console: Console, request: Request) -> Response:
     """
     visitor, model = await reader_of(console, request)
     asked = audit_asked(request.query_params)
-    only, subject = audit_filter(asked, datetime.now(UTC))
-    seen = await console.opened.questions.look(partial(console.opened.reads.audit, model, subject, only))
+    wanted = audit_wanted(asked, datetime.now(UTC))
+    seen = await console.opened.questions.look(partial(console.opened.reads.audit, model, wanted))
     values = {
         "model": model,
         "view": audit_page(seen, asked),

@@ -8,6 +8,7 @@ from understudy.core.alerts.alerts import AlertKind
 from understudy.core.rollout.state import Kind, Phase, RolloutState
 from understudy.core.routing.arms import arm_percents
 from understudy.entrypoints.cli.shared.times import ago
+from understudy.entrypoints.console.views.actors import act_words, by_whom
 from understudy.entrypoints.console.views.links import model_path
 from understudy.entrypoints.console.views.tone import NOTHING, OF_PHASE, Tone
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS, UNWATCHED, newest_words
@@ -40,6 +41,8 @@ class ModelsSeen(NamedTuple):
     """The newest rollout of each model where this release cannot read it; then it is not among ``rollouts``."""
     is_unwatched: bool = False
     """Whether no monitor has looked at open rollouts and guards of late."""
+    acts: Mapping[int, RolloutEventRecord] = {}
+    """What a person did last to rollouts that are open."""
 
 
 class ModelRow(NamedTuple):
@@ -62,6 +65,7 @@ class ModelRow(NamedTuple):
     decision: str
     alerts: tuple[str, ...]
     changed: str
+    """When and by whom last: the policy, or its open rollout by a command, which changes no policy."""
 
 
 _UNWATCHED_ROW = "No monitor looks at it."
@@ -132,7 +136,7 @@ def _row(model: ModelRecord, seen: ModelsSeen) -> ModelRow:
         _guard(policy, record),
         _decision(event),
         alerts,
-        f"{ago(policy.updated_at, datetime.fromtimestamp(seen.read_at, UTC))} by {policy.updated_by}",
+        _changed(policy, None if record is None else seen.acts.get(record.id), seen.read_at),
     )
 
 
@@ -202,4 +206,13 @@ def _decision(event: RolloutEventRecord | None) -> str:
         return ""
     when = f"{datetime.fromtimestamp(event.at, UTC):%H:%M:%S}"
     verdict = "" if event.verdict is None else f"{event.verdict.replace('_', ' ')} "
-    return f"{verdict}{when} by {event.actor}"
+    return f"{verdict}{when} by {by_whom(event.actor)}"
+
+
+def _changed(policy: PolicyRecord, act: RolloutEventRecord | None, now: float) -> str:
+    """Return who changed something last, and when: of a policy and an act of a person on its rollout the newer one."""
+    read_at = datetime.fromtimestamp(now, UTC)
+    if act is None or act.at <= policy.updated_at.timestamp():
+        return f"{ago(policy.updated_at, read_at)} by {by_whom(policy.updated_by)}"
+    what = act_words(act.reason, act.actor)[0]
+    return f"{ago(datetime.fromtimestamp(act.at, UTC), read_at)} by {act.actor}: rollout {what}"

@@ -16,7 +16,7 @@ from understudy.entrypoints.console.views.models import ModelRow, ModelsPage, Mo
 from understudy.entrypoints.console.views.tone import Tone
 from understudy.lifecycle.rollback_moves import NEWS_SECONDS
 from understudy.ports.registry.registry import AuditEntry, AuditSubject, ModelRecord, PolicyRecord
-from understudy.ports.rollout.rollout_store import RolloutRecord, UnreadableRollout
+from understudy.ports.rollout.rollout_store import RolloutEventRecord, RolloutRecord, UnreadableRollout
 
 NOW = 1_795_000_800.0
 PLAN = RolloutPlan((Step(10, 300, 1_000), Step(100, 0, 0)))
@@ -71,6 +71,21 @@ def test_a_calm_installation_says_so():
 
     assert (page.sentence, page.tone) == ("None of 2 models needs a person.", Tone.CALM)
     assert page.rows[0].changed == "12 min ago by oncall"
+
+
+def test_what_changed_last_is_the_policy_or_an_act_on_its_rollout_that_changed_none():
+    model = a_model("churn", 10)
+    model = model._replace(policy=model.policy and model.policy._replace(updated_by="monitor"))
+    at = NOW - 720
+    paused = RolloutEventRecord(2, at + 540, 0, "WAITING", None, "paused by ana: lunch", (), {}, {}, "0.1.0", "ana")
+    shown = {
+        moment: a_page(model, rollouts={"churn": a_record("churn")}, acts={1: paused._replace(at=moment)})
+        .rows[0]
+        .changed
+        for moment in (at, at + 540)
+    }
+
+    assert shown == {at: "12 min ago by the monitor", at + 540: "3 min ago by ana: rollout paused"}
 
 
 @pytest.mark.parametrize(
