@@ -14,6 +14,7 @@ from understudy.core.routing.policy import Role
 from understudy.core.routing.proxy_liveness import HIDDEN_WORDS, live_proxies_words, stale_proxies_words
 from understudy.entrypoints.cli.rollout.status import heading, monitor_words, shares_of
 from understudy.entrypoints.cli.shared.texts.rollback_text import rollback_command
+from understudy.entrypoints.console.views.actors import by_whom
 from understudy.entrypoints.console.views.changes import change_row
 from understudy.entrypoints.console.views.health import trouble_of
 from understudy.entrypoints.console.views.rollouts.checks import (
@@ -141,7 +142,8 @@ def _step_words(status: RolloutStatus) -> str:
         return ""
     since = state.step_started_at
     passed = duration_words(max(0.0, round(view.read_at - since)))
-    return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}). "
+    waits = ", with the time that it waits" if state.phase is Phase.WAITING else ""
+    return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}{waits}). "
 
 
 def errors_words(state: RolloutState, rows: Sequence[Evidence], failing: Failing | None) -> str:
@@ -172,7 +174,7 @@ def last_change_words(
         row = change_row(audit[0], labels)
         why = row.reason or "no reason was given"
         why = why if len(why) <= MAX_REASON else f"{why[: MAX_REASON - 1]}…"
-        return f"{row.at} UTC by {row.actor} (via {row.via}), {row.text}: {why}"
+        return f"{row.at} UTC by {by_whom(row.actor)} (via {row.via}), {row.text}: {why}"
     if told is None:
         return "None yet."
     by = "" if f" by {told.actor}" in told.reason else f" by {told.actor}"

@@ -7,9 +7,9 @@ from understudy.core.canary.decision import Evidence, Verdict, Worse
 from understudy.core.canary.messages import evidence_words
 from understudy.core.canary.reference_rule import POLICY_NAME as SEED
 from understudy.core.canary.sample_ratio_check import SAMPLE_RATIO
-from understudy.core.durations import clock_words, duration_words
+from understudy.core.durations import clock_words, duration_words, moment
 from understudy.core.rollout.gates import closed_gate
-from understudy.core.rollout.state import GuardMode, Kind, Phase, RolloutState
+from understudy.core.rollout.state import GuardMode, Kind, Phase
 from understudy.entrypoints.cli.rollout.checks_text import NONE_BEFORE, check_cells, limit_words
 from understudy.entrypoints.cli.rollout.status import after_step_words, goes_back, is_unwatched
 from understudy.rollout.status import RolloutStatus
@@ -35,7 +35,7 @@ def next_words(status: RolloutStatus) -> str:
         return (
             alone if is_unwatched(status) else f"At the monitor's next tick every call goes back to {state.champion}."
         )
-    if waits := _waiting_words(state):
+    if waits := _waiting_words(status):
         is_watched = "" if not state.step_starts else f" If {state.challenger} does worse it is still taken back."
         return f"{waits}{is_watched}"
     if state.promoted_at is not None:
@@ -48,8 +48,9 @@ def next_words(status: RolloutStatus) -> str:
     )
 
 
-def _waiting_words(state: RolloutState) -> str:
+def _waiting_words(status: RolloutStatus) -> str:
     """Return what a rollout waits for; nothing of one that moves."""
+    state = status.view.record.state
     gate = closed_gate(state)
     if gate and state.is_at_gate:
         return f"{gate[0].upper()}{gate[1:]}."
@@ -60,11 +61,26 @@ def _waiting_words(state: RolloutState) -> str:
     if state.promoted_at is not None:
         kept = f"{state.challenger} answers every call and {state.champion} is kept warm"
         return f"{kept} until a person resumes or takes it back."
+    share = state.weight_percent if status.view.policy is None else status.view.policy.weight_percent
+    stays = f"It stays at {share} % until a person resumes, promotes or takes it back."
+    return f"{stays} Once resumed: {_resumed_words(status)}."
+
+
+def _resumed_words(status: RolloutStatus) -> str:
+    """Return what takes a rollout to its next step once it is resumed: time at a share goes on while it waits.
+
+    Of a share that was changed meanwhile the step begins again.
+    """
+    view, state = status.view, status.view.record.state
     step = state.plan.steps[state.step]
-    dwell = f"{duration_words(step.dwell_seconds)} at this share (the time that it waits counts)"
-    needs = f"after {dwell} and {step.min_requests:,} requests of its own, where no check fails"
-    resumed = f"Once resumed: {needs}, {after_step_words(state)}."
-    return f"It stays at {state.weight_percent} % until a person resumes, promotes or takes it back. {resumed}"
+    over_at = state.step_started_at + step.dwell_seconds
+    counted = f"the time that it waits counts, so {'over since' if over_at <= view.read_at else 'over at'}"
+    counted, again = f" ({counted} {moment(over_at)} UTC)", ""
+    if view.policy is not None and view.policy.weight_percent != state.weight_percent:
+        counted, again = "", f"the step at {state.weight_percent} % begins again; "
+    dwell = f"after {duration_words(step.dwell_seconds)} at this share{counted}"
+    needs = f"{dwell} and {step.min_requests:,} requests of its own, where no check fails"
+    return f"{again}{needs}, {after_step_words(state)}"
 
 
 def _answering_words(status: RolloutStatus) -> str:
@@ -93,11 +109,11 @@ def _next_step(status: RolloutStatus) -> str:
     return f"It stays at {state.weight_percent} % until {until}; {then}."
 
 
-def _until_words(moment: float, now: float) -> str:
+def _until_words(over_at: float, now: float) -> str:
     """Return the earliest end of a step, to the second where that is soon."""
-    if moment - now >= _SOON_SECONDS:
-        return f"{clock_words(moment)} at the earliest"
-    return f"{datetime.fromtimestamp(moment, UTC):%H:%M:%S} UTC at the earliest"
+    if over_at - now >= _SOON_SECONDS:
+        return f"{clock_words(over_at)} at the earliest"
+    return f"{datetime.fromtimestamp(over_at, UTC):%H:%M:%S} UTC at the earliest"
 
 
 def _guard_next(status: RolloutStatus) -> str:
@@ -153,9 +169,16 @@ def _back_line(row: Evidence) -> str:
     name, _, _, change, _, _ = check_cells(row)
     if row.change is None:
         return f"{name} {_beyond_words(row)}: no figures yet"
-    evidence = evidence_words(row.evidence or 0.0, row.evidence_needed or 0.0)
     now = "" if change.startswith(NONE_BEFORE) else "now "
-    return f"{name} {_beyond_words(row)}: {now}{change}, evidence {evidence}"
+    return f"{name} {_beyond_words(row)}: {now}{change}; {_proven_words(row)}"
+
+
+def _proven_words(row: Evidence) -> str:
+    """Return how far it is from proof: the evidence, of which the remark below the checks says what it counts."""
+    evidence, needed = row.evidence or 0.0, row.evidence_needed or 0.0
+    if evidence >= needed:
+        return f"proven by evidence of {evidence_words(evidence, needed)}"
+    return f"evidence: {evidence:,.0f} of the {needed:,.0f} that prove it"
 
 
 def _beyond_words(row: Evidence) -> str:

@@ -169,7 +169,10 @@ def rollout_page(seen: RolloutSeen) -> RolloutPage:
         bool(rows) and status.decision is None,
         tuple(_event(event, state) for event in reversed(status.events[-MAX_EVENTS:])),
         tuple(change_row(entry, seen.labels) for entry in seen.audit[:MAX_CHANGES]),
-        tuple(OtherLink(str(one), rollout_path(state.model_name, one), one == view.record.id) for one in seen.recent),
+        tuple(
+            OtherLink(f"rollout {one}", rollout_path(state.model_name, one), one == view.record.id)
+            for one in seen.recent
+        ),
         is_newest,
         tuple(command.removeprefix("→ ") for command in commands_of(status)),
         tuple(_acts(status, has_way_back=not nothing)) if is_newest else (),

@@ -151,10 +151,24 @@ def test_of_a_rollout_that_waits_it_says_since_when_and_what_follows_once_it_is_
     paused = BEGINS._replace(at=BEGAN + 300, phase=Phase.WAITING, actor="ana", reason="paused by ana: lunch")
     page = a_page(waits, events=(BEGINS, paused, paused._replace(at=BEGAN + 360, phase=Phase.PROGRESSING)))
 
-    assert said(page, "Since when").startswith("It waits since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m).")
+    assert said(page, "Since when").startswith(
+        "It waits since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m, with the time that it waits)."
+    )
     assert said(page, "What happens next").startswith(
         "It stays at 10 % until a person resumes, promotes or takes it back. Once resumed: after 5 m at this share"
-        " (the time that it waits counts) and 1,000 requests of its own, where no check fails, version 7 gets 50 %."
+        " (the time that it waits counts, so over since 20 Nov 12:06:00 UTC) and 1,000 requests of its own,"
+        " where no check fails, version 7 gets 50 %."
+    )
+
+
+def test_time_at_a_share_that_is_not_over_yet_has_its_end_and_of_another_share_the_step_begins_again():
+    waits = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, step_starts=(NOW - 60,))
+    changed = a_page(waits, policy=STATE.policy._replace(weight_percent=5))
+
+    assert "(the time that it waits counts, so over at 20 Nov 12:12:00 UTC)" in said(a_page(waits), "What happens next")
+    assert said(changed, "What happens next").startswith(
+        "It stays at 5 % until a person resumes, promotes or takes it back. Once resumed: the step at 10 % begins"
+        " again; after 5 m at this share and 1,000 requests of its own, where no check fails, version 7 gets 50 %."
     )
 
 
@@ -219,7 +233,7 @@ def test_who_changed_what_last_is_the_newest_of_the_policys_changes_and_of_comma
     looked = BEGINS._replace(at=BEGAN + 400, actor="monitor", reason="holds")
 
     assert said(a_page(), "Last change") == (
-        "20 Nov 12:01:00 UTC by monitor (via rollout), generation 4: challenger's share 0 % → 10 %: fine"
+        "20 Nov 12:01:00 UTC by the monitor (via rollout), generation 4: challenger's share 0 % → 10 %: fine"
     )
     assert said(a_page(events=(BEGINS, paused, looked)), "Last change") == (
         "20 Nov 12:05:00 UTC: paused by 4f2a90c1d7be (ana): lunch"

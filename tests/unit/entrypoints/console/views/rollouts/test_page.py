@@ -444,8 +444,8 @@ def test_what_would_take_it_back_names_each_check_and_those_that_are_nearest_wit
 
     assert row.answer == "Any one of these, once it is proven:"
     assert row.more == (
-        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4), evidence 20 (200 is enough)",
-        "slow answers above 1.5x the champion's: now 1.1x (0.9\N{EN DASH}1.3), evidence 1 (200 is enough)",
+        "error rate above 1.5x the champion's: now 1.61x (0.98\N{EN DASH}2.4); evidence: 20 of the 200 that prove it",
+        "slow answers above 1.5x the champion's: now 1.1x (0.9\N{EN DASH}1.3); evidence: 1 of the 200 that prove it",
     )
     many = [ERRORS._replace(check=check) for check in (ERROR_RATE, SLOW_TAIL, TYPICAL_LATENCY, SLOW_P99, SLOW_P999)]
     all_named = a_page(decision=decided(Verdict.HOLD, *many))
@@ -486,7 +486,7 @@ def test_a_champion_without_errors_is_said_in_words_and_not_as_infinity():
 
     assert page.checks[0].change == "champion had none"
     assert said(page, BACK).endswith(
-        "error rate above 1.5x the champion's: champion had none, evidence 20 (200 is enough)"
+        "error rate above 1.5x the champion's: champion had none; evidence: 20 of the 200 that prove it"
     )
 
 
