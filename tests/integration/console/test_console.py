@@ -376,7 +376,7 @@ async def test_a_rollout_is_started_with_the_plan_that_was_shown(console, databa
     number = await database.fetchval("SELECT max(id) FROM Rollout")
     told = texts_of(page.text)
     assert f"Done: rollout {number} has begun: the warm-up comes first." in told
-    assert any(text.startswith("Warms up since ") for text in told)
+    assert any(text.startswith("Warming up since ") for text in told)
     assert any(text.endswith(" has answered:") for text in told)
     assert {"error rate above the champion's", "typical latency above 1.1x the champion's"} <= set(told)
     assert {"understudy rollout abort churn --reason '…'", "understudy rollback churn --reason '…'"} <= set(told)

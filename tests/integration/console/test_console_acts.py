@@ -107,6 +107,6 @@ async def test_the_time_of_a_pause_counts_for_the_step_as_the_page_says(console,
     await past.go_on(1)
 
     shown = texts_of(page.text)
-    assert any("5 m at this share (the time that it waits counts, so over since " in text for text in shown)
-    assert any(", with the time that it waits). Rollout " in text for text in shown)
+    assert any("5 m at this share (the wait counts, so over since " in text for text in shown)
+    assert any(", the wait included). Rollout " in text for text in shown)
     assert (waiting, await database.fetchval("SELECT challenger_weight FROM ServingPolicy")) == (10, 50)

@@ -166,6 +166,6 @@ def _refuse_other_plan(test: DeclaredTest, question: AbQuestion, looks: int | No
     other = [name for name in same if name in given and not same[name]]
     if other:
         raise DeclaredOtherwise(
-            f"a test of {question.metric} is open since {day_of(test.record.started_at)}, and was declared with other "
-            f"{', '.join(other)}"
+            f"a test of {question.metric} has been open since {day_of(test.record.started_at)}, and was declared "
+            f"with other {', '.join(other)}"
         )

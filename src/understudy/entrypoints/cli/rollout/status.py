@@ -79,7 +79,7 @@ def status_view(
 
 
 def is_held_by_scores(status: RolloutStatus) -> bool:
-    """Whether a rollout waits since its challenger's scores differ from the champion's."""
+    """Whether a rollout waits because its challenger's scores differ from the champion's."""
     is_part = failing_counts(status.events) or worse_counts(status.events)
     waits = status.view.record.state.waiting_for is WaitingFor.WARM_UP
     return waits and not is_part and held_by_scores(status.events)

@@ -18,10 +18,10 @@ def warm_up_words(state: RolloutState, now: float) -> str:
         return ""
     frozen = freeze_words(state.plan.freezes, now)
     if frozen:
-        return f"Waits with its first step: {frozen}"
+        return f"Its first step waits: {frozen}"
     since = f"since {moment_words(state.limit_from)} UTC ({duration_words(int(_waited_seconds(state, now)))})"
     asked = f"{state.challenger}'s model servers have to say that they are ready, and to answer example calls"
-    words = f"Warms up {since}; no caller meets {state.challenger} before: {asked}."
+    words = f"Warming up {since}; no caller meets {state.challenger} until it passes: {asked}."
     if not is_warm_up_overdue(state, now):
         return words
     then = (

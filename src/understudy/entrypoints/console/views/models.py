@@ -165,7 +165,7 @@ def _state(record: RolloutRecord | None, policy: PolicyRecord, now: float) -> tu
 
 
 def is_overtaken(record: RolloutRecord, policy: PolicyRecord, now: float) -> bool:
-    """Whether another version answers since a short time than a rollout that is over left as the champion."""
+    """Whether another version has answered for a short time than a rollout that is over left as the champion."""
     state = record.state
     is_news = now - policy.updated_at.timestamp() < NEWS_SECONDS
     return state.phase.is_final and is_news and policy.champion != state.policy.champion

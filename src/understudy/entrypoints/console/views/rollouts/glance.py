@@ -132,7 +132,7 @@ def _waits_words(status: RolloutStatus) -> str:
     if status.view.record.state.phase is not Phase.WAITING:
         return ""
     turns = [event for event in status.events if event.phase == Phase.WAITING]
-    return f"It waits since {moment(turns[-1].at)} UTC. " if turns else ""
+    return f"It has waited since {moment(turns[-1].at)} UTC. " if turns else ""
 
 
 def _step_words(status: RolloutStatus) -> str:
@@ -142,7 +142,7 @@ def _step_words(status: RolloutStatus) -> str:
         return ""
     since = state.step_started_at
     passed = duration_words(max(0.0, round(view.read_at - since)))
-    waits = ", with the time that it waits" if state.phase is Phase.WAITING else ""
+    waits = ", the wait included" if state.phase is Phase.WAITING else ""
     return f"{state.weight_percent} % since {datetime.fromtimestamp(since, UTC):%H:%M:%S} UTC ({passed}{waits}). "
 
 

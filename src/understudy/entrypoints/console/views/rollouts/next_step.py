@@ -74,7 +74,7 @@ def _resumed_words(status: RolloutStatus) -> str:
     view, state = status.view, status.view.record.state
     step = state.plan.steps[state.step]
     over_at = state.step_started_at + step.dwell_seconds
-    counted = f"the time that it waits counts, so {'over since' if over_at <= view.read_at else 'over at'}"
+    counted = f"the wait counts, so {'over since' if over_at <= view.read_at else 'over at'}"
     counted, again = f" ({counted} {moment(over_at)} UTC)", ""
     if view.policy is not None and view.policy.weight_percent != state.weight_percent:
         counted, again = "", f"the step at {state.weight_percent} % begins again; "

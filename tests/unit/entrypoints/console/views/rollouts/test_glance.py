@@ -152,11 +152,11 @@ def test_of_a_rollout_that_waits_it_says_since_when_and_what_follows_once_it_is_
     page = a_page(waits, events=(BEGINS, paused, paused._replace(at=BEGAN + 360, phase=Phase.PROGRESSING)))
 
     assert said(page, "Since when").startswith(
-        "It waits since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m, with the time that it waits)."
+        "It has waited since 20 Nov 12:05:00 UTC. 10 % since 12:01:00 UTC (7 m, the wait included)."
     )
     assert said(page, "What happens next").startswith(
         "It stays at 10 % until a person resumes, promotes or takes it back. Once resumed: after 5 m at this share"
-        " (the time that it waits counts, so over since 20 Nov 12:06:00 UTC) and 1,000 requests of its own,"
+        " (the wait counts, so over since 20 Nov 12:06:00 UTC) and 1,000 requests of its own,"
         " where no check fails, version 7 gets 50 %."
     )
 
@@ -165,7 +165,7 @@ def test_time_at_a_share_that_is_not_over_yet_has_its_end_and_of_another_share_t
     waits = replace(STATE, phase=Phase.WAITING, waiting_for=WaitingFor.PAUSE, step_starts=(NOW - 60,))
     changed = a_page(waits, policy=STATE.policy._replace(weight_percent=5))
 
-    assert "(the time that it waits counts, so over at 20 Nov 12:12:00 UTC)" in said(a_page(waits), "What happens next")
+    assert "(the wait counts, so over at 20 Nov 12:12:00 UTC)" in said(a_page(waits), "What happens next")
     assert said(changed, "What happens next").startswith(
         "It stays at 5 % until a person resumes, promotes or takes it back. Once resumed: the step at 10 % begins"
         " again; after 5 m at this share and 1,000 requests of its own, where no check fails, version 7 gets 50 %."

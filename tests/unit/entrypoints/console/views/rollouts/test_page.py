@@ -390,7 +390,7 @@ def test_a_warm_up_says_what_it_waits_for_and_since_when_in_the_command_lines_wo
     page = warming(4)
 
     assert page.sentence == (
-        f"Warms up since {moment_words(NOW - 4)} UTC (4 s); no caller meets 7 before: "
+        f"Warming up since {moment_words(NOW - 4)} UTC (4 s); no caller meets 7 until it passes: "
         "7's model servers have to say that they are ready, and to answer example calls."
     )
     assert page.sentence == sentence_of(a_status(replace(WARMING, limit_from=NOW - 4), decision=None))
@@ -417,7 +417,7 @@ def test_a_warm_up_in_a_freeze_says_so_and_is_not_overdue():
     day = f"{datetime.fromtimestamp(NOW, UTC):%a}"
     page = warming(480, plan=replace(PLAN, freezes=(read_freeze(f"{day} 00:00 - {day} 23:59 UTC"),)))
 
-    assert page.sentence.startswith("Waits with its first step: frozen until ")
+    assert page.sentence.startswith("Its first step waits: frozen until ")
     assert (page.is_overdue, page.tone) == (False, Tone.CALM)
 
 
