@@ -15,6 +15,7 @@ from worlds.http2_port import head, message_of, raw_caller
 
 from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as pb
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES
 from understudy.entrypoints.proxy.server.graceful_shutdown import BESIDE
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 
@@ -245,6 +246,20 @@ async def test_compressed_messages_are_inflated_and_answered_with_the_same_bits(
 
     assert answer.raw_output_contents[0] == np.tile(EXPECTED, (rows // 2, 1)).tobytes()
     assert len(proxy.spool.rows) == rows
+
+
+async def test_a_long_message_is_answered_as_a_short_one_and_one_that_asks_of_a_model_has_bounds_of_its_own(up):
+    proxy, client = await up()
+    longer = infer()
+    longer.parameters["note"].string_param = "x" * 2 * INLINE_MESSAGE_BYTES
+    long_name = pb.ModelMetadataRequest(name="x" * 2 * INLINE_MESSAGE_BYTES)
+
+    answer = await ask_infer(client, longer)
+    status, _, trailing = await refused(client.ask(f"{OIP}ModelMetadata", long_name, pb.ModelMetadataResponse))
+
+    assert answer.raw_output_contents[0] == EXPECTED.tobytes()
+    assert len(proxy.spool.rows) == len(ROWS)
+    assert (status.name, trailing["understudy-code"]) == ("RESOURCE_EXHAUSTED", "E103")
 
 
 async def test_a_deadline_of_the_call_is_the_rows_own(up):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -39,10 +39,11 @@ from understudy.entrypoints.proxy.dialects.dialect import (
     output_names,
 )
 from understudy.entrypoints.proxy.dialects.open_inference import outputs_of, receipt_of, version_of
+from understudy.entrypoints.proxy.dialects.protobuf import parse
 from understudy.errors import MalformedBody
 
 MAX_INPUTS = 1_024
-"""Of a call: half a million without a name fit into a message of 1 MiB, which then holds 40 MiB (measured)."""
+"""Of a call, whose message may wait for a thread once it is parsed."""
 
 
 class OpenInferenceGrpc:
@@ -50,17 +51,22 @@ class OpenInferenceGrpc:
 
     Args:
         request: The call, whose model has to be known before anything else.
+        is_whole: Whether that is all of it; else it is parsed when it is read, in a thread.
 
     Raises:
         InputInvalid: It has no inputs, or too many to be kept, or too many outputs.
     """
 
     name = "oip_grpc"
+    HEAD: Final = frozenset(
+        {pb.ModelInferRequest.MODEL_NAME_FIELD_NUMBER, pb.ModelInferRequest.MODEL_VERSION_FIELD_NUMBER}
+    )
+    """The fields that say whose answer is asked for."""
 
-    def __init__(self, request: pb.ModelInferRequest) -> None:
-        require_inputs(len(request.inputs))
-        if len(request.outputs) > MAX_INPUTS:
-            raise refuse_inputs("/outputs", f"expected at most {MAX_INPUTS:,} tensors")
+    def __init__(self, request: pb.ModelInferRequest, *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
+        if is_whole:
+            _require_few(request)
         self._request = request
 
     @property
@@ -75,10 +81,20 @@ class OpenInferenceGrpc:
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
-        del body, fields  # the request was parsed from it
-        call = _call_of(self._request, version)
+        del fields
+        request = self._request
+        if not self._is_whole:
+            request = parse(pb.ModelInferRequest, body)
+            _require_few(request)
+        call = _call_of(request, version)
         call.require_outputs(version.model_name, output_names(version.output_schema))
         return Reading(call.request, partial(_worded, call), call.timeout_seconds)
+
+
+def _require_few(request: pb.ModelInferRequest) -> None:
+    require_inputs(len(request.inputs))
+    if len(request.outputs) > MAX_INPUTS:
+        raise refuse_inputs("/outputs", f"expected at most {MAX_INPUTS:,} tensors")
 
 
 def require_inputs(count: int) -> None:

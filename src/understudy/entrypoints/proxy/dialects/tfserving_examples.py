@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 from math import isfinite
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from understudy.adapters._proto import understudy_tfserving_pb2 as pb
 from understudy.core.requests.caller_request import refuse_inputs, require_rows
@@ -18,6 +18,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
 )
 from understudy.entrypoints.proxy.dialects.kserve_v1 import classes_of, numbers_of
 from understudy.entrypoints.proxy.dialects.open_inference import version_of
+from understudy.entrypoints.proxy.dialects.protobuf import parse
 from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
 from understudy.entrypoints.proxy.dialects.tfserving_grpc import spec_of
 
@@ -29,11 +30,15 @@ class ExamplesGrpc:
 
     Args:
         request: The call, of either.
+        is_whole: Whether that is all of it; else it is parsed when it is read, in a thread.
     """
 
     name = "tfs_grpc"
+    HEAD: Final = frozenset({pb.ClassificationRequest.MODEL_SPEC_FIELD_NUMBER})
+    """The field that says whose answer is asked for, of either."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
         self._request = request
 
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
@@ -43,9 +48,11 @@ class ExamplesGrpc:
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
-        del body, fields  # the request was parsed from it
-        require_signature(self._request.model_spec.signature_name, version, "/model_spec/signature_name")
-        given = self._request.input
+        del fields
+        kind = type(self._request)
+        request = self._request if self._is_whole else parse(kind, body)
+        require_signature(request.model_spec.signature_name, version, "/model_spec/signature_name")
+        given = request.input
         shared = given.example_list_with_context
         examples = shared.examples or given.example_list.examples
         require_rows(len(examples), "/examples")
@@ -53,9 +60,9 @@ class ExamplesGrpc:
             "examples": [_row_of(one, f"/examples/{row}") for row, one in enumerate(examples)],
             "context": _row_of(shared.context, "/context"),
         }
-        request = read_examples(document, version.input_schema).request
-        word = partial(_worded, signature_of(version), self._request)
-        return Reading(request, word, inline_output_bytes=INLINE_LISTED_BYTES)
+        rows = read_examples(document, version.input_schema).request
+        word = partial(_worded, signature_of(version), kind)
+        return Reading(rows, word, inline_output_bytes=INLINE_LISTED_BYTES)
 
 
 def _row_of(example: pb.Example, place: str) -> dict[str, list[Any]]:
@@ -84,9 +91,9 @@ def _text_of(value: bytes, place: str) -> str:
     return text
 
 
-def _worded(signature: str, request: Request, answered: Answered) -> Worded:
+def _worded(signature: str, kind: type[Request], answered: Answered) -> Worded:
     spec = spec_of(answered.target.model_name, version_of(answered), signature)
-    if isinstance(request, pb.ClassificationRequest):
+    if kind is pb.ClassificationRequest:
         rows = [
             pb.Classifications(classes=[pb.Class(label=label, score=float(score)) for label, score in row])
             for row in classes_of(answered)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from google.protobuf.any_pb2 import Any as AnyMessage
@@ -28,6 +28,7 @@ from understudy.entrypoints.proxy.dialects.dialect import (
 )
 from understudy.entrypoints.proxy.dialects.open_inference import version_of
 from understudy.entrypoints.proxy.dialects.open_inference_grpc import require_inputs
+from understudy.entrypoints.proxy.dialects.protobuf import parse
 from understudy.entrypoints.proxy.dialects.signature import require_signature, signature_of
 from understudy.errors import MalformedBody
 
@@ -41,15 +42,20 @@ class TfServingGrpc:
 
     Args:
         request: The call, whose model has to be known before anything else.
+        is_whole: Whether that is all of it; else it is parsed when it is read, in a thread.
 
     Raises:
         InputInvalid: It has no inputs, or too many to be kept.
     """
 
     name = "tfs_grpc"
+    HEAD: Final = frozenset({pb.PredictRequest.MODEL_SPEC_FIELD_NUMBER})
+    """The field that says whose answer is asked for."""
 
-    def __init__(self, request: pb.PredictRequest) -> None:
-        require_inputs(len(request.inputs))
+    def __init__(self, request: pb.PredictRequest, *, is_whole: bool = True) -> None:
+        self._is_whole = is_whole
+        if is_whole:
+            require_inputs(len(request.inputs))
         self._request = request
 
     def is_short(self, body: bytes, fields: Mapping[bytes, bytes]) -> bool:
@@ -61,15 +67,18 @@ class TfServingGrpc:
 
     def read(self, body: bytes, fields: Mapping[bytes, bytes], version: ModelVersion) -> Reading:
         """See :class:`.Dialect`."""
-        del body, fields  # the request was parsed from it
+        del fields
         request = self._request
+        if not self._is_whole:
+            request = parse(pb.PredictRequest, body)
+            require_inputs(len(request.inputs))
         require_signature(request.model_spec.signature_name, version, "/model_spec/signature_name")
         _require_outputs(request.output_filter, version.model_name, output_names(version.output_schema))
         if sum(map(_left_out, request.inputs.values())) > LONG_ELEMENTS:
             raise refuse_inputs("/inputs", f"more than {LONG_ELEMENTS:,} elements are left out, as equal to the last")
         tensors = [_tensor_of(name, tensor) for name, tensor in request.inputs.items()]
         read = request_of(tensors, {}, version.input_schema)
-        return Reading(read, partial(_worded, request, signature_of(version)))
+        return Reading(read, partial(_worded, list(request.output_filter), signature_of(version)))
 
 
 def target_of(spec: pb.ModelSpec) -> Target:
@@ -131,10 +140,10 @@ def _require_outputs(names: Sequence[str], model_name: str, own: Collection[str]
             raise refuse_inputs(f"/output_filter/{index}", detail)
 
 
-def _worded(request: pb.PredictRequest, signature: str, answered: Answered) -> Worded:
-    wanted = frozenset(request.output_filter)
+def _worded(named: Sequence[str], signature: str, answered: Answered) -> Worded:
+    wanted = frozenset(named)
     outputs = [answered.output] if wanted == {answered.output.name} else answered.outputs
-    _require_outputs(request.output_filter, answered.target.model_name, [one.name for one in outputs])
+    _require_outputs(named, answered.target.model_name, [one.name for one in outputs])
     answer = pb.PredictResponse(model_spec=spec_of(answered.target.model_name, version_of(answered), signature))
     for output in outputs:
         if not wanted or output.name in wanted:

@@ -1,6 +1,6 @@
 """The Open Inference Protocol's service: its calls, and what it says of the server and of models."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from understudy.adapters._proto import methods
@@ -21,6 +21,7 @@ from understudy.entrypoints.proxy.dialects.open_inference_grpc import (
     config_message,
     metadata_message,
 )
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES
 from understudy.entrypoints.proxy.dialects.statistics import worded_statistics
 from understudy.entrypoints.proxy.messages.headers import RequestOptions, read_headers
 from understudy.entrypoints.proxy.rpc.standing import Standing
@@ -54,17 +55,25 @@ class InferenceService:
             Method(methods.OIP_MODEL_INFER, self._infer, is_of_model=True),
             Method(methods.OIP_SERVER_LIVE, self._live, needs_key=False, reads=False),
             Method(methods.OIP_SERVER_READY, self._ready, needs_key=False, reads=False),
-            Method(methods.OIP_SERVER_METADATA, self._server),
-            Method(methods.OIP_MODEL_READY, self._model_ready),
-            Method(methods.OIP_MODEL_METADATA, self._model),
-            Method(methods.OIP_MODEL_CONFIG, self._config),
-            Method(methods.OIP_MODEL_STATISTICS, self._statistics),
-            Method(methods.OIP_REPOSITORY_INDEX, self._index),
+            *(Method(name, answer, max_bytes=INLINE_MESSAGE_BYTES) for name, answer in self._about.items()),
             *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
         )
 
+    @property
+    def _about(self) -> Mapping[str, Callable[[Incoming], Awaitable[Outcome]]]:
+        """Methods that say something of the server or of models."""
+        return {
+            methods.OIP_SERVER_METADATA: self._server,
+            methods.OIP_MODEL_READY: self._model_ready,
+            methods.OIP_MODEL_METADATA: self._model,
+            methods.OIP_MODEL_CONFIG: self._config,
+            methods.OIP_MODEL_STATISTICS: self._statistics,
+            methods.OIP_REPOSITORY_INDEX: self._index,
+        }
+
     async def _infer(self, call: Incoming) -> Outcome:
-        dialect = OpenInferenceGrpc(call.parsed(pb.ModelInferRequest))
+        request, is_whole = call.begun(pb.ModelInferRequest, OpenInferenceGrpc.HEAD)
+        dialect = OpenInferenceGrpc(request, is_whole=is_whole)
         return await self._offered.dialects.answer(dialect, call.http_call, dialect.target)
 
     async def _live(self, _call: Incoming) -> Outcome:

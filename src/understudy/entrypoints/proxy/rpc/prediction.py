@@ -11,6 +11,7 @@ from understudy.entrypoints.proxy.dialects.dialect import Outcome
 from understudy.entrypoints.proxy.dialects.kserve_v1 import status_document
 from understudy.entrypoints.proxy.dialects.offered import Offered
 from understudy.entrypoints.proxy.dialects.open_inference import metadata_document
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES
 from understudy.entrypoints.proxy.dialects.tfserving_examples import ExamplesGrpc, Request
 from understudy.entrypoints.proxy.dialects.tfserving_grpc import (
     TfServingGrpc,
@@ -45,7 +46,7 @@ class PredictionServices:
             Method("Predict", self._predict, is_of_model=True),
             Method("Classify", self._classify, is_of_model=True),
             Method("Regress", self._regress, is_of_model=True),
-            Method("GetModelMetadata", self._metadata),
+            Method("GetModelMetadata", self._metadata, max_bytes=INLINE_MESSAGE_BYTES),
             *(not_offered(name, what) for name, what in NOT_OFFERED.items()),
         )
 
@@ -53,23 +54,24 @@ class PredictionServices:
     def model(self) -> tuple[Method, ...]:
         """The methods of the other."""
         reload = "models are loaded by the registry: understudy version load"
-        return (Method("GetModelStatus", self._status), not_offered("HandleReloadConfigRequest", reload))
+        status = Method("GetModelStatus", self._status, max_bytes=INLINE_MESSAGE_BYTES)
+        return (status, not_offered("HandleReloadConfigRequest", reload))
 
     async def _predict(self, call: Incoming) -> Outcome:
-        request = call.parsed(pb.PredictRequest)
-        return await self._offered.dialects.answer(
-            TfServingGrpc(request), call.http_call, target_of(request.model_spec)
-        )
+        request, is_whole = call.begun(pb.PredictRequest, TfServingGrpc.HEAD)
+        dialect = TfServingGrpc(request, is_whole=is_whole)
+        return await self._offered.dialects.answer(dialect, call.http_call, target_of(request.model_spec))
 
     async def _classify(self, call: Incoming) -> Outcome:
-        return await self._of_examples(call, call.parsed(pb.ClassificationRequest))
+        return await self._of_examples(call, pb.ClassificationRequest)
 
     async def _regress(self, call: Incoming) -> Outcome:
-        return await self._of_examples(call, call.parsed(pb.RegressionRequest))
+        return await self._of_examples(call, pb.RegressionRequest)
 
-    async def _of_examples(self, call: Incoming, request: Request) -> Outcome:
-        dialects = self._offered.dialects
-        return await dialects.answer(ExamplesGrpc(request), call.http_call, target_of(request.model_spec))
+    async def _of_examples(self, call: Incoming, kind: type[Request]) -> Outcome:
+        request, is_whole = call.begun(kind, ExamplesGrpc.HEAD)
+        dialect = ExamplesGrpc(request, is_whole=is_whole)
+        return await self._offered.dialects.answer(dialect, call.http_call, target_of(request.model_spec))
 
     async def _metadata(self, call: Incoming) -> Outcome:
         request = call.parsed(pb.GetModelMetadataRequest)

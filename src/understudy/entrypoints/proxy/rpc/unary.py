@@ -1,17 +1,18 @@
 """What all unary methods share: identity, admission, the message, the span, and the status of what comes of it."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from understudy.core.upstream.trace_context import read_trace_context
 from understudy.entrypoints.proxy.dialects.compression import MIN_BYTES, deflated, inflated_beside
 from understudy.entrypoints.proxy.dialects.dialect import INLINE_OUTPUT_BYTES, Outcome, Worded
 from understudy.entrypoints.proxy.dialects.handler import off_loop_if
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES, parse, parse_head
 from understudy.entrypoints.proxy.messages.answers import identify
 from understudy.entrypoints.proxy.messages.headers import headers_of_lines, read_headers
 from understudy.entrypoints.proxy.messages.reply import Header, HttpCall
@@ -25,7 +26,7 @@ from understudy.entrypoints.proxy.rpc.statuses import Metadata, code_of, status_
 from understudy.entrypoints.proxy.rpc.waiting_calls import WaitingCalls
 from understudy.entrypoints.proxy.server.body_budget import SMALL_BYTES, HeldBody
 from understudy.entrypoints.proxy.server.overload import OverloadManager
-from understudy.errors import BodyTooLarge, InternalFault, MalformedBody, NotOffered, Overloaded, UnderstudyError
+from understudy.errors import BodyTooLarge, InternalFault, NotOffered, Overloaded, UnderstudyError
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Span, Tracer, within
 
@@ -70,10 +71,17 @@ class Incoming(NamedTuple):
         Raises:
             MalformedBody: It is none of this kind.
         """
-        try:
-            return kind.FromString(self.body)
-        except DecodeError:
-            raise MalformedBody(f"the message is no {kind.DESCRIPTOR.name}") from None
+        return parse(kind, self.body)
+
+    def begun(self, kind: type[M], head: Collection[int]) -> tuple[M, bool]:
+        """Return the message, of a long one these fields alone, and whether it is whole.
+
+        Raises:
+            MalformedBody: It is none of this kind, or a long one of very many fields.
+        """
+        if len(self.body) <= INLINE_MESSAGE_BYTES:
+            return parse(kind, self.body), True
+        return parse_head(kind, self.body, head), False
 
 
 class Method(NamedTuple):
@@ -91,7 +99,7 @@ class Method(NamedTuple):
     seconds: float | None = None
     """In which its message has to come, where that is less than others have."""
     max_bytes: int | None = None
-    """That its message may have, where that is less than others have."""
+    """That its message may have, where that is less than others have. One that the event loop parses whole has less."""
 
 
 class _Trail:
