@@ -37,6 +37,8 @@ class Tally:
     """Of the predictions that answers told of."""
     unread: int = 0
     """Predictions that may be in the log although no caller read their answer."""
+    grew_bytes: int = 0
+    """By which the workers' memory was at most beyond what it was before."""
 
     def note(self, problems: Sequence[str], wire: bytes, seconds: float) -> None:
         """Count one case."""
@@ -46,6 +48,17 @@ class Tally:
         for problem in problems:
             if len(self.findings) < KEPT_FINDINGS:
                 self.findings.setdefault(problem, wire)
+
+    def add(self, other: "Tally") -> None:
+        """Count what another tally of the same class counted."""
+        self.sent += other.sent
+        self.broken += other.broken
+        self.unread += other.unread
+        self.statuses.update(other.statuses)
+        self.ids += other.ids
+        self.findings = {**other.findings, **self.findings}
+        self.slowest_seconds = max(self.slowest_seconds, other.slowest_seconds)
+        self.seconds = max(self.seconds, other.seconds)
 
 
 async def send_cases(port: int, name: str, cases: Sequence[Case], connections: int) -> Tally:

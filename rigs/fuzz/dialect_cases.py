@@ -1,9 +1,7 @@
-"""Hostile calls in other servers' protocols over HTTP: the Open Inference Protocol, KServe V1 and MLflow; and bombs."""
+"""Hostile calls in other servers' protocols over HTTP: the Open Inference Protocol, KServe V1 and MLflow."""
 
 import gzip
-import zlib
 from collections.abc import Mapping
-from functools import cache
 from math import prod
 from typing import Any
 
@@ -28,13 +26,6 @@ from rigs.fuzz.values import (
 from understudy.core.schema.tensors import Datatype, parse_datatype
 
 REFUSED_IN_FORM = EITHER | {404, 413, 501}
-TOO_LONG = frozenset({413})
-_MIB = 1_048_576
-_BOMB_MIB = (2, 16, 64, 256)
-"""Inflated; each has fewer bytes than a body may."""
-CODINGS = ("gzip", "deflate")
-MAX_CUT = 40
-"""Bytes by which a bomb is cut short."""
 
 
 def oip_cases(model: Attacked) -> SearchStrategy[Case]:
@@ -144,34 +135,6 @@ def broken_dialect_cases() -> SearchStrategy[Case]:
     return st.tuples(targets, bodies).map(
         lambda drawn: Case(drawn[0], drawn[1], REFUSED_IN_FORM, headers=AUTHORIZATION)
     )
-
-
-def bomb_cases(*, at_once: bool = False) -> SearchStrategy[Case]:
-    """Draw bodies of some kilobytes that would be mebibytes, or no end at all, once they are inflated.
-
-    Each is too long, wherever it is cut: the limit is met before its end is. Where many come at once, one may
-    also wait too long for the thread that inflates it, on a busy machine.
-    """
-    targets = st.sampled_from(
-        [f"/v2/models/{VISITS}/infer", f"/v1/models/{VISITS}:predict", f"/v1/models/{VISITS}/invocations"]
-    )
-
-    def case_of(target: str, mib: int, coding: str, less: int, times: int) -> Case:
-        body = (bomb(mib, coding) * times)[: -less or None]
-        expected = TOO_LONG | {503} if at_once else TOO_LONG
-        return Case(target, body, expected, headers=b"content-encoding: %b\r\n" % coding.encode())
-
-    sizes, codings = st.sampled_from(_BOMB_MIB), st.sampled_from(CODINGS)
-    return st.builds(case_of, targets, sizes, codings, st.integers(0, MAX_CUT), st.integers(1, 3))
-
-
-@cache
-def bomb(mib: int, coding: str) -> bytes:
-    """Return so many mebibytes of zeros, compressed by ``gzip`` or ``deflate``."""
-    wbits = zlib.MAX_WBITS + 16 if coding == "gzip" else zlib.MAX_WBITS
-    compressor = zlib.compressobj(9, wbits=wbits)
-    parts = [compressor.compress(bytes(_MIB)) for _ in range(mib)]
-    return b"".join([*parts, compressor.flush()])
 
 
 def good_but_compressed_cases() -> SearchStrategy[Case]:

@@ -17,8 +17,10 @@ from understudy.adapters._proto import understudy_health_pb2 as health
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
 from understudy.adapters.model_servers.addresses import PLAIN_WIRE
-from understudy.adapters.model_servers.http2.channel import open_http2
-from understudy.core.upstream.endpoint_rules import parse_target
+from understudy.adapters.model_servers.http2.call import UnaryCall
+from understudy.adapters.model_servers.http2.channel import Http2Channel, open_http2
+from understudy.adapters.model_servers.http2.request_head import metadata_block, request_prefix
+from understudy.core.upstream.endpoint_rules import Target, parse_target
 
 _OWN_FAILURES = ("E502 ", "E503 ", "E504 ", "E505 ", "E506 ", "E507 ")
 CONNECTIONS = 8
@@ -136,15 +138,15 @@ async def send_grpc(port: int, name: str, cases: Sequence[GrpcCase], at_once: in
         began = time.monotonic()
         code, details = grpc.StatusCode.OK, ""
         try:
-            answer = await channel.method(case.path)(
-                case.message, timeout=KEPT_ANSWER_SECONDS, metadata=(AUTHORIZATION,)
-            )
+            answer = await _asked(channel, target, case)
             tally.ids += _prediction_ids(answer) if case.path == INFER else []
         except grpc.aio.AioRpcError as refused:
             code, details = refused.code(), refused.details() or ""
         tally.statuses[code.name] += 1
         tally.note(
-            _judged(code, details), case.path.encode() + b" " + case.message[:SHOWN_BYTES], time.monotonic() - began
+            judge_call(case, code, details),
+            case.path.encode() + b" " + case.message[:SHOWN_BYTES],
+            time.monotonic() - began,
         )
 
     await each(cases, at_once, send, tally)
@@ -160,8 +162,22 @@ def _prediction_ids(answer: bytes) -> list[str]:
     return several.split(",") if several else [parameters["prediction_id"].string_param]
 
 
-def _judged(code: grpc.StatusCode, details: str) -> list[str]:
+def _asked(channel: Http2Channel, target: Target, case: GrpcCase) -> UnaryCall:
+    """Send a case; a compressed message is flagged so, which the product's own calls are not."""
+    coding = (("grpc-encoding", case.coding),) if case.coding else ()
+    prefix = request_prefix(case.path, f"{target.host}:{target.port}", is_secure=False)
+    call = UnaryCall(prefix, metadata_block((AUTHORIZATION, *coding)), case.message, KEPT_ANSWER_SECONDS, waits=False)
+    if case.coding:
+        call.message = b"\x01" + call.message[1:]
+    channel.place(call)
+    return call
+
+
+def judge_call(case: GrpcCase, code: grpc.StatusCode, details: str) -> list[str]:
+    """Return what is wrong with how a call ended."""
     found = []
+    if case.refused_as and details.partition(" ")[0] not in case.refused_as:
+        found.append(f"ended with {code.name}: {details[:80]}, expected {sorted(case.refused_as)}")
     if code not in REFUSALS and not details.startswith(_OWN_FAILURES):
         found.append(f"ended with {code.name}: {details[:80]}")
     if MARK in details:

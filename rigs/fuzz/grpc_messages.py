@@ -19,6 +19,10 @@ class GrpcCase(NamedTuple):
 
     path: str
     message: bytes
+    coding: str = ""
+    """By which the message is compressed; none: it is not."""
+    refused_as: frozenset[str] = frozenset()
+    """The codes of which its refusal must have one; none: as any caller's mistake."""
 
 
 _models = st.sampled_from([VISITS, VISITS, MIXED, VECTORS, "none", ""])

@@ -8,8 +8,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -18,7 +19,8 @@ import asyncpg
 
 from loadtests.result import about, say, write_result
 from rigs.fuzz.attack import SHOWN_BYTES, Tally, send_cases, send_wire
-from rigs.fuzz.burst import bursts, good_calls, unread_answers
+from rigs.fuzz.bombs import bomb_cases, grpc_bomb_cases, over_http_of, send_bombs, send_bombs_at_once
+from rigs.fuzz.burst import bursts, good_calls, grpc_bursts, unread_answers
 from rigs.fuzz.cases import (
     Case,
     batch_cases,
@@ -30,7 +32,6 @@ from rigs.fuzz.cases import (
     rank_cases,
 )
 from rigs.fuzz.dialect_cases import (
-    bomb_cases,
     broken_dialect_cases,
     good_but_compressed_cases,
     invocation_cases,
@@ -47,15 +48,13 @@ from rigs.fuzz.world import Usage, World, a_world
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
 from understudy.adapters.embedded.valkey import EmbeddedValkey, find_server
 from understudy.adapters.migrations import upgrade
-from understudy.entrypoints.proxy.predict.handler import MAX_PARSING
 
 CONNECTIONS, WIRE_CONNECTIONS = 48, 96
-BOMB_CONNECTIONS = MAX_PARSING
-"""So few that each has a thread: a bomb that is turned away was not looked at."""
 LIVEZ_SECONDS = 0.25
 """Longest answer to ``/livez`` during an attack, beyond what a server that does nothing took in the same moment."""
-GROWTH_BYTES = 96 * 1_048_576
-"""By which a worker's memory may have grown after everything, beyond its state after a first round."""
+GROWTH_BYTES = 32 * 1_048_576
+"""By which a worker's memory may have grown after everything, beyond its state after a first round, and at any moment
+while bombs are inflated."""
 DESCRIPTORS_LEFT = 8
 """By which the number of open descriptors may differ afterwards."""
 SETTLE_SECONDS = 20.0
@@ -79,7 +78,7 @@ _SHARES: Mapping[str, float] = {
     "broken dialects": 0.07,
     "grpc": 0.2,
     "bombs": 0.004,
-    "bombs at once": 0.002,
+    "bombs at once": 0.008,
     "compressed": 0.004,
 }
 """Of the number that is asked for, which is of our own paths; calls in others' protocols come on top."""
@@ -135,6 +134,7 @@ def attack(
     checks = [
         *_bystander_checks(seen),
         *_resource_checks(world, before, peak.usage, workers),
+        *_bomb_checks(tallies, workers),
         _series_check(series, world.series()),
         *_log_checks(world, [*warm_up, *tallies]),
     ]
@@ -172,21 +172,28 @@ def _send_all(world: World, examples: int, seed: int, title: str, kinds: Collect
         if name not in kinds:
             continue
         count = max(round(examples * share), 1)
-        tally = _SENDERS[name](world, name, count, seed)
+        tally = _measured(world, partial(_SENDERS[name], world, name, count, seed))
         tallies.append(tally)
         say(f"{title}: {name}: {tally.sent} in {tally.seconds:.0f} s, {tally.broken} with findings")
     return tallies
 
 
-def _whole(
-    strategies: Callable[[], Sequence[Any]], connections: int = CONNECTIONS
-) -> Callable[[World, str, int, int], Tally]:
+def _measured(world: World, send: Callable[[], Tally]) -> Tally:
+    """Send, and note by how much the workers' memory grew meanwhile."""
+    before = world.usage()
+    world.forget_peak()
+    tally = send()
+    tally.grew_bytes = max(0, world.usage().peak_bytes - before.rss_bytes)
+    return tally
+
+
+def _whole(strategies: Callable[[], Sequence[Any]]) -> Callable[[World, str, int, int], Tally]:
     def send(world: World, name: str, count: int, seed: int) -> Tally:
         drawn: list[Case] = []
         kinds = strategies()
         for place, strategy in enumerate(kinds):
             drawn += draw(strategy, -(-count // len(kinds)), seed * 31 + place)
-        return asyncio.run(send_cases(world.port, name, drawn, connections))
+        return asyncio.run(send_cases(world.port, name, drawn, CONNECTIONS))
 
     return send
 
@@ -200,14 +207,30 @@ def _grpc(world: World, name: str, count: int, seed: int) -> Tally:
     return asyncio.run(send_grpc(world.grpc_port, name, draw(grpc_cases(), count, seed), CONNECTIONS))
 
 
+def _bombs(world: World, name: str, count: int, seed: int, *, at_once: bool) -> Tally:
+    over_http = draw(bomb_cases(at_once=at_once), over_http_of(count), seed)
+    over_grpc = draw(grpc_bomb_cases(at_once=at_once), count - len(over_http), seed + 1)
+    send = send_bombs_at_once if at_once else send_bombs
+    return asyncio.run(send((world.port, world.grpc_port), name, over_http, over_grpc))
+
+
 def _send_bursts(world: World) -> list[Tally]:
-    tallies = []
+    senders: dict[str, Callable[[], Coroutine[Any, Any, Tally]]] = {}
     for name, cases in bursts().items():
-        tally = asyncio.run(send_cases(world.port, f"at once: {name}", cases, len(cases)))
+        senders[name] = partial(send_cases, world.port, f"at once: {name}", cases, len(cases))
+    for name, messages in grpc_bursts().items():
+        senders[name] = partial(send_grpc, world.grpc_port, f"at once: {name}", messages, len(messages))
+    tallies = []
+    for send in senders.values():
+        tally = _measured(world, partial(_run, send))
         tallies.append(tally)
         say(f"{tally.name}: {tally.sent} in {tally.seconds:.1f} s, slowest {tally.slowest_seconds:.1f} s")
     tallies.append(asyncio.run(unread_answers(world.port, "answers that nobody reads", 50, 20)))
     return tallies
+
+
+def _run(send: Callable[[], Coroutine[Any, Any, Tally]]) -> Tally:
+    return asyncio.run(send())
 
 
 _SENDERS: Mapping[str, Callable[[World, str, int, int], Tally]] = {
@@ -225,8 +248,8 @@ _SENDERS: Mapping[str, Callable[[World, str, int, int], Tally]] = {
     "invocations": _whole(lambda: [invocation_cases(model) for model in attacked_models()[:3]]),
     "broken dialects": _whole(lambda: [broken_dialect_cases()]),
     "grpc": _grpc,
-    "bombs": _whole(lambda: [bomb_cases()], BOMB_CONNECTIONS),
-    "bombs at once": _whole(lambda: [bomb_cases(at_once=True)]),
+    "bombs": partial(_bombs, at_once=False),
+    "bombs at once": partial(_bombs, at_once=True),
     "compressed": _whole(lambda: [good_but_compressed_cases()]),
 }
 
@@ -272,6 +295,19 @@ def _resource_checks(world: World, before: Usage, peak: Usage, workers: int) -> 
             f"{before.descriptors} → {now.descriptors} descriptors, peak {peak.descriptors}",
             now.descriptors <= before.descriptors + DESCRIPTORS_LEFT,
         ),
+    ]
+
+
+def _bomb_checks(tallies: Sequence[Tally], workers: int) -> list[Check]:
+    mib = 1_048_576
+    return [
+        Check(
+            f"{tally.name} take at most {GROWTH_BYTES // mib} MiB a worker meanwhile",
+            f"{tally.grew_bytes // mib} MiB",
+            tally.grew_bytes <= GROWTH_BYTES * workers,
+        )
+        for tally in tallies
+        if tally.name in ("bombs", "bombs at once")
     ]
 
 
@@ -327,18 +363,19 @@ def attack_files(count: int, seed: int, folder: Path) -> Tally:
 
 def table(rounds: Sequence[Round], files: Tally) -> str:
     """Return everything that was found, as text."""
-    line = "{:<9}{:<46}{:>8}{:>7}{:>9}  {}"
-    lines = [line.format("workers", "class", "sent", "found", "slowest", "statuses")]
+    line = "{:<9}{:<46}{:>8}{:>7}{:>9}{:>10}  {}"
+    lines = [line.format("workers", "class", "sent", "found", "slowest", "memory", "statuses")]
     for one, workers in [
         *((tally, str(round_.workers)) for round_ in rounds for tally in round_.tallies),
         (files, "-"),
     ]:
         statuses = " ".join(f"{status}:{count}" for status, count in sorted(one.statuses.items()))
-        lines.append(line.format(workers, one.name, one.sent, one.broken, f"{one.slowest_seconds:.2f} s", statuses))
+        slowest, grew = f"{one.slowest_seconds:.2f} s", f"+{one.grew_bytes // 1_048_576} MiB"
+        lines.append(line.format(workers, one.name, one.sent, one.broken, slowest, grew, statuses))
     lines.append("")
     for round_ in rounds:
         lines += [
-            f"{round_.workers:<9}{'ok' if check.holds else 'NOT':<5}{check.text:<52}{check.found}"
+            f"{round_.workers:<9}{'ok' if check.holds else 'NOT':<5}{check.text:<54}{check.found}"
             for check in round_.checks
         ]
     for one in [*(tally for round_ in rounds for tally in round_.tallies), files]:
@@ -373,6 +410,7 @@ def _tally_json(tally: Tally) -> dict[str, Any]:
         "found": tally.broken,
         "seconds": round(tally.seconds, 1),
         "slowest_seconds": round(tally.slowest_seconds, 3),
+        "grew_bytes": tally.grew_bytes,
         "statuses": dict(tally.statuses),
         "findings": {problem: repr(wire[:SHOWN_BYTES]) for problem, wire in tally.findings.items()},
     }
@@ -397,6 +435,7 @@ def main() -> None:
     parser.add_argument(
         "--only", nargs="+", choices=tuple(_SHARES), default=tuple(_SHARES), help="these kinds alone, without bursts"
     )
+    parser.add_argument("--bursts", action="store_true", help="many costly bodies at once, beside those kinds")
     parser.add_argument("--json", type=Path, help="where the result goes; by default a file in loadtests/results")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="us-fuzz-", dir="/tmp"))
@@ -410,9 +449,9 @@ def main() -> None:
                 place.mkdir()
                 with a_world(place, database_url, valkey, workers=workers) as world:
                     each_proxy = asked.examples // len(asked.workers)
-                    is_whole = set(asked.only) == set(_SHARES)  # they are of our own paths
+                    bursts_too = asked.bursts or set(asked.only) == set(_SHARES)
                     rounds.append(
-                        attack(world, workers, each_proxy, asked.seed, with_bursts=is_whole, kinds=asked.only)
+                        attack(world, workers, each_proxy, asked.seed, with_bursts=bursts_too, kinds=asked.only)
                     )
         files = attack_files(asked.examples // 25, asked.seed, folder)
     finally:

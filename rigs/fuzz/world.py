@@ -39,6 +39,8 @@ class Usage(NamedTuple):
 
     rss_bytes: int
     descriptors: int
+    peak_bytes: int = 0
+    """The most memory since :meth:`World.forget_peak`."""
 
 
 class Ports(NamedTuple):
@@ -71,12 +73,18 @@ class World:
 
     def usage(self) -> Usage:
         """Return memory and descriptors of all workers together."""
-        rss = descriptors = 0
+        rss = descriptors = peak = 0
         for pid in self.workers:
             status = Path(f"/proc/{pid}/status").read_text()
             rss += int(status.partition("VmRSS:")[2].split()[0]) * 1024
+            peak += int(status.partition("VmHWM:")[2].split()[0]) * 1024
             descriptors += sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
-        return Usage(rss, descriptors)
+        return Usage(rss, descriptors, peak)
+
+    def forget_peak(self) -> None:
+        """Have the kernel begin anew with the most memory that each worker had."""
+        for pid in self.workers:
+            Path(f"/proc/{pid}/clear_refs").write_text("5")
 
     def series(self) -> dict[str, float]:
         """Return every series of the metrics with its value."""
