@@ -23,6 +23,7 @@ from rigs.faults.links import Links
 from rigs.faults.matrix import ROWS, chosen
 from rigs.faults.not_here import NotBuilt, NotHere
 from rigs.faults.report import as_json, line, table
+from rigs.faults.rest_callers import REST_DIALECTS
 from rigs.faults.row import STAMP, Result, Row, Span, judge
 from rigs.faults.world import DEADLINE_MS, Machine
 
@@ -77,8 +78,9 @@ def main() -> int:
     earlier = _earlier(asked.again) if asked.again else {}
     kept = {row.id for row in rows if row.id in earlier and earlier[row.id].verdict not in AGAIN}
     rows_to_run = [row for row in rows if row.id not in kept]
-    if not rows:
-        print(f"no row is called {' '.join(asked.only)}; there are {' '.join(row.id for row in ROWS)}", file=sys.stderr)
+    unknown = [name for name in asked.only if not chosen([name])]
+    if unknown:
+        print(f"no row is called {' '.join(unknown)}; there are {' '.join(row.id for row in ROWS)}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))  # everything started is stopped
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))  # the table alone is the output
@@ -145,7 +147,10 @@ def _arguments() -> argparse.Namespace:
         "--protocol", choices=("oip", "oip-http"), default="oip", help="by which proxies ask the model servers"
     )
     parser.add_argument(
-        "--dialect", choices=("native", "grpc"), default="native", help="by which the standard load asks the proxies"
+        "--dialect",
+        choices=("native", "grpc", *REST_DIALECTS),
+        default="native",
+        help="by which the standard load asks the proxies",
     )
     parser.add_argument("--descriptors", type=int, help="limit of descriptors (ulimit -n) of proxies and monitors")
     parser.add_argument("--again", type=Path, help="an earlier result: run what did not pass once more, keep the rest")

@@ -7,11 +7,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from functools import partial
 from typing import Any, NamedTuple
 
-from e2e.load import Answer, Connection, Load, run_load
+from e2e.load import Answer, Caller, Connection, Load, run_load
 from e2e.stack import VISITS
 
 from rigs.faults.grpc_caller import GrpcConnection
 from rigs.faults.inputs import body_of, wrong_answers
+from rigs.faults.rest_callers import REST_DIALECTS, RestConnection
 from rigs.faults.row import Span
 from rigs.faults.world import World
 
@@ -24,6 +25,7 @@ MAX_SECONDS = 900.0
 STALL_CHECK_SECONDS = 0.02
 _SETTLE_SECONDS = 1.0
 
+Port = int | Callable[[], int]
 Breaking = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 
 
@@ -102,6 +104,19 @@ def max_ms(answers: list[Answer]) -> float:
     return max((answer.seconds for answer in answers), default=0.0) * 1000
 
 
+def caller_of(world: World, port: Port | None = None) -> tuple[Port, Callable[[str, Port], Caller]]:
+    """Return where calls go in the dialect that the machine has, and what makes their callers.
+
+    A ``port`` of its own is one of HTTP: over gRPC such calls are native ones.
+    """
+    dialect = world.machine.dialect
+    if dialect in REST_DIALECTS:
+        return port or world.port, partial(RestConnection, REST_DIALECTS[dialect])
+    if dialect == "grpc" and port is None:
+        return world.grpc_port, GrpcConnection
+    return port or world.port, Connection
+
+
 async def measured(
     world: World,
     breaking: Breaking,
@@ -119,12 +134,9 @@ async def measured(
 
     ``span.during`` is added to what entering and leaving take. ``on_mended`` works beside the load that follows the
     fault. The second before the first request that counts warms connections up. ``port`` says where new connections go,
-    by default to where the proxy listened at first: over gRPC, if that is what is asked for.
+    by default to where the proxy listened at first. Plain calls are asked in the dialect that the machine has.
     """
-    listening = port or world.port
-    if world.machine.dialect == "grpc" and path == VISITS and port is None:
-        listening = world.grpc_port
-    connect = GrpcConnection if listening == world.grpc_port else Connection
+    listening, connect = caller_of(world, port) if path == VISITS else (port or world.port, Connection)
     settling = partial(run_load, listening, path, connect=connect)
     await settling(lambda n: body(10_000_000 + n), per_second=60, seconds=_SETTLE_SECONDS)
     load = Load()

@@ -93,7 +93,9 @@ class Machine:
             mounted for the row. ``None``: the folder is on this machine's disk.
         ulimit: Options of the shell's command of that name, under which proxies and monitors run.
         protocol: By which proxies ask the model servers: ``oip``, or ``oip-http`` for its REST paths.
-        dialect: By which the load asks proxies: ``native``, or ``grpc`` for the Open Inference Protocol.
+        dialect: By which the load asks proxies: ``native``, ``grpc`` for the Open Inference Protocol, or a protocol
+            over REST
+            (:data:`rigs.faults.rest_callers.REST_DIALECTS`).
     """
 
     def __init__(

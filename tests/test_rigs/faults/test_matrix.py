@@ -1,8 +1,10 @@
 """The runner of the fault matrix sees a fault that costs nothing, and one that does."""
 
+import sys
+
 import pytest
 
-from rigs.faults.__main__ import run_all
+from rigs.faults.__main__ import main, run_all
 from rigs.faults.champion import refused
 from rigs.faults.matrix import chosen
 from rigs.faults.row import Row, Span, at_most
@@ -25,3 +27,11 @@ async def test_a_refused_postgres_costs_no_answer_and_no_row_and_a_refused_champ
     assert results[0].figures["requests"] > 300
     assert results[1].figures["refused"] > 0
     assert results[1].figures["cached_answered"] > 0
+
+
+@pytest.mark.parametrize("names", [["PG", "BE"], ["BE-01"]])
+def test_a_family_that_there_is_not_is_refused_also_beside_one_that_there_is(names, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["faults", "--only", *names])
+
+    assert main() == 2
+    assert f"no row is called {names[-1]}; there are BASE PG-01" in capsys.readouterr().err
