@@ -385,7 +385,7 @@ models: .venv-train/.done ## Train the example models again (in a venv of its ow
 tutorial: $(VENV)/.demo .venv-train/.done ## Install what the tutorials need: the command understudy, and scikit-learn in .venv-train
 
 .PHONY: test-docs
-test-docs: $(VENV)/.dev .venv-train/.done ## Do all that tutorials, how-tos and README say, and compare what they show (10 minutes; PAGE=rollback for some)
+test-docs: $(VENV)/.dev .venv-train/.done .venv-clients/.done ## Do all that tutorials, how-tos and README say, and compare what they show (10 minutes; PAGE=rollback for some)
 	@# As in `test`: most of it is waiting for rollouts.
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:randomly --durations 0 --durations-min 20 -m followed $(if $(PAGE),-k $(PAGE)) tests/docs
 

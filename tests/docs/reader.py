@@ -25,8 +25,8 @@ POLL_SECONDS = 0.05
 REPEAT_SECONDS = 1.0
 MARK = "UNDERSTUDY_TEST_READER"
 _OF_A_CLONE = (
-    ".venv", ".venv-train", "LICENSE", "Makefile", "NOTICE", "README.md", "docs", "loadtests", "migrations",
-    "pyproject.toml", "requirements", "src", "tools",
+    ".venv", ".venv-clients", ".venv-train", "LICENSE", "Makefile", "NOTICE", "README.md", "docs", "loadtests",
+    "migrations", "pyproject.toml", "requirements", "src", "tools",
 )  # fmt: skip
 _PORT = re.compile(r"(?<![\d.])(80[89]\d|85\d\d)(?![\d.])")
 """Ports that pages name; each becomes a free one, the same throughout a page."""
