@@ -54,7 +54,9 @@ class GrpcConnection:
             method = self._open().method(INFER)
             answer = await method(_request_of(body), timeout=CLIENT_TIMEOUT_SECONDS, metadata=metadata)
         except grpc.aio.AioRpcError as refused:
-            return Answer(sent, time.monotonic() - sent, _status_of(refused), {}, (refused.details() or "").encode())
+            received = {str(name).encode(): str(value).encode() for name, value in refused.trailing_metadata() or ()}
+            details = (refused.details() or "").encode()
+            return Answer(sent, time.monotonic() - sent, _status_of(refused), received, details)
         except OSError:
             return Answer(sent, time.monotonic() - sent, 0, {}, b"")
         seconds = time.monotonic() - sent

@@ -8,6 +8,7 @@ from understudy.adapters.http2.header_blocks import BlockReader
 MAX_KEPT = 64
 MAX_KEPT_BYTES = 512
 MAX_STATUS_DIGITS = 3
+_KNOWN = frozenset({b":status", b"content-type", b"grpc-status", b"grpc-message"})
 
 
 class AnswerHead(NamedTuple):
@@ -16,6 +17,8 @@ class AnswerHead(NamedTuple):
     http_status: int | None = None
     grpc_status: int | None = None
     message: str = ""
+    trailers: tuple[tuple[bytes, bytes], ...] = ()
+    """What else stands beside a status that is none of success."""
 
 
 class HeadReader:
@@ -41,10 +44,12 @@ class HeadReader:
 
 
 def _head_of(fields: dict[bytes, bytes]) -> AnswerHead:
+    status = _number(fields.get(b"grpc-status"))
     return AnswerHead(
         _number(fields.get(b":status")),
-        _number(fields.get(b"grpc-status")),
+        status,
         unquote_to_bytes(fields.get(b"grpc-message", b"")).decode(errors="replace"),
+        tuple(one for one in fields.items() if one[0] not in _KNOWN) if status else (),
     )
 
 

@@ -1,6 +1,6 @@
 """How a call fails: the statuses that gRPC gives (doc/statuscodes.md), raised as its own library raises them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import grpc
 import grpc.aio
@@ -31,9 +31,10 @@ _OF_HTTP = {
 HTTP_OK = 200
 
 
-def failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+def failed(code: grpc.StatusCode, details: str, trailers: Iterable[tuple[bytes, bytes]] = ()) -> grpc.aio.AioRpcError:
     """Return a call's failure."""
-    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details=details)
+    metadata = grpc.aio.Metadata(*((name.decode("latin-1"), value.decode("latin-1")) for name, value in trailers))
+    return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), metadata, details=details)
 
 
 def late() -> grpc.aio.AioRpcError:
@@ -73,7 +74,7 @@ def ended_with(head: AnswerHead, http_status: int | None) -> grpc.aio.AioRpcErro
     if head.grpc_status == 0:
         return None
     if head.grpc_status is not None:
-        return failed(_CODES.get(head.grpc_status, grpc.StatusCode.UNKNOWN), head.message)
+        return failed(_CODES.get(head.grpc_status, grpc.StatusCode.UNKNOWN), head.message, head.trailers)
     if http_status is not None and http_status != HTTP_OK:
         return of_http(http_status)
     return failed(grpc.StatusCode.UNKNOWN, "the answer has no gRPC status")

@@ -1,5 +1,6 @@
 """Header blocks of answers: what is remembered is what would be read."""
 
+import grpc
 import pytest
 from hpack import Encoder
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from understudy.adapters.http2.frames import ConnectionFault
 from understudy.adapters.http2.header_blocks import MAX_HEAD_BYTES
 from understudy.adapters.model_servers.http2.answer_head import MAX_KEPT, AnswerHead, HeadReader
+from understudy.adapters.model_servers.http2.failures import ended_with
 
 STATUSES = st.sampled_from(["0", "3", "14", "99", "x", ""])
 TEXTS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=30)
@@ -25,7 +27,8 @@ def test_every_block_is_read_as_without_memory_whatever_tables_the_server_uses(b
 
         head = reader.read(block)
 
-        assert head == AnswerHead(200, int(status) if status.isdigit() else -1, "")
+        number = int(status) if status.isdigit() else -1
+        assert head == AnswerHead(200, number, "", ((b"x", text.encode()),) if number else ())
 
 
 def test_blocks_without_a_table_are_remembered_in_bounded_number():
@@ -39,6 +42,17 @@ def test_blocks_without_a_table_are_remembered_in_bounded_number():
     assert [head.message for head in heads] == [str(number) for number in range(3 * MAX_KEPT)] * 2
     assert reader.read(blocks[-1]) is heads[-1]
     assert len(reader._kept) <= MAX_KEPT  # noqa: SLF001 - not shown
+
+
+def test_what_stands_beside_a_failure_is_told_with_it_as_grpcs_library_tells_it():
+    fields = [("grpc-status", "14"), ("grpc-message", "full"), ("retry-after", "1"), ("x", "\xe9")]
+    head = HeadReader().read(Encoder().encode([(name, value.encode("latin-1")) for name, value in fields]))
+
+    failure = ended_with(head, 200)
+
+    assert failure is not None
+    assert (failure.code(), failure.details()) == (grpc.StatusCode.UNAVAILABLE, "full")
+    assert list(failure.trailing_metadata()) == [("retry-after", "1"), ("x", "\xe9")]
 
 
 def test_fields_longer_than_the_limit_are_a_fault():
