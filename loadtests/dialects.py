@@ -1,14 +1,14 @@
 """``make bench-dialects``: calls in other servers' protocols (D1 to D8) beside native ones, a gRPC echo and MLServer.
 
 Exit status 0: measured (a target may still be short); 1: a check failed, and the figures mean nothing; 2: cannot run
-here.
+here, or not all of it.
 """
 
 import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -166,6 +166,25 @@ PARTS: dict[str, Part] = {
     "latency": added_latency,
 }
 
+MEASURES: dict[str, tuple[str, ...]] = {
+    "http": ("D1", "D2", "D3", "D4"),
+    "grpc": ("D5",),
+    "mlserver": ("D6",),
+    "idle": ("D7",),
+    "latency": ("D8",),
+}
+"""Whose figures each part has."""
+
+
+def not_measured(found: Mapping[str, Findings]) -> list[str]:
+    """Return the figures that parts that were run ought to have, and have not."""
+    return [
+        source
+        for name, one in found.items()
+        for source in MEASURES[name]
+        if not any(target.source == source for target in one.targets)
+    ]
+
 
 def main() -> int:
     """Run the parts and return the exit status."""
@@ -181,6 +200,10 @@ def main() -> int:
         found = {name: _run(name, scene, effort) for name in asked.only}
     print(table(found, committed_baseline()))
     write_result(as_json(found, {**about(), **effort._asdict()}), asked.json, "dialects-")
+    missing = not_measured(found)
+    if missing:
+        print(f"not measured: {', '.join(missing)}", file=sys.stderr)
+        return 2
     return 0 if all(check.holds for one in found.values() for check in one.checks) else 1
 
 
