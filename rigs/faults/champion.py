@@ -12,7 +12,7 @@ from e2e.stack import VISITS
 
 from rigs.faults.callers import hang_up_on
 from rigs.faults.inputs import body_for, body_of, distinct_of, inputs_of
-from rigs.faults.measure import NOTHING, Measured, max_ms, measured, p99_ms, standard
+from rigs.faults.measure import NOTHING, Measured, caller_of, max_ms, measured, p99_ms, standard
 from rigs.faults.row import NOTHING_LOST, Figures, Row, Span, at_least, at_most
 from rigs.faults.world import DEADLINE_MS, Machine, Model, resident_bytes
 
@@ -178,7 +178,8 @@ async def retry_budget(machine: Machine, span: Span) -> Figures:
         for model in models:
             model.show(error_percent=100, unavailable=True)
         before = sum(model.rows for model in models)
-        load = await run_load(world.port, VISITS, body_of, per_second=150, seconds=span.during)
+        port, connect = caller_of(world)
+        load = await run_load(port, VISITS, body_of, per_second=150, seconds=span.during, connect=connect)
         asked = sum(model.rows for model in models) - before
         return {"requests": len(load.answers), "backend_calls_per_request": asked / len(load.answers)}
 
@@ -193,7 +194,8 @@ async def callers_gone(machine: Machine, _span: Span) -> Figures:
             while world.metric("requests_in_flight", "upstream_in_flight") and time.monotonic() < ended + 10:
                 await asyncio.sleep(0.05)
             left = time.monotonic() - ended
-        load = await run_load(world.port, VISITS, body_of, per_second=100, seconds=2)
+        port, connect = caller_of(world)
+        load = await run_load(port, VISITS, body_of, per_second=100, seconds=2, connect=connect)
         rows = await world.lost_and_doubled(load)
         return {**rows, "hung_up": hung_up, "failed": len(load.failed), "tasks_left_s": left}
 
