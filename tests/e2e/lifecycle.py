@@ -13,6 +13,9 @@ from e2e.stack import VISITS, Process, Stack, sql, wait_for_port
 
 from understudy.adapters.dev_server.example_models import example_version
 from understudy.adapters.embedded.loopback_ports import free_port
+from understudy.adapters.postgres.registry.registry import PostgresRegistry
+from understudy.lifecycle.registry import register_version
+from understudy.ports.registry.registry import Actor, NewVersion
 
 GIVE_UP_SECONDS = 60.0
 
@@ -55,14 +58,21 @@ class Lifecycle:
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "agent"]
         self._stack.processes[self.agent] = Process(self.agent, arguments, self._stack.folder, environment)
 
-    def start_monitor(self, name: str = "monitor") -> None:
+    def start_monitor(self, name: str = "monitor", metrics_port: int = 0) -> None:
         environment = {
             "DATABASE_URL": self._stack.database_url,
-            "UNDERSTUDY_MONITOR_METRICS_PORT": "0",
+            "UNDERSTUDY_MONITOR_METRICS_PORT": str(metrics_port),
             "UNDERSTUDY_INSTANCE": name,
         }
         arguments = ["-m", "understudy.entrypoints.cli", "serve", "monitor"]
         self._stack.processes[name] = Process(name, arguments, self._stack.folder, environment)
+
+    async def register(self, label: str) -> None:
+        """Register a version of the example model, which agents load."""
+        example, artifact = example_version("visits", 1), self.put_artifact(1)
+        new = NewVersion("visits", label, artifact, "sklearn", example.input_schema, example.output_schema)
+        actor = Actor("test", "cli", "it is loaded")
+        await register_version(PostgresRegistry(self._stack.database_url), new._replace(group_name="onnx"), actor)
 
     def kill(self, name: str) -> None:
         self._stack.processes[name].signal(signal.SIGKILL)

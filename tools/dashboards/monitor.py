@@ -184,6 +184,22 @@ MONITOR = Dashboard(
             alerts=("VersionNotLoaded",),
         ),
         Panel(
+            "Placements that were deleted",
+            (
+                Query(
+                    "sum by (instance) (increase(placements_restored_total[$__rate_interval])) > 0",
+                    "{{instance}}: written again",
+                ),
+                Query(
+                    "sum by (instance) (increase(many_unplaced_total[$__rate_interval])) > 0",
+                    "{{instance}}: most were gone",
+                ),
+            ),
+            "By other sessions than the monitor's; of agents, times. Empty: none were.",
+            decimals=0,
+            alerts=("PlacementsDeleted",),
+        ),
+        Panel(
             "Sources that are not followed",
             (
                 Query("max by (source) (source_away_seconds)", "{{source}}: a registry is away"),

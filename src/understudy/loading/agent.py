@@ -113,7 +113,7 @@ class Agent:
         self._tasks: dict[str, tuple[Action, asyncio.Task[None]]] = {}
         """By the name on the server."""
         self._unload_wait = UnloadWait(now)
-        self._sudden = SuddenUnplacing(now)
+        self._sudden = SuddenUnplacing(telemetry, now)
         self._again: asyncio.TimerHandle | None = None
         self._away_since: float | None = None
         """Since when the server has not answered."""

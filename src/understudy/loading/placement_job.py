@@ -3,16 +3,23 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import structlog
+
 from understudy.core.loading.idle import idle_places
-from understudy.core.loading.wanted import ManagedVersion, Why, missing_servers, wanted_placements
+from understudy.core.loading.wanted import ManagedVersion, Place, Placements, Why, missing_servers, wanted_placements
 from understudy.loading.silence_watch import SilenceWatch
 from understudy.ports.loading.placement_store import LoadingFacts, PlacementStore
 from understudy.ports.monitoring.lease import Epoch
 from understudy.ports.telemetry.telemetry import Telemetry
 
+_log = structlog.get_logger(__name__)
+
 
 class PlacementJob:
     """Jobs of the leading monitor, over the decisions in ``store``; ``telemetry`` gets what is not loaded.
+
+    It also gets how many decisions another session had deleted: an emptied table is written again within a second, and
+    an operator is to hear of it all the same.
 
     A version that nothing wants stays loaded for ``idle_seconds`` after its last call; ``now`` is the monotonic clock,
     in seconds.
@@ -27,6 +34,8 @@ class PlacementJob:
         self._watch = SilenceWatch(now)
         self._told: set[tuple[str, str]] = set()
         """Models and versions that have a gauge."""
+        self._decided: tuple[Epoch | None, frozenset[Place]] = (None, frozenset())
+        """What was placed after the last tick, in the term of which leader."""
 
     async def tick(self, epoch: Epoch) -> None:
         """Write what has changed since the last decision; usually that is nothing."""
@@ -46,12 +55,22 @@ class PlacementJob:
         gone = [place for place in facts.placed if place not in wanted and place not in idle]
         if changed or gone or noted:
             await self._store.decide(changed, gone, epoch, idle=noted)
+        self._count_deleted(facts.placed, wanted, epoch)
+        self._decided = epoch, frozenset({*facts.placed, *changed}.difference(gone))
 
     async def drop_silent_servers(self, epoch: Epoch) -> None:
         """Have proxies call no server whose agent is silent, where another one serves the version."""
         if not self._watch.is_long_enough:
             return  # Postgres was away, or its clock was set: agents that are well have not reported since
         await self._store.drop_silent_servers(epoch)
+
+    def _count_deleted(self, placed: Placements, wanted: Placements, epoch: Epoch) -> None:
+        """Count what was decided in this term, was not there any more, and was wanted still: it is written again."""
+        decided_in, decided = self._decided
+        deleted = [place for place in decided - placed.keys() if place in wanted] if decided_in == epoch else []
+        if deleted:
+            self._telemetry.count("placements_restored_total", by=len(deleted))
+            _log.warning("monitor.placements_restored", count=len(deleted), of=len(decided))
 
     def _tell(self, facts: LoadingFacts) -> None:
         """Set the gauge of each version that a server is still to have; one that all have loses it."""

@@ -6,6 +6,7 @@ from typing import Final
 import structlog
 
 from understudy.ports.loading.agent_store import VersionAtServer
+from understudy.ports.telemetry.telemetry import Telemetry
 
 _log = structlog.get_logger(__name__)
 
@@ -16,29 +17,43 @@ DOUBT_SECONDS: Final = 5.0
 
 
 class SuddenUnplacing:
-    """What one agent was told to have, by the monotonic clock ``now``."""
+    """What one agent was told to have, by the monotonic clock ``now``; ``telemetry`` gets how often most was gone.
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    Where all that is gone was idle, or could not be called, it is doubted too, and not counted: versions that were
+    registered together end together.
+    """
+
+    def __init__(self, telemetry: Telemetry, now: Callable[[], float]) -> None:
+        self._telemetry = telemetry
         self._now = now
         self._placed: frozenset[int] = frozenset()
         """At the last round that was not doubted."""
+        self._in_use: frozenset[int] = frozenset()
+        """Those of them that were wanted, and that proxies could call."""
         self._since: float | None = None
 
     def doubted(self, versions: Sequence[VersionAtServer]) -> frozenset[int]:
         """Return the versions that are gone and are not to leave yet: more than half of all, and four at least."""
-        placed = frozenset(version.version_id for version in versions if version.why is not None)
-        gone = self._placed - placed
+        gone = self._placed - {version.version_id for version in versions if version.why is not None}
         if len(gone) < MANY_VERSIONS or 2 * len(gone) <= len(self._placed):
-            self._placed, self._since = placed, None
+            self._believe(versions)
             return frozenset()
         if self._since is None:
             self._since = self._now()
             _log.warning("agent.many_unplaced", gone=len(gone), of=len(self._placed), waits_seconds=DOUBT_SECONDS)
+            if gone & self._in_use:
+                self._telemetry.count("many_unplaced_total")
         if self._now() - self._since < DOUBT_SECONDS:
             return gone
-        self._placed, self._since = placed, None
+        self._believe(versions)
         return frozenset()
 
     def clear(self) -> None:
         """Begin anew: another agent may have been at work meanwhile."""
-        self._placed, self._since = frozenset(), None
+        self._believe(())
+
+    def _believe(self, versions: Sequence[VersionAtServer]) -> None:
+        placed = [version for version in versions if version.why is not None]
+        self._placed = frozenset(version.version_id for version in placed)
+        self._in_use = frozenset(one.version_id for one in placed if one.is_wanted and one.has_endpoint)
+        self._since = None

@@ -1097,6 +1097,44 @@ def test_where_most_versions_are_placed_no_more_at_once_the_agent_waits_and_then
 
         assert kept == [is_doubted] * len(gone)
         assert len(await world.loaded()) == 8 - len(gone)
+        assert world.telemetry.counts["many_unplaced_total",] == is_doubted
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_idle_versions_that_leave_together_are_doubted_and_raise_no_alert(tmp_path):
+    async def scenario(world: World) -> None:
+        await world.load_models(8)
+        for number in range(1, 7):
+            world.store.rest(number)
+        await world.run_for(1)
+
+        for number in range(1, 7):
+            world.store.place(number, None)
+        await world.run_for(DOUBT_SECONDS - 0.5)
+        kept = [world.store.has_endpoint(number) for number in range(1, 7)]
+        await world.run_for(30)
+
+        assert all(kept)
+        assert len(await world.loaded()) == 2
+        assert world.telemetry.counts["many_unplaced_total",] == 0
+
+    in_a_world(tmp_path, scenario)
+
+
+def test_each_time_that_most_versions_are_gone_is_counted_once(tmp_path):
+    async def scenario(world: World) -> None:
+        await world.load_models(4)
+
+        for _ in range(2):
+            for number in range(1, 5):
+                world.store.place(number, None)
+            await world.run_for(DOUBT_SECONDS / 2)
+            for number in range(1, 5):
+                world.store.place(number, Why.ASKED)
+            await world.run_for(DOUBT_SECONDS)
+
+        assert world.telemetry.counts["many_unplaced_total",] == 2
 
     in_a_world(tmp_path, scenario)
 

@@ -12,6 +12,7 @@ from understudy.ports.loading.placement_store import LoadingFacts
 from understudy.ports.monitoring.lease import Epoch
 
 GAUGE = "version_servers_missing"
+RESTORED = ("placements_restored_total",)
 
 
 class Store:
@@ -65,6 +66,41 @@ async def test_another_reason_and_a_version_that_is_wanted_no_more_are_written()
     await job.tick(4)
 
     assert store.writes[1:] == [({(2, "s1"): Why.CHAMPION, (2, "s2"): Why.CHAMPION}, [(1, "s1"), (1, "s2")], 4)]
+
+
+async def test_what_another_session_deleted_is_written_again_and_counted():
+    store, telemetry = Store(a_version(1, Why.CHAMPION), a_version(2, Why.CHALLENGER)), MemoryTelemetry()
+    job = PlacementJob(store, telemetry, now=lambda: 0.0)
+    for _ in range(2):
+        await job.tick(4)
+    assert telemetry.counts[RESTORED] == 0
+
+    store.facts = store.facts._replace(placed={(1, "s1"): Why.CHAMPION})
+    await job.tick(4)
+    counted = telemetry.counts[RESTORED]
+    await job.tick(4)
+
+    assert (counted, telemetry.counts[RESTORED]) == (3, 3)
+    assert store.facts.placed.keys() == {(1, "s1"), (1, "s2"), (2, "s1"), (2, "s2")}
+
+
+async def test_what_the_leader_ends_itself_what_is_wanted_no_more_and_what_another_leader_decided_is_not_counted():
+    store, telemetry = Store(a_version(1, Why.CHAMPION), a_version(2, Why.CHALLENGER)), MemoryTelemetry()
+    job = PlacementJob(store, telemetry, now=lambda: 0.0)
+    await job.tick(4)
+
+    store.facts = store.facts._replace(versions=[a_version(1, Why.CHAMPION), a_version(2)])
+    await job.tick(4)  # it ends 2 itself
+    store.facts = store.facts._replace(versions=[a_version(1, Why.CHAMPION), a_version(2, Why.CHALLENGER)])
+    await job.tick(4)
+    store.facts = store.facts._replace(versions=[a_version(1, Why.CHAMPION)], placed={(1, "s1"): Why.CHAMPION})
+    store.facts = store.facts._replace(servers=store.facts.servers[:1])
+    await job.tick(4)  # 2 was deleted, and so was the server s2
+    store.facts = store.facts._replace(placed={})
+    await job.tick(5)  # another monitor has led meanwhile
+
+    assert telemetry.counts[RESTORED] == 0
+    assert store.facts.placed == {(1, "s1"): Why.CHAMPION}
 
 
 async def test_a_version_that_was_moved_keeps_its_servers_until_one_of_the_new_group_has_it():

@@ -77,6 +77,8 @@ COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "monitor_failures_total": ("Runs of a monitor's job that failed or were late.", ("job",)),
     "agent_failures_total": ("Rounds of an agent that failed or were late.", ("job",)),
     "load_failures_total": ("Versions that could not be fetched, loaded or unloaded, by error code.", ("code",)),
+    "many_unplaced_total": ("Times that most versions of an agent's server were placed no more at once.", ()),
+    "placements_restored_total": ("Placements that another session deleted, and the monitor wrote again.", ()),
     "unusable_rows_total": ("Rows of proxies that the monitor read and left out: no proxy wrote them so.", ("table",)),
     "trace_spans_total": ("Spans by fate: sent, failed (the collector did not take them), dropped.", ("outcome",)),
     "lake_commits_total": ("Commits to the lake's table.", ()),
