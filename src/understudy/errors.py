@@ -29,6 +29,7 @@ UnderstudyError
 ├── ServingError                the request is good, something behind the proxy is not
 │   ├── BadAnswer          E502 the model server gave an unusable answer
 │   ├── BackendUnavailable E503 no replica of the version answers
+│   │   └── VersionUnloaded E509 agents have the version loaded at no model server now (says when to retry)
 │   ├── DeadlineExceeded   E504 the deadline passed (names the stage)
 │   ├── FeaturesUnavailable E505 required features cannot be read
 │   ├── PolicyNotLoaded    E506 no policy has been read yet
@@ -322,6 +323,18 @@ class BackendUnavailable(ServingError):
     def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 1) -> None:
         super().__init__(detail, hint=hint)
         self.retry_after_seconds = retry_after_seconds
+
+
+class VersionUnloaded(BackendUnavailable):
+    code = "E509"
+    title = "The version is loaded at no model server"
+    hint = (
+        "Try again after Retry-After: agents load what is called by its name, unless a person had it unloaded. "
+        "understudy version load does it too, and understudy version show says how far it is."
+    )
+
+    def __init__(self, detail: str = "", *, hint: str | None = None, retry_after_seconds: int = 10) -> None:
+        super().__init__(detail, hint=hint, retry_after_seconds=retry_after_seconds)
 
 
 class DeadlineExceeded(ServingError):

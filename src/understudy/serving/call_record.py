@@ -21,6 +21,7 @@ from understudy.errors import (
     Overloaded,
     RequestError,
     UnderstudyError,
+    VersionUnloaded,
 )
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import Attributes, Span
@@ -37,6 +38,7 @@ _STATUS: Mapping[type[UnderstudyError], Status] = {
     DeadlineExceeded: Status.TIMEOUT,
     BadAnswer: Status.BAD_ANSWER,
     BackendUnavailable: Status.UNAVAILABLE,
+    VersionUnloaded: Status.UNAVAILABLE,
     FeaturesUnavailable: Status.UNAVAILABLE,
     Overloaded: Status.UNAVAILABLE,
     NotLogged: Status.UNAVAILABLE,

@@ -24,6 +24,7 @@ from understudy.core.canary.analysis import evaluate
 from understudy.core.canary.decision import Verdict
 from understudy.core.canary.limits import CanaryPolicy
 from understudy.core.canary.limits import Stage as RolloutStage
+from understudy.core.loading.served_name import served_name
 from understudy.core.prediction_log.input_sampling import is_sampled
 from understudy.core.prediction_log.row import COLUMNS, PredictionRow, Status
 from understudy.core.prediction_log.row_encoding import encode_line
@@ -46,6 +47,7 @@ from understudy.errors import (
     PolicyNotLoaded,
     UnknownModel,
     UnknownVersion,
+    VersionUnloaded,
 )
 from understudy.ports.telemetry.tracing import CURRENT, Attributes, within
 from understudy.ports.upstream.feature_store import FeatureStore
@@ -665,6 +667,22 @@ async def test_a_forced_version_answers_is_marked_and_is_not_shadowed():
     assert (stage.rows[0].reason, len(stage.shadows)) == (Reason.FORCED, 0)
     with pytest.raises(UnknownVersion):
         await stage.ask(forced_version="99")
+
+
+async def test_a_forced_version_that_agents_have_loaded_nowhere_is_unavailable_in_the_log_for_the_leader_to_read():
+    unloaded = replace(a_version("2"), endpoints=(), backend={"model_name": served_name("visits", "2")})
+    stage = Stage(a_policy(challenger=unloaded))
+
+    outcome = await stage.ask(forced_version="2")
+
+    assert isinstance(outcome.error, VersionUnloaded)
+    (row,) = stage.rows
+    assert (row.model_version_id, row.reason, row.status, row.error_code) == (
+        unloaded.id,
+        Reason.FORCED,
+        Status.UNAVAILABLE,
+        "E509",
+    )
 
 
 async def test_without_policies_or_model_there_is_no_route():

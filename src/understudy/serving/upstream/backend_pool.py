@@ -7,14 +7,11 @@ import structlog
 
 from understudy.core.loading.served_name import is_served_name
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
-from understudy.errors import BackendUnavailable, ServingError
+from understudy.errors import BackendUnavailable, ServingError, VersionUnloaded
 from understudy.serving.upstream.batching import BatchingCaller
 
 _log = structlog.get_logger(__name__)
 
-LOADED_SECONDS = 10
-"""After so long a caller is to try again whose version agents are to load."""
-LOADED_HINT = "Try again after Retry-After: agents load what is called by its name, unless a person had it unloaded."
 DRAIN_SECONDS = 30.0
 """How long a version that left all policies keeps its backend open for the rows under way (connection draining)."""
 
@@ -41,8 +38,8 @@ class BackendPool:
         """Return the version's caller; use it before the next await, since a later snapshot may retire it.
 
         Raises:
-            BackendUnavailable: Everything is closed already, the version's backend settings cannot be used, or agents
-                have it loaded at no server.
+            BackendUnavailable: Everything is closed already, or the version's backend settings cannot be used.
+            VersionUnloaded: Agents have it loaded at no server.
         """
         caller = self._open.get(version)
         if caller is None:
@@ -82,8 +79,7 @@ class BackendPool:
     def _made(self, version: ModelVersion) -> BatchingCaller:
         if not version.endpoints and is_served_name(version.server_model_name):
             # A call by its name has agents load it: the monitor reads it in the log.
-            said = f"version {version.version} of {version.model_name} is loaded at no server now"
-            raise BackendUnavailable(said, hint=LOADED_HINT, retry_after_seconds=LOADED_SECONDS)
+            raise VersionUnloaded(f"version {version.version} of {version.model_name} is loaded at no server now")
         try:
             return self._make(version)
         except ServingError:

@@ -15,7 +15,7 @@ from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.loading.served_name import served_name
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.core.schema.tensors import Datatype, Row, Tensor
-from understudy.errors import BackendUnavailable
+from understudy.errors import BackendUnavailable, VersionUnloaded
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.batching import BatchingCaller
 
@@ -163,7 +163,7 @@ async def test_a_version_that_agents_have_loaded_nowhere_is_refused_with_when_to
     pool = BackendPool(made)
     version = replace(a_version("1"), endpoints=(), backend={"model_name": served_name("visits", "1")})
 
-    with pytest.raises(BackendUnavailable, match="is loaded at no server now") as refused:
+    with pytest.raises(VersionUnloaded, match="is loaded at no server now") as refused:
         pool.of(version)
 
     assert refused.value.retry_after_seconds == 10

@@ -37,6 +37,7 @@ STATUS: Mapping[type[UnderstudyError], int] = {
     errors.ActNotConfirmed: 422,
     errors.BadAnswer: 502,
     errors.BackendUnavailable: 503,
+    errors.VersionUnloaded: 503,
     errors.DeadlineExceeded: 504,
     errors.FeaturesUnavailable: 503,
     errors.PolicyNotLoaded: 503,

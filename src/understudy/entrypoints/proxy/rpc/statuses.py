@@ -36,7 +36,6 @@ _CODES: Mapping[int, grpc.StatusCode] = {
 """By the status that the same error has over HTTP."""
 CODE, ERRORS = "understudy-code", "understudy-errors-bin"
 PUSHBACK = "grpc-retry-pushback-ms"
-PUSHBACK_MS = 1_000
 NEVER = "-1"
 """Clients that see it try no more by themselves (gRFC A6)."""
 MAX_SENTENCE_BYTES = 1_024
@@ -68,7 +67,7 @@ def status_parts(error: UnderstudyError, path: str, row: int | None) -> tuple[st
     if isinstance(error, errors.Overloaded):
         found.append((PUSHBACK, NEVER))
     elif code_of(error) is grpc.StatusCode.UNAVAILABLE:
-        found.append((PUSHBACK, str(PUSHBACK_MS)))
+        found.append((PUSHBACK, str(1_000 * (error.retry_after_seconds or 1))))
     text = orjson.dumps(problem)
     while len(text) > MAX_PROBLEM_BYTES and problem.get("errors"):
         problem["errors"] = problem["errors"][: len(problem["errors"]) // 2]

@@ -33,6 +33,7 @@ CODES = {
     errors.BadAnswer: "INTERNAL",
     errors.InternalFault: "INTERNAL",
     errors.BackendUnavailable: "UNAVAILABLE",
+    errors.VersionUnloaded: "UNAVAILABLE",
     errors.Overloaded: "RESOURCE_EXHAUSTED",
     errors.NotLogged: "UNAVAILABLE",
 }
@@ -51,10 +52,12 @@ def test_the_codes_are_those_that_clients_act_on(error, code):
 def test_a_client_is_told_whether_to_try_again():
     overloaded = dict(status_parts(errors.Overloaded(), PATH, None)[1])
     away = dict(status_parts(errors.BackendUnavailable("none"), PATH, None)[1])
+    unloaded = dict(status_parts(errors.VersionUnloaded("2 is loaded at no server"), PATH, None)[1])
     quota = dict(status_parts(errors.QuotaExceeded(retry_after_seconds=7), PATH, None)[1])
 
     assert (overloaded[PUSHBACK], away[PUSHBACK], quota.get(PUSHBACK)) == ("-1", "1000", None)
     assert (overloaded["retry-after"], quota["retry-after"]) == ("1", "7")
+    assert (unloaded[CODE], unloaded["retry-after"], unloaded[PUSHBACK]) == ("E509", "10", "10000")
 
 
 def test_the_sentence_names_the_row_the_place_and_the_next_step():
