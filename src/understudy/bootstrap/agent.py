@@ -1,32 +1,30 @@
 """The parts of an agent process."""
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from uuid import uuid4
 
 from understudy.adapters.artifacts.case_file import read_case_rows
 from understudy.adapters.artifacts.folder_stage import FolderStage
 from understudy.adapters.artifacts.last_loaded_file import LastLoadedFile
-from understudy.adapters.model_servers.connect import connect
 from understudy.adapters.model_servers.control.process_memory import ProcessMemory
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
-from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
 from understudy.bootstrap.artifacts import limits_of, origins_of
-from understudy.core.routing.policy import ModelVersion
-from understudy.core.routing.policy_document import version_from_row
+from understudy.core.loading.cases import CaseRows
 from understudy.loading.agent import Agent, AgentServer
 from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.steps import Steps
-from understudy.loading.validation import VersionValidation
+from understudy.loading.version_validation import AskVersion, VersionValidation
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
 from understudy.settings import Settings
@@ -100,19 +98,38 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
 
 def _validation(settings: Settings, target: str) -> VersionValidation:
     """Return what asks versions at the one server, as a proxy of these settings would."""
-    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
-    registry = PostgresRegistry(url, timeout_seconds=seconds)
-
-    async def read_version(model_name: str, version: str) -> ModelVersion:
-        record = await registry.show_version(model_name, version)
-        return version_from_row(model_name, {**record._asdict(), "endpoints": (target,)})
-
-    connect_backend = partial(
-        connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
-    )
     steps = Steps(
         hard_calls=settings.validation != "cases",
         load_seconds=settings.validation_load_seconds if settings.validation == "load" else 0.0,
         most_rows=settings.backend_batch_rows,
     )
-    return VersionValidation(read_version, connect_backend, read_case_rows, steps)
+    opened = cache(partial(_asking, settings, target))
+
+    async def ask(model_name: str, version: str, rows: CaseRows | None, steps: Steps) -> str:
+        # The import takes the better part of a second, in which rounds go on.
+        asking = await asyncio.to_thread(opened)
+        return await asking(model_name, version, rows, steps)
+
+    return VersionValidation(read_case_rows, ask, steps)
+
+
+def _asking(settings: Settings, target: str) -> AskVersion:
+    # Numpy and the clients of all model servers, for agents that have something to ask.
+    from understudy.adapters.model_servers.connect import connect  # noqa: PLC0415
+    from understudy.adapters.postgres.registry.registry import PostgresRegistry  # noqa: PLC0415
+    from understudy.core.routing.policy_document import version_from_row  # noqa: PLC0415
+    from understudy.loading.validation import ask_version  # noqa: PLC0415
+
+    url, seconds = settings.database_url.get_secret_value(), settings.database_timeout_seconds
+    registry = PostgresRegistry(url, timeout_seconds=seconds)
+
+    connect_backend = partial(
+        connect, rules=settings.endpoint_rules, ca_file=settings.backend_ca, grpc_client=settings.grpc_client
+    )
+
+    async def ask(model_name: str, version: str, rows: CaseRows | None, steps: Steps) -> str:
+        record = await registry.show_version(model_name, version)
+        asked = version_from_row(model_name, {**record._asdict(), "endpoints": (target,)})
+        return await ask_version(connect_backend, asked, rows, steps)
+
+    return ask

@@ -1,9 +1,8 @@
-"""Validates a version that a model server has loaded, called as proxies do: its author's cases, hard calls, load."""
+"""Asks a version that a model server has loaded, as proxies would: its author's cases, hard calls, load."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import orjson
@@ -16,7 +15,7 @@ from understudy.core.schema.tensors import Datatype
 from understudy.errors import BadAnswer, InputInvalid, NotValidated
 from understudy.loading.hard_calls import ask_hard_calls
 from understudy.loading.load_trial import measure_load
-from understudy.loading.steps import NO_MORE_STEPS, StepResult, Steps
+from understudy.loading.steps import StepResult, Steps
 from understudy.ports.upstream.model_backend import ConnectBackend, ModelBackend
 
 _log = structlog.get_logger(__name__)
@@ -25,50 +24,25 @@ CALL_SECONDS: Final = 5.0
 ALL_SECONDS: Final = 300.0
 MAX_VIOLATIONS: Final = 3
 """Inputs of a case that are named."""
-ReadVersion = Callable[[str, str], Awaitable[ModelVersion]]
-"""Reads a version by its model and label, with the one server that is asked as its endpoint."""
-ReadRows = Callable[[Path], Awaitable[CaseRows | None]]
-"""Reads the rows of the case file in an artifact's folder; ``None``: there is none. Raises ``NotValidated``."""
 
 
-class VersionValidation:
-    """A :class:`understudy.ports.loading.validation.Validation` by cases, and by further steps.
+async def ask_version(connect: ConnectBackend, version: ModelVersion, rows: CaseRows | None, steps: Steps) -> str:
+    """Have a version asked, and return in words what it passed; raises as the port ``Validation`` does.
 
     Each case is a call of its own, so that the one that fails is known by name.
     """
-
-    def __init__(
-        self, read_version: ReadVersion, connect: ConnectBackend, read_rows: ReadRows, steps: Steps = NO_MORE_STEPS
-    ) -> None:
-        self._read_version = read_version
-        self._connect = connect
-        self._read_rows = read_rows
-        self._steps = steps
-
-    async def check(
-        self, model_name: str, version: str, folder: Path, *, has_callers: bool, is_required: bool = False
-    ) -> str:
-        """Ask a version the cases of its artifact, one after the other, and then what the further steps ask.
-
-        A version that proxies call already is asked its cases alone: a hard call may end its server, and load would
-        slow its callers. One whose validation is required is asked hard calls whatever the steps are.
-        """
-        rows = await self._read_rows(folder)
-        steps = NO_MORE_STEPS if has_callers else self._steps._replace(hard_calls=self._steps.hard_calls or is_required)
-        if rows is None and not steps.hard_calls and not steps.load_seconds:
-            return ""
-        said = []
-        asked = await self._read_version(model_name, version)
-        backend = self._connect(asked)
-        try:
-            async for result in validate(asked, backend, rows, steps):
-                if not result.passed:
-                    raise NotValidated(result.words)
-                _log.info("version.validated", model=model_name, version=version, step=result.step, what=result.words)
-                said.append(result.words)
-        finally:
-            await backend.close()
-        return "; ".join(said)
+    said = []
+    backend = connect(version)
+    try:
+        async for result in validate(version, backend, rows, steps):
+            if not result.passed:
+                raise NotValidated(result.words)
+            model, label = version.model_name, version.version
+            _log.info("version.validated", model=model, version=label, step=result.step, what=result.words)
+            said.append(result.words)
+    finally:
+        await backend.close()
+    return "; ".join(said)
 
 
 async def validate(

@@ -1,5 +1,6 @@
 """Loading in Postgres: what is wanted by the tables, which proxies an unload waits for, and what people ask for."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import uuid4
 
@@ -9,7 +10,7 @@ import pytest
 from understudy.adapters.postgres.loading.agent_store import PostgresAgentStore
 from understudy.adapters.postgres.loading.placements import PostgresPlacementStore
 from understudy.adapters.postgres.loading.registry import PostgresLoadingRegistry
-from understudy.adapters.postgres.monitoring.lease import PostgresLease, agent_of
+from understudy.adapters.postgres.monitoring.lease import FENCE_SECONDS, PostgresLease, agent_of
 from understudy.adapters.postgres.registry.registry import PostgresRegistry
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
@@ -20,6 +21,7 @@ from understudy.errors import (
     MigrationNeeded,
     NotRegistered,
     PolicyRefused,
+    RegistryUnavailable,
     ServerTaken,
 )
 from understudy.ports.loading.agent_store import ServerReport, VersionAtServer
@@ -245,6 +247,44 @@ async def test_while_a_session_keeps_the_reports_of_proxies_locked_no_version_is
     assert (seen.record.unread_proxies, seen.record.calls_are_over) == (1, False)
 
 
+OF_AGENT = """
+    SELECT {} FROM pg_stat_activity WHERE application_name = 'understudy-agent' AND datname = current_database()
+"""
+
+
+async def test_a_round_of_an_agent_at_rest_is_one_statement_without_a_transaction(database, database_url, agent):
+    await agent.make_available(await register(database_url, "1"))
+
+    await agent.seen()
+
+    ((state, query),) = await database.fetch(OF_AGENT.format("state, query"))
+    assert (state, query.split()[:3]) == ("idle", ["WITH", "fence", "AS"])
+
+
+@pytest.mark.timed
+async def test_a_round_that_waits_for_another_lock_keeps_the_next_agent_out_for_two_seconds_at_most(
+    database, database_url, agent
+):
+    await agent.seen()
+    lease = PostgresLease(database_url, timeout_seconds=10, row=agent_of(SERVER.name))
+    locking = await asyncpg.connect(database_url)
+    try:
+        async with locking.transaction():
+            await locking.execute("SELECT FROM ModelServer FOR UPDATE")
+            waiting = asyncio.create_task(agent.seen())
+            while await database.fetchval(OF_AGENT.format("wait_event_type")) != "Lock":  # noqa: ASYNC110 - another session
+                await asyncio.sleep(0.01)
+            await database.execute("UPDATE AgentLease SET renewed_at = 'epoch'")
+
+            async with asyncio.timeout(2 * FENCE_SECONDS):
+                assert await lease.take_or_renew("b:1:y") == agent.epoch + 1
+            with pytest.raises(RegistryUnavailable, match="lock timeout"):
+                await waiting
+    finally:
+        await locking.close()
+        await lease.close()
+
+
 async def test_a_server_that_comes_back_under_another_address_has_its_endpoints_there_alone(
     database, database_url, agent
 ):
@@ -317,11 +357,13 @@ async def test_what_a_server_is_left_with_of_a_former_name_is_unloaded_once_that
     if left != "it is to have the version":
         await database.execute("DELETE FROM Placement")
 
+    (at_first,) = await successor.seen(renamed)
     (seen,) = await successor.seen(renamed)
     is_gone = await successor.store.withdraw(version_id, LoadingState.QUIESCING, epoch)
     await successor.store.close()
 
     assert seen.has_endpoint
+    assert not at_first.owns_endpoint  # it is people's, as far as that round knows, and stays
     assert (seen.owns_endpoint, is_gone) == ((True, True) if left == "nothing" else (False, False))
 
 

@@ -11,11 +11,11 @@ from builders import a_version
 from understudy.adapters.memory.backend import MemoryBackend
 from understudy.core.loading.cases import CaseRows
 from understudy.core.requests.hard_inputs import CALLS
-from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.errors import BackendUnavailable, BadAnswer, NotValidated
 from understudy.loading.steps import NO_MORE_STEPS, Steps
-from understudy.loading.validation import VersionValidation
+from understudy.loading.validation import ask_version
+from understudy.loading.version_validation import VersionValidation
 
 SCHEMA = {"features": [{"name": "age", "dtype": "float32"}]}
 
@@ -35,13 +35,14 @@ class World:
         self.backend = MemoryBackend(twice)
 
     async def check(self, *, has_callers: bool = False, is_required: bool = False) -> str:
-        async def read_version(model_name: str, version: str) -> ModelVersion:
-            return a_version(version, model_name, input_schema=SCHEMA)
-
         async def read_rows(_: Path) -> CaseRows | None:
             return self.rows
 
-        validation = VersionValidation(read_version, lambda _: self.backend, read_rows, self.steps)
+        async def ask(model_name: str, version: str, rows: CaseRows | None, steps: Steps) -> str:
+            asked = a_version(version, model_name, input_schema=SCHEMA)
+            return await ask_version(lambda _: self.backend, asked, rows, steps)
+
+        validation = VersionValidation(read_rows, ask, self.steps)
         return await validation.check("visits", "1", Path(), has_callers=has_callers, is_required=is_required)
 
 

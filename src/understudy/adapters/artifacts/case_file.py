@@ -12,7 +12,6 @@ import orjson
 
 from understudy.adapters.artifacts.bounded_thread import in_bounded_thread
 from understudy.adapters.files.refusal import FileRefused
-from understudy.adapters.files.tables import open_table
 from understudy.core.loading.cases import CASE_FILES, MAX_CASE_BYTES, MAX_CASES, CaseRows
 from understudy.errors import NotValidated
 
@@ -58,6 +57,8 @@ def _rows_in(path: Path) -> CaseRows:
 
 
 def _of_table(path: Path) -> CaseRows:
+    from understudy.adapters.files.tables import open_table  # noqa: PLC0415 - numpy, for such a file alone
+
     rows: list[Mapping[str, Any]] = []
     with open_table(path, lambda _, __: None) as table:
         twice = [name for name, times in Counter(table.columns).items() if times > 1]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -14,7 +14,9 @@ from prometheus_client.samples import Sample
 from understudy import __version__
 from understudy.adapters.telemetry.prometheus_files import SharedFiles
 from understudy.adapters.telemetry.prometheus_slots import CounterSlot, HistogramSlot, Slots
-from understudy.core.routing.policy import ModelVersion
+
+if TYPE_CHECKING:  # numpy, which processes that answer no calls do without
+    from understudy.core.routing.policy import ModelVersion
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable of the shared folder; the library reads it, too."""
@@ -219,7 +221,7 @@ class PrometheusTelemetry:
         self._sharing = Lock()
 
     def predicted(
-        self, version: ModelVersion, role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
+        self, version: "ModelVersion", role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
     ) -> None:
         """Count calls of a version that ended alike: the duration of each, and the scores of those that have one."""
         requests, durations, scored = self._calls.get((version.id, role, outcome)) or self._bind(version, role, outcome)
@@ -272,7 +274,9 @@ class PrometheusTelemetry:
             return generate_latest(_Paced(together)), CONTENT_TYPE_LATEST
         return generate_latest(_Paced(self.registry)), CONTENT_TYPE_LATEST
 
-    def _bind(self, version: ModelVersion, role: str, outcome: str) -> tuple[CounterSlot, HistogramSlot, HistogramSlot]:
+    def _bind(
+        self, version: "ModelVersion", role: str, outcome: str
+    ) -> tuple[CounterSlot, HistogramSlot, HistogramSlot]:
         labels = (version.model_name, version.version, role)
         requests, durations, scores = (
             self._counters["predict_requests_total"],

@@ -8,8 +8,6 @@ from importlib import import_module
 
 import typer
 
-from understudy.bootstrap.tokens import TokensRefused, check_tokens
-from understudy.bootstrap.tracing import TracesRefused, check_traces
 from understudy.entrypoints.cli.shared.environment import read_settings, settings_with_demo
 from understudy.entrypoints.cli.shared.errors import CommandRefused, ExitCode
 from understudy.entrypoints.cli.shared.rendering import advise
@@ -25,6 +23,10 @@ app = typer.Typer(
 @app.command()
 def proxy() -> None:
     """Answer predict calls until SIGTERM. DATABASE_URL, REDIS_URL and UNDERSTUDY_* are docs/reference/settings.md."""
+    # Numpy, which an agent does without.
+    from understudy.bootstrap.tokens import TokensRefused, check_tokens  # noqa: PLC0415
+    from understudy.bootstrap.tracing import TracesRefused, check_traces  # noqa: PLC0415
+
     settings = read_settings()
     try:
         check_traces(settings)

@@ -1,16 +1,17 @@
 """What is counted and measured of ourselves."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from understudy.core.routing.policy import ModelVersion
+if TYPE_CHECKING:  # numpy, which processes that answer no calls do without
+    from understudy.core.routing.policy import ModelVersion
 
 
 class Telemetry(Protocol):
     """Metrics. Label values come from the registry or from enums, never from a request."""
 
     def predicted(
-        self, version: ModelVersion, role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
+        self, version: "ModelVersion", role: str, outcome: str, seconds: Sequence[float], scores: Sequence[float]
     ) -> None:
         """Count calls of a version that ended alike: the duration of each, and the scores of those that have one."""
 

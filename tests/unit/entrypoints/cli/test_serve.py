@@ -28,6 +28,18 @@ def test_a_proxy_starts_without_what_only_reports_and_registrations_need():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.deep
+def test_an_agent_starts_without_what_only_validations_need():
+    program = (
+        "import sys, understudy.entrypoints.cli.serve, understudy.entrypoints.agent; "
+        "sys.exit(', '.join({'numpy', 'hpack', 'msgspec', 'httptools', 'sqlalchemy'} & sys.modules.keys()) or 0)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False, capture_output=True, text=True)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 async def test_an_agent_without_a_model_server_names_every_setting_that_is_missing():
     done = await CommandLine(None).beside("serve", "agent", UNDERSTUDY_SERVER_GROUP="onnx")
 

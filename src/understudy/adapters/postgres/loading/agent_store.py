@@ -8,12 +8,12 @@ import asyncpg
 from understudy.adapters.postgres.connections.connection import KeptConnection
 from understudy.adapters.postgres.connections.listening import listen_on
 from understudy.adapters.postgres.connections.proxy_reports import ProxyReports
-from understudy.adapters.postgres.monitoring.lease import agent_of, fenced
+from understudy.adapters.postgres.monitoring.lease import agent_of, fence_of_one_statement, fenced
 from understudy.core.loading.giving_way import KEPT_SECONDS
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import SILENT_SECONDS, Why
 from understudy.core.routing.proxy_liveness import LIVE_SECONDS
-from understudy.errors import ArtifactDiffers, PolicyRefused, ServerTaken
+from understudy.errors import ArtifactDiffers, LeadershipLost, PolicyRefused, ServerTaken
 from understudy.ports.loading.agent_store import LoadingRecord, ServerReport, Verdict, VersionAtServer
 from understudy.ports.monitoring.lease import Epoch
 
@@ -34,14 +34,6 @@ _OTHER_AGENT = f"""
     SELECT name FROM ModelServer AS other WHERE target = $2 AND name <> $1 AND {_LIVE}
       AND (name < $1 OR NOT EXISTS (SELECT FROM ModelServer WHERE name = $1 AND target = $2 AND {_LIVE}))
     LIMIT 1
-"""  # noqa: S608 - constants
-_REPORT = f"""
-    WITH other AS ({_OTHER_AGENT}), written AS (
-        INSERT INTO ModelServer (name, group_name, target, build, problem)
-        SELECT $1, $3, $2, $4, $5 WHERE NOT EXISTS (SELECT FROM other)
-        ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target,
-            build = excluded.build, problem = excluded.problem, seen_at = now())
-    SELECT name FROM other
 """  # noqa: S608 - constants
 _ANSWERS = f"other.seen_at > now() - INTERVAL '{ANSWERS_SECONDS} seconds'"
 _LOOK = f"""
@@ -69,7 +61,19 @@ _LOOK = f"""
         SELECT model_version_id FROM Placement WHERE server = $1
         UNION SELECT model_version_id FROM LoadedVersion WHERE server = $1
         UNION SELECT model_version_id FROM ModelEndpoint WHERE server = $1 OR target = $2)
-    ORDER BY version.id
+"""  # noqa: S608 - constants
+_FENCE = fence_of_one_statement("AgentLease", "$1", "$6")
+# An agent at rest asks nothing else: one statement, and no transaction around it. What it reads is as it was before it
+# wrote: what is left of a server's former name is seen a round after the first report under the new one.
+_ROUND = f"""
+    WITH fence AS ({_FENCE}), other AS ({_OTHER_AGENT}), written AS (
+        INSERT INTO ModelServer (name, group_name, target, build, problem)
+        SELECT $1, $3, $2, $4, $5 WHERE EXISTS (SELECT FROM fence) AND NOT EXISTS (SELECT FROM other)
+        ON CONFLICT (name) DO UPDATE SET group_name = excluded.group_name, target = excluded.target,
+            build = excluded.build, problem = excluded.problem, seen_at = now())
+    SELECT EXISTS (SELECT FROM fence) AS is_held, (SELECT name FROM other) AS taken_by, seen.*
+    FROM (SELECT) AS round LEFT JOIN ({_LOOK}) AS seen ON TRUE
+    ORDER BY seen.id
 """  # noqa: S608 - constants
 # A proxy that was live when the endpoint was taken back, and has not said since that it has read that, may still call.
 # One that has, and says that 0 calls are in flight, makes none: a proxy of the release before names no such version.
@@ -157,15 +161,17 @@ class PostgresAgentStore:
         self._kept = KeptConnection(database_url, "what the agent records", timeout_seconds, "understudy-agent")
 
     async def look(self, server: ServerReport, epoch: Epoch) -> Sequence[VersionAtServer]:
-        async with self._fenced(epoch) as connection:
-            name, group_name, target, build, problem = server
-            taken_by = await connection.fetchval(_REPORT, name, target, group_name, build, problem)
-            if taken_by is not None:
-                raise ServerTaken(f"the model server at {target} has an agent, which reports it as {taken_by}")
-            rows = await connection.fetch(_LOOK, server.name, server.target)
-            is_waiting = any(row["state"] == LoadingState.QUIESCING for row in rows)
-            unread = await self._unread_proxies(connection) if is_waiting else {}
-        return [_version_of(row, unread.get(row["id"], _NOT_KNOWN)) for row in rows]
+        name, group_name, target, build, problem = server
+        async with self._kept.use() as connection:
+            rows = await connection.fetch(_ROUND, name, target, group_name, build, problem, epoch)
+        if not rows[0]["is_held"]:
+            raise LeadershipLost(f"epoch {epoch} is over")
+        if rows[0]["taken_by"] is not None:
+            raise ServerTaken(f"the model server at {target} has an agent, which reports it as {rows[0]['taken_by']}")
+        versions = [row for row in rows if row["id"] is not None]
+        is_waiting = any(row["state"] == LoadingState.QUIESCING for row in versions)
+        unread = await self._unread_proxies(epoch) if is_waiting else {}
+        return [_version_of(row, unread.get(row["id"], _NOT_KNOWN)) for row in versions]
 
     async def write(
         self, version_id: int, state: LoadingState, epoch: Epoch, *, attempt: int = 0, digest: str | None = None
@@ -246,10 +252,11 @@ class PostgresAgentStore:
         await connection.execute(_TURN_OF_GROUP, self._server)
         return bool(await connection.fetchval(_OTHERS_SERVE, version_id, self._server))
 
-    async def _unread_proxies(self, connection: asyncpg.Connection) -> Mapping[int, tuple[int, int, bool]]:
-        if not await self._reports.can_be_read(connection):
-            return {}
-        return {row[0]: (row[1][0], row[1][1], row[1][2]) for row in await connection.fetch(_UNREAD, self._server)}
+    async def _unread_proxies(self, epoch: Epoch) -> Mapping[int, tuple[int, int, bool]]:
+        async with self._fenced(epoch) as connection:
+            if not await self._reports.can_be_read(connection):
+                return {}
+            return {row[0]: (row[1][0], row[1][1], row[1][2]) for row in await connection.fetch(_UNREAD, self._server)}
 
     @asynccontextmanager
     async def _fenced(self, epoch: Epoch) -> AsyncIterator[asyncpg.Connection]:

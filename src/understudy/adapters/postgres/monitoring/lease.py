@@ -46,12 +46,18 @@ _FENCE = f"""
            set_config('idle_in_transaction_session_timeout', '{FENCE_SECONDS}s', true)
     FROM MonitorLease WHERE name = $1 AND epoch = $2 FOR KEY SHARE
 """  # noqa: S608 - a constant
+# The longest wait of the statement for any other lock: it may not keep the next leader out for longer.
+_FENCE_OF_ONE = f"""
+    SELECT set_config('lock_timeout', '{FENCE_SECONDS}s', true) FROM MonitorLease
+    WHERE name = %s AND epoch = %s FOR KEY SHARE
+"""  # noqa: S608 - a constant
+LeaseTable = Literal["MonitorLease", "AgentLease"]
 
 
 class LeaseRow(NamedTuple):
     """The row that holders compete for. Each kind of process has a table of its own, and no right on the other."""
 
-    table: Literal["MonitorLease", "AgentLease"]
+    table: LeaseTable
     name: str
 
     def sql(self, statement: str) -> str:
@@ -110,6 +116,15 @@ async def fenced(connection: asyncpg.Connection, epoch: Epoch | None, row: Lease
         if epoch is not None:
             await require_epoch(connection, epoch, row)
         yield
+
+
+def fence_of_one_statement(table: LeaseTable, name: str, epoch: str) -> str:
+    """Return a query for the ``WITH`` of a single statement that writes, which needs no transaction then.
+
+    It has a row where the lease is held in this epoch; what the statement writes must depend on that. Until the
+    statement ends no other process can take the lease. ``name`` and ``epoch`` are the statement's parameters for them.
+    """
+    return LeaseRow(table, "").sql(_FENCE_OF_ONE) % (name, epoch)
 
 
 async def require_epoch(connection: asyncpg.Connection, epoch: Epoch, row: LeaseRow = MONITOR) -> None:
