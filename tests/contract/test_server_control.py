@@ -1,4 +1,4 @@
-"""What every ``ServerControl`` does: the twin, and over gRPC our own model server and one that speaks as Triton."""
+"""What every ``ServerControl`` does: the twin, our own model server, and those that speak as Triton and TorchServe."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from contract.http_server import HttpModelServer
 from contract.repository_server import TritonLike
+from contract.torchserve_server import TorchServeLike
 
 from understudy.adapters.dev_server.catalog import ModelCatalog
 from understudy.adapters.dev_server.example_models import example_version
@@ -19,6 +21,7 @@ from understudy.adapters.memory.server_control import MemoryServerControl
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl
 from understudy.core.loading.served_name import served_name
 from understudy.errors import LoadRefused, ServerNotManageable
 from understudy.ports.loading.server_control import ServerControl
@@ -57,7 +60,7 @@ class RealServer:
         await self.start()
 
 
-@pytest.fixture(params=["twin", "own server", "triton"])
+@pytest.fixture(params=["twin", "own server", "triton", "torchserve"])
 async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Opened]:
     good, broken = tmp_path / "good", tmp_path / "broken"
     good.mkdir()
@@ -77,6 +80,16 @@ async def opened(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         yield Opened(twin, good, broken, restart, stop)
         return
     port = free_port()
+    if request.param == "torchserve":
+        for artifact in (good, broken):
+            (artifact / "model.onnx").rename(artifact / "model.mar")
+        management = TorchServeLike(tmp_path / "store", port)
+        await management.start()
+        controlled = TorchServeControl(f"127.0.0.1:{port}", tmp_path / "store")
+        yield Opened(controlled, good, broken, management.restart, management.stop)
+        await controlled.close()
+        await management.stop()
+        return
     server: RealServer | TritonLike
     if request.param == "own server":
         server, layout = RealServer(tmp_path / "repository", port), LAYOUTS["understudy"]
@@ -318,3 +331,92 @@ async def test_a_server_of_another_kind_than_the_agent_was_told_is_refused(trito
             await control.describe()
         assert advice in refused.value.next_step
     await control.close()
+
+
+@pytest.fixture
+async def torchserve(tmp_path: Path) -> AsyncIterator[tuple[TorchServeLike, TorchServeControl, Path]]:
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good/of visits.mar").write_bytes(b"weights")
+    (tmp_path / "good/validation_cases.json").write_bytes(b"[]")
+    server = TorchServeLike(tmp_path / "store", free_port())
+    await server.start()
+    control = TorchServeControl(f"127.0.0.1:{server.port}", tmp_path / "store", load_seconds=0.5)
+    yield server, control, tmp_path / "good"
+    await control.close()
+    await server.stop()
+
+
+async def test_torchserve_is_given_the_archive_alone_under_the_models_name_and_it_goes_with_the_model(
+    torchserve, tmp_path
+):
+    _, control, good = torchserve
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / f".{NAME}~left.part").write_bytes(b"of an agent that was cut off")
+
+    await control.load(NAME, good, "pytorch")
+    there = [path.name for path in (tmp_path / "store").iterdir()]
+    await control.unload(NAME)
+
+    assert there == [f"{NAME}.mar"]
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+async def test_a_model_of_torchserve_whose_workers_have_died_is_not_loaded_and_is_registered_anew(torchserve):
+    server, control, good = torchserve
+    await control.load(NAME, good, "pytorch")
+    server.registered[NAME] = "UNLOADED"
+    assert await control.loaded() == frozenset()
+
+    await control.load(NAME, good, "pytorch")
+
+    assert await control.loaded() == {NAME}
+
+
+async def test_models_of_every_page_of_torchserves_list_are_loaded(torchserve):
+    server, control, _ = torchserve
+    server.page = 2
+    server.registered = {f"model-{number}": "READY" for number in range(5)}
+
+    assert await control.loaded() == server.registered.keys()
+
+
+@pytest.mark.parametrize("archives", [0, 2])
+async def test_an_artifact_without_one_archive_is_refused_before_torchserve_is_asked(torchserve, tmp_path, archives):
+    _, control, _ = torchserve
+    (tmp_path / "other").mkdir()
+    for number in range(archives):
+        (tmp_path / f"other/{number}.mar").write_bytes(b"weights")
+
+    with pytest.raises(LoadRefused, match=f"the artifact has {archives} archives"):
+        await control.load(NAME, tmp_path / "other", "pytorch")
+
+
+async def test_torchserve_with_its_model_api_off_is_said_to_need_its_flags(torchserve):
+    server, control, good = torchserve
+    server.is_open = False
+
+    with pytest.raises(ServerNotManageable, match="method is not allowed") as refused:
+        await control.load(NAME, good, "pytorch")
+
+    assert "--disable-token-auth --enable-model-api" in refused.value.next_step
+
+
+async def test_a_load_of_torchserve_has_an_end(torchserve):
+    server, control, good = torchserve
+    server.goes_on = asyncio.Event()
+
+    with pytest.raises(LoadRefused, match=r"has not done it after 0\.5 s"):
+        await control.load(NAME, good, "pytorch")
+    server.goes_on.set()
+
+
+async def test_what_is_no_torchserve_is_not_taken_for_one(tmp_path):
+    server = HttpModelServer(raw=b'HTTP/1.1 200 x\r\ncontent-length: 12\r\n\r\n{"info": {}}')
+    await server.start()
+    control = TorchServeControl(server.endpoint, tmp_path)
+
+    with pytest.raises(ServerNotManageable, match="is no management API of TorchServe"):
+        await control.describe()
+
+    await control.close()
+    await server.stop()

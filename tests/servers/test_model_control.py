@@ -34,6 +34,7 @@ from understudy.adapters.memory.validation import MemoryValidation
 from understudy.adapters.model_servers.control.repository_control import RepositoryControl
 from understudy.adapters.model_servers.control.repository_folder import RepositoryFolder
 from understudy.adapters.model_servers.control.repository_layout import LAYOUTS
+from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl
 from understudy.core.loading.served_name import served_name
 from understudy.core.loading.state import LoadingState
 from understudy.core.loading.wanted import Why
@@ -43,7 +44,7 @@ from understudy.loading.memory_budget import MemoryBudget
 from understudy.loading.without_registry import WithoutRegistry
 
 NAME, OTHER = served_name("visits", "1"), served_name("visits", "2")
-FRAMEWORKS = {"mlserver": "sklearn", "triton": "python"}
+FRAMEWORKS = {"mlserver": "sklearn", "triton": "python", "torchserve": "torch"}
 
 
 def started(command: Sequence[object], folder: Path, log: Path) -> "subprocess.Popen[bytes]":
@@ -67,10 +68,10 @@ class EmptyServer:
         self.kind = kind
         self.folder = folder
         self.framework = FRAMEWORKS[kind]
-        self._ports = [free_port(), free_port()]
+        self._ports = [free_port() for _ in range(5 if kind == "torchserve" else 2)]
         self.target = f"127.0.0.1:{self._ports[0]}"
         self._process: subprocess.Popen[bytes] | None = None
-        self.control = RepositoryControl(self.target, RepositoryFolder(folder / "models", LAYOUTS[kind]), kind)
+        self.control = self._control()
 
     async def start(self, *options: str) -> None:
         python = VENVS / self.kind / "bin" / "python"
@@ -85,6 +86,12 @@ class EmptyServer:
             if has_ended or time.monotonic() > give_up:
                 pytest.fail(f"{self.kind} did not start:\n{log.read_text(errors='replace')[-3_000:]}")
             await asyncio.sleep(0.2)
+
+    def _control(self) -> RepositoryControl | TorchServeControl:
+        models = self.folder / "models"
+        if self.kind == "torchserve":
+            return TorchServeControl(f"127.0.0.1:{self._ports[1]}", models)
+        return RepositoryControl(self.target, RepositoryFolder(models, LAYOUTS[self.kind]), self.kind)
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -101,7 +108,9 @@ class EmptyServer:
         return Running([self.target], expected["rows"], expected["scores"])
 
     def version(self, name: str) -> Any:
-        return a_version(DOORS[self.kind], [self.target], model_name=name, version="1")
+        # An archive of TorchServe has a version of its own; the others have what the agent gives them.
+        version = "1.0" if self.kind == "torchserve" else "1"
+        return a_version(DOORS[self.kind], [self.target], model_name=name, version=version)
 
     async def scores(self, name: str) -> list[float | None]:
         version = self.version(name)
@@ -144,7 +153,8 @@ async def test_what_is_loaded_answers_as_its_library_does_and_what_is_unloaded_i
         await server.control.unload(NAME)
 
     assert await server.control.loaded() == {OTHER}
-    assert [path.name for path in (server.folder / "models").iterdir()] == [OTHER]
+    there = [path.name.removesuffix(".mar") for path in (server.folder / "models").iterdir()]
+    assert there == [OTHER]
     assert await server.scores(OTHER) == pytest.approx(server.running().scores, abs=1e-5)
     version = server.version(NAME)
     async with connected(version) as backend:
@@ -187,6 +197,15 @@ async def test_triton_in_another_mode_is_said_to_need_the_flag(server: EmptyServ
     with pytest.raises(ServerNotManageable, match="start it with --model-control-mode=explicit"):
         await server.control.load(NAME, server.folder / "good", server.framework)
     assert list((server.folder / "models").iterdir()) == []
+
+
+@pytest.mark.parametrize("server", ["torchserve"], indirect=True)
+async def test_torchserve_with_its_model_api_off_is_said_to_need_the_flag(server: EmptyServer):
+    await server.start("closed")
+
+    with pytest.raises(ServerNotManageable) as refused:
+        await server.control.load(NAME, server.folder / "good", server.framework)
+    assert "--enable-model-api" in refused.value.next_step
 
 
 class AgentBeside:
@@ -271,6 +290,7 @@ async def test_a_server_that_was_killed_without_postgres_has_what_it_had_from_th
     await server.start()
     beside.store.place(1, Why.CHAMPION)
     await beside.until(LoadingState.AVAILABLE)
+    await beside.agent.tick(1)  # what was announced within a round is kept by the next one
 
     beside.store.available = False
     await beside.agent.close()  # as its worker does once the lease is lost

@@ -27,6 +27,7 @@ from understudy.loading.steps import Steps
 from understudy.loading.version_validation import AskVersion, VersionValidation
 from understudy.loading.without_registry import WithoutRegistry
 from understudy.monitoring.worker import Job, MonitorWorker
+from understudy.ports.loading.server_control import ServerControl
 from understudy.settings import Settings
 
 ROUND_SECONDS = 5.0
@@ -58,8 +59,7 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
         stack.push_async_callback(lease.close)
         store = PostgresAgentStore(url, name, timeout_seconds=seconds)
         stack.push_async_callback(store.close)
-        folder = RepositoryFolder(settings.stage_dir / "models", LAYOUTS[settings.server_kind])
-        control = RepositoryControl(settings.server_control, folder, settings.server_kind)
+        control = _control(settings, settings.server_control)
         stack.push_async_callback(control.close)
         stage = FolderStage(settings.stage_dir / "artifacts", origins_of(settings), limits_of(settings))
         agent = Agent(
@@ -94,6 +94,16 @@ async def open_agent(settings: Settings) -> AsyncIterator[AgentParts]:
             answered=agent.leave_to_registry,
         )
         yield AgentParts(worker, telemetry, lambda: store.listen(worker.hurry))
+
+
+def _control(settings: Settings, target: str) -> ServerControl:
+    models = settings.stage_dir / "models"
+    if settings.server_kind == "torchserve":
+        from understudy.adapters.model_servers.control.torchserve_control import TorchServeControl  # noqa: PLC0415
+
+        return TorchServeControl(target, models)
+    kind = settings.server_kind
+    return RepositoryControl(target, RepositoryFolder(models, LAYOUTS[kind]), kind)
 
 
 def _validation(settings: Settings, target: str) -> VersionValidation:
