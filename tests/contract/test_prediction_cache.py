@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 from redis.asyncio import Redis
+from traffic.cached_values import value_in
 
 from understudy.adapters.embedded.valkey import EmbeddedValkey
 from understudy.adapters.local_cache import MemoryCache
@@ -75,7 +76,7 @@ async def cache(request: pytest.FixtureRequest) -> AsyncIterator[PredictionCache
 async def until_it_has(cache: PredictionCache, key: str, wanted: bytes | None) -> None:
     """Wait until the cache has this value: a write is queued, not awaited."""
     async with asyncio.timeout(ENOUGH_SECONDS):
-        while await cache.get(key) != wanted:  # noqa: ASYNC110 - it has no event
+        while await value_in(cache, key) != wanted:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.005)
 
 
@@ -88,7 +89,7 @@ async def test_what_was_set_is_got(cache):
 
 
 async def test_what_was_never_set_is_none(cache):
-    assert await cache.get("infer:1:nothing") is None
+    assert await value_in(cache, "infer:1:nothing") is None
 
 
 async def test_a_later_value_replaces_an_earlier_one(cache):
@@ -115,7 +116,7 @@ async def test_callers_that_go_away_never_mix_up_the_others_values(cache):
         await cache.set(f"infer:1:{n}", str(n).encode(), 60)
     await until_it_has(cache, "infer:1:199", b"199")
 
-    asked = [asyncio.create_task(cache.get(f"infer:1:{n}")) for n in range(200)]
+    asked = [asyncio.create_task(value_in(cache, f"infer:1:{n}")) for n in range(200)]
     await asyncio.sleep(0)
     for task in asked[::3]:
         task.cancel()
@@ -131,7 +132,7 @@ async def test_a_value_of_another_type_is_a_miss(valkey_url):
         await server.lpush(stored_as("infer:1:list"), "x")
     cache = a_redis_cache(valkey_url)
 
-    assert await cache.get("infer:1:list") is None
+    assert await value_in(cache, "infer:1:list") is None
     await cache.close()
 
 
@@ -165,7 +166,7 @@ async def test_a_value_that_was_changed_in_redis_is_a_miss_and_counted(empty_val
         sealed: Any = await server.get(stored_as("infer:1:a"))
         await server.set(stored_as("infer:1:a"), FORGERIES[forgery](sealed))
 
-    found = await cache.get("infer:1:a")
+    found = await value_in(cache, "infer:1:a")
 
     assert found is None
     assert rejected == [Rejected.INVALID_MAC]
@@ -181,7 +182,7 @@ async def test_the_value_of_another_key_is_a_miss(empty_valkey_url):
     async with Redis.from_url(empty_valkey_url) as server:
         await server.rename(stored_as("infer:1:b"), stored_as("infer:1:a"))
 
-    found = await cache.get("infer:1:a")
+    found = await value_in(cache, "infer:1:a")
 
     assert found is None
     assert rejected == [Rejected.INVALID_MAC]
@@ -210,7 +211,7 @@ async def test_without_a_secret_nothing_is_read_and_nothing_written(empty_valkey
         commands = (await server.info("stats"))["total_commands_processed"]
 
         cache.use_secret(None)
-        found = await cache.get("infer:1:a")
+        found = await value_in(cache, "infer:1:a")
         await cache.set("infer:1:b", b"two", 60)
         await asyncio.sleep(0)
 
@@ -228,12 +229,12 @@ async def test_proxies_with_two_secrets_share_a_redis_and_only_miss_each_others_
     await caches[0].set("infer:1:a", b"one", 60)
     await until_it_has(caches[0], "infer:1:a", b"one")
 
-    found = await caches[1].get("infer:1:a")
+    found = await value_in(caches[1], "infer:1:a")
     await caches[1].set("infer:1:a", b"two", 60)
     await until_it_has(caches[1], "infer:1:a", b"two")
 
     assert found is None
-    assert await caches[0].get("infer:1:a") == b"one"
+    assert await value_in(caches[0], "infer:1:a") == b"one"
     assert rejected == []
     for cache in caches:
         await cache.close()
@@ -245,7 +246,7 @@ async def test_a_proxy_of_the_release_before_and_one_of_this_share_a_redis_and_o
     async with Redis.from_url(empty_valkey_url) as proxy_before:
         await proxy_before.set("infer:1:a", BEFORE, ex=60)
 
-        assert await cache.get("infer:1:a") is None
+        assert await value_in(cache, "infer:1:a") is None
         await cache.set("infer:1:a", b"one", 60)
         await until_it_has(cache, "infer:1:a", b"one")
 
@@ -270,7 +271,7 @@ async def test_a_server_that_answers_what_no_redis_does_is_a_miss_and_an_error(a
     server = await asyncio.start_server(partial(answer_badly, answer=answer), "127.0.0.1", 0)
     cache = a_redis_cache(f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}", errors, timeout_seconds=5)
 
-    found = await cache.get("infer:1:a")
+    found = await value_in(cache, "infer:1:a")
 
     assert found is None
     assert errors.count == 1
@@ -285,7 +286,7 @@ async def test_a_redis_that_is_not_there_costs_little_and_then_nothing():
 
     started = time.monotonic()
     for n in range(50):
-        assert await cache.get(f"infer:1:{n}") is None
+        assert await value_in(cache, f"infer:1:{n}") is None
         await cache.set(f"infer:1:{n}", b"x", 60)
     spent = time.monotonic() - started
 
@@ -306,7 +307,7 @@ async def test_a_frozen_redis_misses_within_its_time_and_is_used_again_afterward
         longest = 0.0
         for _ in range(2 * FAILURES_TO_OPEN):
             started = time.monotonic()
-            assert await cache.get("infer:1:a") is None
+            assert await value_in(cache, "infer:1:a") is None
             longest = max(longest, time.monotonic() - started)
         os.kill(server.pid, signal.SIGCONT)
         await asyncio.sleep(OPEN_SECONDS + 0.1)
@@ -329,7 +330,7 @@ async def test_a_full_redis_loses_the_write_and_counts_it_and_nothing_else():
             while not errors.count:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
 
-        assert await cache.get("infer:1:a") is None
+        assert await value_in(cache, "infer:1:a") is None
         assert errors.count == 1
         await cache.close()
 
@@ -337,10 +338,10 @@ async def test_a_full_redis_loses_the_write_and_counts_it_and_nothing_else():
 async def test_one_turn_of_the_loop_is_one_command(empty_valkey_url):
     async with Redis.from_url(empty_valkey_url) as server:
         cache = a_redis_cache(empty_valkey_url, timeout_seconds=5)
-        await cache.get("infer:1:warm")
+        await value_in(cache, "infer:1:warm")
         before = (await server.info("commandstats")).get("cmdstat_mget", {"calls": 0})["calls"]
 
-        await asyncio.gather(*(cache.get(f"infer:1:{n}") for n in range(100)))
+        await asyncio.gather(*(value_in(cache, f"infer:1:{n}") for n in range(100)))
 
         after = (await server.info("commandstats"))["cmdstat_mget"]["calls"]
         assert after - before == 1
@@ -350,7 +351,7 @@ async def test_one_turn_of_the_loop_is_one_command(empty_valkey_url):
 @pytest.mark.parametrize("turns", range(3))
 async def test_who_waits_for_a_cache_that_is_closed_has_a_miss(turns: int):
     cache = a_redis_cache("redis://127.0.0.1:1", timeout_seconds=ENOUGH_SECONDS)
-    reading = asyncio.ensure_future(cache.get("key"))
+    reading = asyncio.ensure_future(value_in(cache, "key"))
     for _ in range(1 + turns):
         await asyncio.sleep(0)
 
@@ -358,4 +359,4 @@ async def test_who_waits_for_a_cache_that_is_closed_has_a_miss(turns: int):
 
     async with asyncio.timeout(ENOUGH_SECONDS):
         assert await reading is None
-        assert await cache.get("key") is None
+        assert await value_in(cache, "key") is None

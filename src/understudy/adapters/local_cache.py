@@ -2,7 +2,7 @@
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from understudy.core.schema.outputs import Prediction
@@ -99,8 +99,8 @@ class MemoryCache(LeastRecentlyUsed[bytes]):
     def __init__(self, limit_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(limit_bytes, len, now)
 
-    async def get(self, key: str) -> bytes | None:
-        return self.peek(key)
+    async def get_all(self, keys: Iterable[str]) -> list[bytes | None]:
+        return [self.peek(key) for key in keys]
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         self.keep(key, value, ttl_seconds)

@@ -1,12 +1,13 @@
 """Versions' part in calls: fetch stored features, assemble, ask, and note what came of it, for a turn's calls together.
 
-What a call waits for beside its model servers (the feature store, a thread, a shared cache, a call of its own) it waits
-for in a task; then it goes on with the next step.
+What a call waits for beside its model servers (the feature store, a thread, a call of its own) it waits for in a task;
+then it goes on with the next step. For a shared cache a turn's calls of a version wait together.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextvars import Context
 from itertools import repeat
 from typing import Any
 
@@ -23,7 +24,7 @@ from understudy.serving.feature_fetch import FeatureFetch, inputs_in_spite_of
 from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
-from understudy.serving.upstream.row_deadlines import Found, Take, end_rows
+from understudy.serving.upstream.row_deadlines import Found, RowDeadlines, Take, end_rows
 
 _log = structlog.get_logger(__name__)
 
@@ -60,6 +61,7 @@ class VersionCalls:
         self._on_end = on_end
         self._large, self._large_shadows = ThreadBulkhead(MAX_LARGE), ThreadBulkhead(MAX_LARGE_SHADOWS)
         self._with_features = TurnGroup[Call](self.ask)
+        self._look_ups = RowDeadlines(now)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def serve(self, calls: Iterable[Call]) -> None:
@@ -158,30 +160,64 @@ class VersionCalls:
         end_rows(rows, repeat(problem), self._now())
 
     def _look_up(self, version: ModelVersion, calls: Iterable[Call]) -> None:
-        """Answer calls from this process's cache; one that has to wait for more, or is no row of a batch, does so."""
-        hits = []
+        """Answer calls from this process's cache; the others ask the shared one together, or else the version."""
+        inference, hits, others = self._inference, list[Call](), list[tuple[Call, Assembled]]()
         for call in calls:
             assembled = call.assembled
             try:
-                found = None
-                if isinstance(assembled, Assembled):
-                    found = self._inference.hit(version, assembled, keeps_output=call.keeps_output)
-                if found is None:
+                if not isinstance(assembled, Assembled):
                     self._start(call, self._infer(call))
-                else:
-                    call.found, call.cache = found, CacheResult.HIT
+                elif found := inference.hit(version, assembled, keeps_output=call.keeps_output):
+                    call.found = found
                     hits.append(call)
+                elif inference.is_shared:
+                    call.take = self._on_end
+                    others.append((call, assembled))
+                else:
+                    self._start(call, self._infer(call))
             except Exception as defect:  # noqa: BLE001 - as above
                 call.asked.on_result(defect)
-        if hits:
-            ended = self._now()
-            for call in hits:
-                call.ended = ended
-            self._on_end(hits)
+        self._end_hits(version, hits)
+        if others:
+            self._look_ups.watch([call for call, _ in others], self._now())
+            self._keep(asyncio.get_running_loop().create_task(self._ask_shared(version, others), context=Context()))
+
+    async def _ask_shared(self, version: ModelVersion, asked: Sequence[tuple[Call, Assembled]]) -> None:
+        """Answer calls from the shared cache, but for those whose deadline comes first; what it lacks is a miss."""
+        inference, hits = self._inference, list[Call]()
+        values: Iterable[bytes | Exception | None]
+        try:
+            values = await inference.shared_values(version, [(one, call.keeps_output) for call, one in asked])
+        except Exception as defect:  # noqa: BLE001 - a defect of ours, of all of them: their callers are told
+            values = repeat(defect)
+        for (call, assembled), value in zip(asked, values, strict=False):
+            if call.take is None:  # its deadline has come
+                continue
+            call.leave()
             try:
-                self._inference.count_hits(version, len(hits))
-            except Exception:  # noqa: BLE001 - as above; the answers are good
-                _log.exception("call.not_reported", model=version.model_name)
+                if isinstance(value, Exception):
+                    call.asked.on_result(value)
+                elif found := inference.shared_hit(version, assembled, value, keeps_output=call.keeps_output):
+                    call.found = found
+                    hits.append(call)
+                else:
+                    self._start(call, self._infer(call))
+            except Exception as defect:  # noqa: BLE001 - as above
+                call.asked.on_result(defect)
+        self._end_hits(version, hits)
+
+    def _end_hits(self, version: ModelVersion, hits: list[Call]) -> None:
+        """End calls that a cache answered."""
+        if not hits:
+            return
+        ended = self._now()
+        for call in hits:
+            call.cache, call.ended = CacheResult.HIT, ended
+        self._on_end(hits)
+        try:
+            self._inference.count_hits(version, len(hits))
+        except Exception:  # noqa: BLE001 - as above; the answers are good
+            _log.exception("call.not_reported", model=version.model_name)
 
     async def _infer(self, call: Call) -> None:
         assembled = call.assembled
@@ -200,7 +236,9 @@ class VersionCalls:
     def _start(self, call: Call, work: Coroutine[Any, Any, None]) -> None:
         """Do for a call what has to wait."""
         with within(call.span):
-            task = asyncio.get_running_loop().create_task(_guarded(call, work))
+            self._keep(asyncio.get_running_loop().create_task(_guarded(call, work)))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -17,6 +17,7 @@ import pytest
 from builders import a_version
 from e2e.stack import a_stack
 from loopback.certificates import Authority, Certificate
+from traffic.cached_values import value_in
 from traffic.clusters import put_new_cluster
 
 from understudy.adapters import migrations
@@ -166,7 +167,7 @@ async def cached_through(url: str) -> tuple[bytes | None, int]:
     cache.use_secret(bytes(32))
     await cache.set("tls", b"value", 60)
     for _ in range(100):
-        value = await cache.get("tls")
+        value = await value_in(cache, "tls")
         if value is not None or failures:
             break
         await asyncio.sleep(0.05)

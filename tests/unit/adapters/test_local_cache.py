@@ -43,9 +43,9 @@ async def test_a_stored_value_comes_back_until_its_time_is_over():
     await cache.set("a", b"value", ttl_seconds=60)
 
     clock.seconds = 59.9
-    fresh = await cache.get("a")
+    fresh = cache.peek("a")
     clock.seconds = 60.0
-    stale = await cache.get("a")
+    stale = cache.peek("a")
 
     assert (fresh, stale) == (b"value", None)
     assert (len(cache), cache.size_bytes) == (0, 0)
@@ -55,11 +55,11 @@ async def test_the_entry_used_longest_ago_makes_room():
     cache = MemoryCache(room_for(2))
     await cache.set("a", b"value", 60)
     await cache.set("b", b"value", 60)
-    await cache.get("a")
+    cache.peek("a")
 
     await cache.set("c", b"value", 60)
 
-    assert [await cache.get(key) for key in "abc"] == [b"value", None, b"value"]
+    assert [cache.peek(key) for key in "abc"] == [b"value", None, b"value"]
 
 
 async def test_a_value_over_the_limit_is_let_go_and_takes_nobodys_place():
@@ -68,8 +68,8 @@ async def test_a_value_over_the_limit_is_let_go_and_takes_nobodys_place():
 
     await cache.set("b", b"x" * room_for(2), 60)
 
-    assert await cache.get("b") is None
-    assert await cache.get("a") == b"value"
+    assert cache.peek("b") is None
+    assert cache.peek("a") == b"value"
 
 
 async def test_a_value_over_the_limit_does_not_leave_the_older_one_behind():
@@ -78,7 +78,7 @@ async def test_a_value_over_the_limit_does_not_leave_the_older_one_behind():
 
     await cache.set("a", b"x" * room_for(2), 60)
 
-    assert await cache.get("a") is None
+    assert cache.peek("a") is None
 
 
 async def test_without_room_or_without_time_nothing_is_stored():
@@ -103,9 +103,9 @@ async def test_any_sequence_of_writes_stays_within_the_limit_and_the_account_is_
         assert cache.size_bytes <= 2_000
 
     for key, value in newest.items():
-        assert await cache.get(key) in (None, value)
+        assert cache.peek(key) in (None, value)
     clock.seconds += 10
-    assert [await cache.get(key) for key in "abcdefgh"] == [None] * 8
+    assert [cache.peek(key) for key in "abcdefgh"] == [None] * 8
     assert (len(cache), cache.size_bytes) == (0, 0)
 
 

@@ -3,7 +3,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -248,17 +248,128 @@ async def test_a_hit_in_the_shared_cache_needs_no_call():
     assert stage.backends["1"].calls == []
 
 
+class SharedCache(MemoryCache):
+    """One that takes its time for some of its answers, and knows what it was asked for together."""
+
+    def __init__(self) -> None:
+        super().__init__(1_000_000)
+        self.asked: list[list[str]] = []
+        self.seconds: Iterator[float] = iter(())
+        self.problem: Exception | None = None
+
+    async def get_all(self, keys: Iterable[str]) -> list[bytes | None]:
+        asked = list(keys)
+        self.asked.append(asked)
+        await asyncio.sleep(next(self.seconds, 0.0))
+        if self.problem is not None:
+            raise self.problem
+        return await super().get_all(asked)
+
+
+async def a_cache_that_knows(*ages: int, labels: str = "1") -> SharedCache:
+    """Return a shared cache with versions' answers to these inputs."""
+    shared = SharedCache()
+    for label in labels:
+        warmed = Stage(a_policy(champion=a_version(label)), shared_cache=shared)
+        for age in ages:
+            await warmed.ask(inputs={"age": age, "income": 1})
+    shared.asked.clear()
+    return shared
+
+
+def of_ages(ages: Iterable[int]) -> list[PredictRequest]:
+    return [PredictRequest(f"customer-{age}", {"age": age, "income": 1}) for age in ages]
+
+
+async def test_calls_of_a_turn_ask_the_shared_cache_together_and_each_has_its_own_answer():
+    shared = await a_cache_that_knows(*range(10))
+    stage = Stage(a_policy(), shared_cache=shared)
+
+    outcomes = await stage.predictor.predict_all("visits", of_ages([*range(20), 0, 19]))
+
+    assert [len(keys) for keys in shared.asked] == [22]
+    assert [score_of(outcome) for outcome in outcomes] == [age + 1.0 for age in [*range(20), 0, 19]]
+    hit, miss = CacheResult.HIT, CacheResult.MISS
+    assert [outcome.cache for outcome in outcomes] == [*10 * [hit], *10 * [miss], hit, miss]
+    assert sum(map(len, stage.backends["1"].calls)) == 10
+    assert Counter(row.cache_hit for row in stage.rows) == {True: 11, False: 11}
+    counts = stage.telemetry.counts
+    assert counts["cache_requests_total", "visits", "hit"] == counts["cache_requests_total", "visits", "miss"] == 11
+
+
+@in_virtual_time
+async def test_a_call_ends_at_its_deadline_though_the_shared_cache_is_still_asked_and_the_others_go_on():
+    shared = await a_cache_that_knows(0, 1, 2)
+    shared.seconds = iter((0.3, 0.3, 0.3))
+    stage, began = Stage(a_policy(), shared_cache=shared), now()
+
+    async def ended(age: int, timeout_seconds: float | None) -> tuple[Call, float]:
+        outcome = await stage.ask(inputs={"age": age, "income": 1}, timeout_seconds=timeout_seconds)
+        return outcome, now() - began
+
+    (first, _), (hasty, hasty_at), (last, last_at) = await asyncio.gather(ended(0, None), ended(1, 0.1), ended(2, None))
+    await asyncio.sleep(10)  # past all deadlines
+
+    assert isinstance(hasty.error, DeadlineExceeded)
+    assert hasty_at == pytest.approx(0.1, abs=0.002)
+    assert [first.cache, last.cache] == [CacheResult.HIT] * 2
+    assert last_at == pytest.approx(0.3, abs=0.002)
+    assert len(stage.rows) == 3
+    assert stage.backends["1"].calls == []
+
+
+@in_virtual_time
+async def test_a_challenger_whose_time_is_over_while_the_shared_cache_is_asked_leaves_the_champion_to_answer():
+    shared = await a_cache_that_knows(0, labels="12")
+    shared.seconds = iter((10.0,))
+    stage = Stage(a_policy(challenger_weight=100), shared_cache=shared)
+
+    outcome = await stage.ask(inputs={"age": 0, "income": 1})
+    await asyncio.sleep(20)
+
+    assert isinstance(outcome.fallback_from, DeadlineExceeded)
+    assert (outcome.role, outcome.cache, score_of(outcome)) == (Role.CHAMPION, CacheResult.HIT, 1.0)
+    assert len(stage.rows) == 1
+    assert len(shared.asked) == 2
+
+
+async def test_a_defect_of_the_shared_cache_is_told_to_every_call_that_asked_it():
+    shared = await a_cache_that_knows(0)
+    shared.problem = ZeroDivisionError()
+    stage = Stage(a_policy(), shared_cache=shared)
+
+    told = await asyncio.gather(
+        *(stage.ask(inputs={"age": age, "income": 1}) for age in range(3)), return_exceptions=True
+    )
+
+    assert told == [shared.problem] * 3
+
+
+async def test_a_value_that_is_none_costs_no_other_call_of_its_turn_its_answer():
+    shared = await a_cache_that_knows(0, 1, 2)
+    odd: Any = shared
+    odd._entries[[*odd._entries][1]] = odd._entries[[*odd._entries][1]]._replace(value=7)  # noqa: SLF001 - no bytes
+    stage = Stage(a_policy(), shared_cache=shared)
+
+    told = await asyncio.gather(
+        *(stage.ask(inputs={"age": age, "income": 1}) for age in range(3)), return_exceptions=True
+    )
+
+    assert [score_of(told[0]), score_of(told[2])] == [1.0, 3.0]  # type: ignore[arg-type]
+    assert isinstance(told[1], TypeError)
+
+
 async def test_a_poisoned_cache_value_is_a_miss_and_is_replaced():
     shared = MemoryCache(1_000_000)
     digest = (await Stage(a_policy(), shared_cache=shared).ask()).assembled.digest  # type: ignore[union-attr]
-    good = await shared.get(f"infer:1:{digest}")
+    good = shared.peek(f"infer:1:{digest}")
     poison = encode_cached(Origin(2, a_version().answer_digest, digest), Prediction(b'{"score":-1.0}', -1.0))
     await shared.set(f"infer:1:{digest}", poison, 300)
 
     outcome = await Stage(a_policy(), shared_cache=shared).ask()
 
     assert (outcome.cache, score_of(outcome)) == (CacheResult.MISS, 43.0)
-    assert await shared.get(f"infer:1:{digest}") == good
+    assert shared.peek(f"infer:1:{digest}") == good
 
 
 async def test_what_the_process_keeps_is_no_answer_of_a_version_that_was_corrected_in_place():

@@ -9,7 +9,8 @@ Without a secret for it nothing is read or written.
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 from redis.exceptions import RedisError
@@ -21,8 +22,8 @@ from understudy.core.upstream.circuit_breaker import CLOSED
 CONNECTIONS = 8
 MAX_PENDING = 4_096
 """Most keys and most values that wait for the next turn (backpressure); further reads miss, writes are dropped."""
-Waiting: TypeAlias = dict[str, list[asyncio.Future[bytes | None]]]
-"""Who waits, by key."""
+Waiting: TypeAlias = list[tuple[Sequence[str], asyncio.Future[list[bytes | None]]]]
+"""Keys, and who waits for them."""
 
 
 class RedisCache:
@@ -61,8 +62,8 @@ class RedisCache:
         self._unix = unix
         self._secret: bytes | None = None
         self._mac: CacheMac | None = None
-        self._waiting: Waiting = {}
-        """Those who wait for a key: one who goes away must not end the read of the others."""
+        self._waiting: Waiting = []
+        self._waiting_keys = 0
         self._to_write: dict[str, tuple[bytes, int]] = {}
         self._flush_is_due = False
         self._breaker = CLOSED
@@ -75,15 +76,18 @@ class RedisCache:
             self._secret = secret
             self._mac = None if secret is None else CacheMac(secret)
 
-    async def get(self, key: str) -> bytes | None:
-        """Return the value, or ``None`` within twice the time-out (a connection, then the command)."""
-        if self._mac is None or self._breaker.is_open(self._now()) or len(self._waiting) >= MAX_PENDING:
-            return None
-        self._breaker = self._breaker.after_asking(self._now())
-        answer: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(key, []).append(answer)
+    async def get_all(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return the values that are there, within twice the time-out (a connection, then the command)."""
+        now, room = self._now(), MAX_PENDING - self._waiting_keys
+        if self._mac is None or self._breaker.is_open(now) or not room:
+            return [None] * len(keys)
+        self._breaker = self._breaker.after_asking(now)
+        asked = keys[:room]
+        answer: asyncio.Future[list[bytes | None]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((asked, answer))
+        self._waiting_keys += len(asked)
         self._schedule()
-        return await answer
+        return await answer + [None] * (len(keys) - len(asked))
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Queue the value for the next turn; returns at once."""
@@ -110,7 +114,7 @@ class RedisCache:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, self._waiting_keys = self._waiting, [], 0
         writes, self._to_write = self._to_write, {}
         mac = self._mac
         if mac is None:  # it was taken away in this turn
@@ -119,7 +123,7 @@ class RedisCache:
         if waiting:
             self._start(self._read(waiting, mac), waiting)
         if writes:
-            self._start(self._write(writes, mac), {})
+            self._start(self._write(writes, mac), [])
 
     def _start(self, work: Coroutine[Any, Any, None], waiting: Waiting) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -130,8 +134,9 @@ class RedisCache:
         found: dict[str, bytes] = {}
         try:
             async with asyncio.timeout(2 * self._timeout_seconds):
-                sealed: Any = await self._redis.mget([key + mac.suffix for key in waiting])
-            found = self._opened(list(waiting), sealed, mac)
+                keys = list(dict.fromkeys(chain.from_iterable(some for some, _ in waiting)))
+                sealed: Any = await self._redis.mget([(key + mac.suffix).encode() for key in keys])
+            found = self._opened(keys, sealed, mac)
             self._breaker = self._breaker.after_success()
         except ValueTooLong:  # it stands at a key of ours, and another connection has to be opened
             self._on_rejected(Rejected.INVALID_MAC)
@@ -176,8 +181,7 @@ class RedisCache:
         self._breaker = self._breaker.after_failure(self._now())
 
 
-def _settle(waiting: Waiting, found: dict[str, bytes]) -> None:
-    for key, answers in waiting.items():
-        for answer in answers:
-            if not answer.done():
-                answer.set_result(found.get(key))
+def _settle(waiting: Waiting, found: Mapping[str, bytes]) -> None:
+    for keys, answer in waiting:
+        if not answer.done():
+            answer.set_result([found.get(key) for key in keys])

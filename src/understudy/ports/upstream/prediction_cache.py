@@ -1,5 +1,6 @@
 """Where answers are kept for callers that ask the same."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from understudy.core.schema.outputs import Prediction
@@ -11,8 +12,8 @@ class PredictionCache(Protocol):
     Never raises: a cache that is down only misses.
     """
 
-    async def get(self, key: str) -> bytes | None:
-        """Return the stored value, or ``None``; within the adapter's own short time-out."""
+    async def get_all(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        """Return the stored value of each key, or ``None``; within the adapter's own short time-out."""
 
     async def set(self, key: str, value: bytes, ttl_seconds: int) -> None:
         """Store a value, or let it go."""

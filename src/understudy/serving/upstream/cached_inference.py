@@ -1,7 +1,7 @@
 """A version's predictions for assembled inputs: from a cache, or from its model servers."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -42,6 +42,8 @@ class _Form(NamedTuple):
 
 _PLAIN = _Form("infer", is_cacheable, encode_cached, decode_cached)
 _WITH_OUTPUT = _Form("infer:output", is_cacheable_output, encode_with_output, decode_with_output)
+_FORMS = (_PLAIN, _WITH_OUTPUT)
+"""By whether a prediction keeps the server's own output."""
 
 
 class CachedInference:
@@ -68,6 +70,8 @@ class CachedInference:
         self._memory_cache = memory_cache
         self._shared_cache = shared_cache
         self._has_cache = memory_cache is not None or shared_cache is not None
+        self.is_shared = shared_cache is not None
+        """Whether what the process does not keep is to be asked of :meth:`shared_values` before :meth:`infer`."""
         self._telemetry = telemetry
         self._now = now
         self._flights: SingleFlight[Prediction] = SingleFlight()
@@ -77,13 +81,35 @@ class CachedInference:
         return version.caches and self._has_cache
 
     def hit(self, version: ModelVersion, assembled: Assembled, *, keeps_output: bool = False) -> Prediction | None:
-        """Return what this process keeps of a version that is looked up; ``None`` leaves all to :meth:`infer`."""
+        """Return what this process keeps of a version that is looked up."""
         if self._memory_cache is None:
             return None
-        return self._memory_cache.peek(_kept_as(_WITH_OUTPUT if keeps_output else _PLAIN, version, assembled))
+        return self._memory_cache.peek(_kept_as(_FORMS[keeps_output], version, assembled))
+
+    async def shared_values(
+        self, version: ModelVersion, asked: Iterable[tuple[Assembled, bool]]
+    ) -> Sequence[bytes | None]:
+        """Return what the shared cache has for inputs, each with whether its prediction keeps the server's output."""
+        assert self._shared_cache is not None
+        return await self._shared_cache.get_all(
+            [_key_of(_FORMS[keeps_output], version, assembled) for assembled, keeps_output in asked]
+        )
+
+    def shared_hit(
+        self, version: ModelVersion, assembled: Assembled, value: bytes | None, *, keeps_output: bool = False
+    ) -> Prediction | None:
+        """Return the prediction of such a value, and keep it in the process; ``None`` of one that is not good."""
+        if value is None:
+            return None
+        form = _FORMS[keeps_output]
+        found = form.decode(version.output_schema, _origin_of(version, assembled), value)
+        if found is not None and self._memory_cache is not None:
+            ttl_seconds = min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS)
+            self._memory_cache.keep(_kept_as(form, version, assembled), found, ttl_seconds)
+        return found
 
     def count_hits(self, version: ModelVersion, hits: int) -> None:
-        """Count calls that :meth:`hit` answered."""
+        """Count calls that a cache answered."""
         self._telemetry.count("cache_requests_total", version.model_name, "hit", by=hits)
 
     def submit(self, version: ModelVersion, rows: Sequence[WaitingRow]) -> None:
@@ -118,18 +144,14 @@ class CachedInference:
             return await caller.call(assembled.row, deadline, keeps_output=keeps_output), CacheResult.BYPASS
         try:
             async with asyncio.timeout(deadline - self._now()):
-                return await self._through_cache(version, assembled, deadline, _WITH_OUTPUT if keeps_output else _PLAIN)
+                return await self._miss(version, assembled, deadline, _FORMS[keeps_output])
         except TimeoutError:
             raise DeadlineExceeded("upstream") from None
 
-    async def _through_cache(
+    async def _miss(
         self, version: ModelVersion, assembled: Assembled, deadline: float, form: _Form
     ) -> tuple[Prediction, CacheResult]:
-        """Return the cached prediction; concurrent misses ask the model servers once."""
-        cached = await self._cached(version, assembled, form)
-        if cached is not None:
-            self._telemetry.count("cache_requests_total", version.model_name, "hit")
-            return cached, CacheResult.HIT
+        """Return the version's prediction, and keep it; concurrent misses ask the model servers once."""
         self._telemetry.count("cache_requests_total", version.model_name, "miss")
         prediction, made = await self._flights.run(
             _key_of(form, version, assembled),
@@ -140,22 +162,6 @@ class CachedInference:
         if made:
             await self._store(version, assembled, form, prediction)
         return prediction, CacheResult.MISS
-
-    async def _cached(self, version: ModelVersion, assembled: Assembled, form: _Form) -> Prediction | None:
-        if self._memory_cache is not None:
-            kept = self._memory_cache.peek(_kept_as(form, version, assembled))
-            if kept is not None:
-                return kept
-        if self._shared_cache is None:
-            return None
-        value = await self._shared_cache.get(_key_of(form, version, assembled))
-        if value is None:
-            return None
-        found = form.decode(version.output_schema, _origin_of(version, assembled), value)
-        if found is not None and self._memory_cache is not None:
-            ttl_seconds = min(version.cache_ttl_seconds, SHARED_HIT_TTL_SECONDS)
-            self._memory_cache.keep(_kept_as(form, version, assembled), found, ttl_seconds)
-        return found
 
     async def _store(self, version: ModelVersion, assembled: Assembled, form: _Form, prediction: Prediction) -> None:
         ttl_seconds = version.cache_ttl_seconds
