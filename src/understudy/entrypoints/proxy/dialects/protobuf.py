@@ -38,10 +38,11 @@ def parse_head(kind: type[M], message: bytes, fields: Collection[int]) -> M:
         fields: The numbers of fields.
 
     Raises:
-        MalformedBody: It is none of this kind, as far as can be told, or has more than :data:`MAX_FIELDS`.
+        MalformedBody: It is none of this kind, as far as can be told, or has more than :data:`MAX_FIELDS`; or these of
+            its fields are longer than :data:`INLINE_MESSAGE_BYTES` together, which are parsed on the event loop.
     """
     kept = []
-    at = count = 0
+    at = count = length = 0
     try:
         while at < len(message):
             count += 1
@@ -51,6 +52,9 @@ def parse_head(kind: type[M], message: bytes, fields: Collection[int]) -> M:
             tag, at = _varint(message, at)
             at = _end_of(message, at, tag & 7)
             if tag >> 3 in fields:
+                length += at - begin
+                if length > INLINE_MESSAGE_BYTES:
+                    raise MalformedBody(f"what names the model is longer than {INLINE_MESSAGE_BYTES:,} bytes")
                 kept.append(message[begin:at])
     except (IndexError, ValueError):
         raise _none_of(kind) from None

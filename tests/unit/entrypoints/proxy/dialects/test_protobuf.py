@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from understudy.adapters._proto import understudy_oip_pb2 as oip
 from understudy.adapters._proto import understudy_tfserving_pb2 as tfserving
 from understudy.entrypoints.proxy.dialects.open_inference_grpc import OpenInferenceGrpc
-from understudy.entrypoints.proxy.dialects.protobuf import MAX_FIELDS, parse, parse_head
+from understudy.entrypoints.proxy.dialects.protobuf import INLINE_MESSAGE_BYTES, MAX_FIELDS, parse, parse_head
 from understudy.entrypoints.proxy.dialects.tfserving_examples import ExamplesGrpc
 from understudy.entrypoints.proxy.dialects.tfserving_grpc import TfServingGrpc
 from understudy.errors import BatchInvalid, InputInvalid, MalformedBody
@@ -174,3 +174,13 @@ def test_a_long_message_of_more_fields_than_a_call_has_is_refused_unparsed():
     assert parse_head(INFER, EMPTY_INPUT * MAX_FIELDS, OpenInferenceGrpc.HEAD) == INFER()
     with pytest.raises(MalformedBody, match="more than 4,096 fields"):
         parse_head(INFER, EMPTY_INPUT * (MAX_FIELDS + 1), OpenInferenceGrpc.HEAD)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_a_head_that_is_long_itself_is_refused_unparsed(pieces):
+    names_model = sized(0x0A, b"\x12\x00" * ((INLINE_MESSAGE_BYTES // pieces - 4) // 2))  # of empty versions
+    short, rest = names_model * pieces, sized(0x12, b"x" * 100)
+
+    assert parse_head(PREDICT, short + rest, TfServingGrpc.HEAD).HasField("model_spec")
+    with pytest.raises(MalformedBody, match="what names the model is longer than 32,768 bytes"):
+        parse_head(PREDICT, short + rest + names_model, TfServingGrpc.HEAD)
