@@ -410,6 +410,37 @@ async def test_a_load_of_torchserve_has_an_end(torchserve):
     server.goes_on.set()
 
 
+@pytest.mark.parametrize("status", [500, 503])
+async def test_models_of_which_torchserve_can_say_nothing_now_are_not_taken_for_lost(torchserve, status):
+    server, control, good = torchserve
+    await control.load(NAME, good, "pytorch")
+    server.refuses = (status, "no answer from the backend now")
+
+    for ask in (control.describe, control.loaded, lambda: control.load(NAME, good, "pytorch")):
+        with pytest.raises(ServerNotManageable, match="no answer from the backend now"):
+            await ask()
+
+    server.refuses = None
+    assert await control.loaded() == {NAME}
+
+
+async def test_another_server_that_has_no_such_page_is_not_manageable(torchserve):
+    server, control, _ = torchserve
+    server.refuses = (404, "Not Found")
+
+    for ask in (control.describe, control.loaded):
+        with pytest.raises(ServerNotManageable, match="Not Found"):
+            await ask()
+
+
+async def test_a_list_of_models_without_an_end_is_not_read_for_ever(torchserve):
+    server, control, _ = torchserve
+    server.is_endless = True
+
+    with pytest.raises(ServerNotManageable, match="its list of models has no end"):
+        await control.loaded()
+
+
 async def test_what_is_no_torchserve_is_not_taken_for_one(tmp_path):
     server = HttpModelServer(raw=b'HTTP/1.1 200 x\r\ncontent-length: 12\r\n\r\n{"info": {}}')
     await server.start()

@@ -19,6 +19,10 @@ class TorchServeLike:
     """Models of one page of its list, at most."""
     is_open: bool = True
     """Whether its model API is on."""
+    refuses: tuple[int, str] | None = None
+    """What it answers to every question, with its status."""
+    is_endless: bool = False
+    """Whether its list of models goes on and on."""
     goes_on: asyncio.Event | None = None
     """What a registration waits for."""
     registered: dict[str, str] = field(default_factory=dict)
@@ -47,7 +51,10 @@ class TorchServeLike:
         try:
             while head := await reader.readuntil(b"\r\n\r\n"):
                 method, path, _ = head.decode().split(" ", 2)
-                status, document = await self._answer(method, path)
+                if self.refuses is not None and method in ("OPTIONS", "GET"):
+                    status, document = _refused(*self.refuses)
+                else:
+                    status, document = await self._answer(method, path)
                 body = orjson.dumps(document)
                 writer.write(b"HTTP/1.1 %d x\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -75,7 +82,7 @@ class TorchServeLike:
 
     def _listed(self, begin: int, limit: int) -> dict[str, Any]:
         names = sorted(self.registered)
-        more = {"nextPageToken": str(begin + limit)} if begin + limit < len(names) else {}
+        more = {"nextPageToken": str(begin + limit)} if self.is_endless or begin + limit < len(names) else {}
         return {"models": [{"modelName": name} for name in names[begin : begin + limit]], **more}
 
     async def _register(self, name: str, url: str) -> tuple[int, Any]:

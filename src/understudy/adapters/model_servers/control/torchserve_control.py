@@ -8,7 +8,7 @@ Source:
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,8 @@ from understudy.errors import LoadRefused, ServerNotManageable
 ARCHIVE: Final = ".mar"
 PAGE: Final = 100
 """Models of one page of the list."""
+MAX_PAGES: Final = 100
+"""Pages that are read: a list that goes on and on would keep the agent from all else."""
 ASKED_TOGETHER: Final = 8
 """Questions to the server at a time: each model's workers are a question of their own."""
 STARTED: Final = (
@@ -39,6 +41,8 @@ STARTED: Final = (
     "--model-store FOLDER."
 )
 _NOT_FOUND: Final = 404
+_ALWAYS_THERE: Final = ("/", "/models")
+"""What every TorchServe answers: the description of its API, and the list of its models."""
 _OF_LOGIN_OR_MODE: Final = (400, 401, 403, 405)
 """Without a token, where it wants one, and where its model API is off; TorchServe gives several of these for each."""
 
@@ -89,18 +93,20 @@ class TorchServeControl:
 
     async def _registered(self) -> list[str]:
         names: list[str] = []
-        page: str | None = "0"
-        while page is not None:
-            found = await self._asked("GET", "/models", {"limit": str(PAGE), "next_page_token": page})
-            names += [model["modelName"] for model in found.get("models", ())]
-            page = found.get("nextPageToken")
-        return names
+        page: object = "0"
+        for _ in range(MAX_PAGES):
+            found = await self._asked("GET", "/models", {"limit": str(PAGE), "next_page_token": str(page)})
+            names += [str(_member(model, "modelName")) for model in _listed(_member(found, "models"))]
+            page = _member(found, "nextPageToken")
+            if page is None:
+                return names
+        raise ServerNotManageable(f"the model server's control at {self._target}: its list of models has no end")
 
     async def _is_ready(self, name: str) -> bool:
         """Return whether a worker has the model: one that is registered may have lost all of them."""
-        with suppress(LoadRefused):  # it is not registered, or no more
-            for version in await self._asked("GET", f"/models/{quote(name, safe='')}"):
-                return any(worker.get("status") == "READY" for worker in version.get("workers", ()))
+        with suppress(_NotThere):  # it is not registered, or no more
+            for version in _listed(await self._asked("GET", f"/models/{quote(name, safe='')}")):
+                return any(_member(worker, "status") == "READY" for worker in _listed(_member(version, "workers")))
         return False
 
     async def _drop(self, name: str) -> None:
@@ -137,7 +143,7 @@ class TorchServeControl:
         """Return the JSON of the answer.
 
         Raises:
-            ServerNotManageable: It does not answer, or lets nothing be loaded.
+            ServerNotManageable: It does not answer, cannot say what it has, or lets nothing be loaded.
             LoadRefused: It refuses, in its own words.
         """
         where = f"the model server's control at {self._target}"
@@ -153,13 +159,16 @@ class TorchServeControl:
         if answer.is_success:
             return found
         said = _words(str(_member(found, "message") or f"status {answer.status_code}"))
-        if answer.status_code in _OF_LOGIN_OR_MODE:
+        if answer.status_code == _NOT_FOUND and path not in _ALWAYS_THERE:
+            raise _NotThere(f"the model server says: {said}")
+        # What it cannot say now is not known: a model of which it says nothing is not taken for one that it has lost.
+        if answer.status_code in _OF_LOGIN_OR_MODE or seconds == ASK_SECONDS:
             raise ServerNotManageable(f"{where}: {said}", hint=STARTED)
-        raise (_NotThere if answer.status_code == _NOT_FOUND else LoadRefused)(f"the model server says: {said}")
+        raise LoadRefused(f"the model server says: {said}")
 
 
 class _NotThere(LoadRefused):
-    """The server has no such model, or finds no such archive."""
+    """The server has no such model."""
 
 
 def _words(said: str) -> str:
@@ -168,3 +177,7 @@ def _words(said: str) -> str:
 
 def _member(document: Any, name: str) -> Any:
     return document.get(name) if isinstance(document, dict) else None
+
+
+def _listed(document: Any) -> Sequence[Any]:
+    return document if isinstance(document, list) else ()
