@@ -1,10 +1,11 @@
 """Notices that most of an agent's versions are placed no more at once: an emptied table is a mistake first."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
+from understudy.core.loading.wanted import Why
 from understudy.ports.loading.agent_store import VersionAtServer
 from understudy.ports.telemetry.telemetry import Telemetry
 
@@ -19,8 +20,8 @@ DOUBT_SECONDS: Final = 5.0
 class SuddenUnplacing:
     """What one agent was told to have, by the monotonic clock ``now``; ``telemetry`` gets how often most was gone.
 
-    Where all that is gone was idle, or could not be called, it is doubted too, and not counted: versions that were
-    registered together end together.
+    Where all that is gone was idle, could not be called, or is asked for no more, it is doubted too, and not counted:
+    versions that were registered together end together.
     """
 
     def __init__(self, telemetry: Telemetry, now: Callable[[], float]) -> None:
@@ -28,8 +29,8 @@ class SuddenUnplacing:
         self._now = now
         self._placed: frozenset[int] = frozenset()
         """At the last round that was not doubted."""
-        self._in_use: frozenset[int] = frozenset()
-        """Those of them that were wanted, and that proxies could call."""
+        self._in_use: Mapping[int, Why | None] = {}
+        """Why those of them were wanted that proxies could call."""
         self._since: float | None = None
 
     def doubted(self, versions: Sequence[VersionAtServer]) -> frozenset[int]:
@@ -41,7 +42,8 @@ class SuddenUnplacing:
         if self._since is None:
             self._since = self._now()
             _log.warning("agent.many_unplaced", gone=len(gone), of=len(self._placed), waits_seconds=DOUBT_SECONDS)
-            if gone & self._in_use:
+            asked_for = {version.version_id for version in versions if version.is_asked_for}
+            if any(one in asked_for or self._in_use[one] is not Why.ASKED for one in gone & self._in_use.keys()):
                 self._telemetry.count("many_unplaced_total")
         if self._now() - self._since < DOUBT_SECONDS:
             return gone
@@ -55,5 +57,5 @@ class SuddenUnplacing:
     def _believe(self, versions: Sequence[VersionAtServer]) -> None:
         placed = [version for version in versions if version.why is not None]
         self._placed = frozenset(version.version_id for version in placed)
-        self._in_use = frozenset(one.version_id for one in placed if one.is_wanted and one.has_endpoint)
+        self._in_use = {one.version_id: one.why for one in placed if one.is_wanted and one.has_endpoint}
         self._since = None

@@ -549,6 +549,29 @@ async def test_the_monitor_reads_which_servers_have_a_version_unless_their_agent
     assert (await placements.read()).available == set()
 
 
+@pytest.mark.parametrize(
+    "no_more",
+    [
+        "UPDATE VersionLoading SET wanted_until = now()",
+        "UPDATE VersionLoading SET wanted_until = NULL",
+        "UPDATE VersionLoading SET group_name = 'another'",
+        "UPDATE ModelVersion SET status = 'retired'",
+    ],
+)
+async def test_a_version_is_asked_for_until_its_time_ends_or_it_is_unloaded_moved_or_retired(
+    database, database_url, agent, no_more
+):
+    await agent.make_available(await register(database_url, "1"))
+    await database.execute("UPDATE VersionLoading SET wanted_until = now() + INTERVAL '1 hour'")
+    await database.execute("DELETE FROM Placement")
+    deleted = (await agent.seen())[0].is_asked_for
+
+    await database.execute(no_more)
+
+    assert deleted
+    assert not (await agent.seen())[0].is_asked_for
+
+
 async def test_a_champion_before_that_is_asked_for_has_not_had_its_time(database, database_url, agent):
     version_id = await register(database_url, "1")
     await agent.make_available(version_id)

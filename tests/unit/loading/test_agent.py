@@ -1122,6 +1122,23 @@ def test_idle_versions_that_leave_together_are_doubted_and_raise_no_alert(tmp_pa
     in_a_world(tmp_path, scenario)
 
 
+@pytest.mark.parametrize("counted", [0, 1])
+def test_versions_whose_time_ends_together_raise_no_alert_and_one_that_is_asked_for_still_does(tmp_path, counted):
+    async def scenario(world: World) -> None:
+        await world.load_models(8)
+
+        for number in range(1, 7 - counted):
+            world.store.end(number)
+        for number in range(7 - counted, 7):
+            world.store.place(number, None)
+        await world.run_for(30)
+
+        assert len(await world.loaded()) == 2
+        assert world.telemetry.counts["many_unplaced_total",] == counted
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_each_time_that_most_versions_are_gone_is_counted_once(tmp_path):
     async def scenario(world: World) -> None:
         await world.load_models(4)

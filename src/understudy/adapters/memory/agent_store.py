@@ -34,6 +34,7 @@ class _Version:
     placed_at: float = 0.0
     """Since when it is wanted for the same reason."""
     is_elsewhere: bool = False
+    is_asked_for: bool = False
     memory_bytes: int | None = None
 
 
@@ -82,8 +83,14 @@ class MemoryAgentStore:
         self._versions[version_id].why = why
         self._versions[version_id].idle_since = None
         self._versions[version_id].has_role = has_role
+        self._versions[version_id].is_asked_for |= why is Why.ASKED
         for tell in self._listeners:
             tell()
+
+    def end(self, version_id: int) -> None:
+        """Have nothing ask for a version any more: the time that it was asked for is over. Notifies listeners."""
+        self._versions[version_id].is_asked_for = False
+        self.place(version_id, None)
 
     def rest(self, version_id: int) -> None:
         """Want a version no more, and keep it while it is loaded: it is idle from now on. Notifies listeners."""
@@ -155,6 +162,7 @@ class MemoryAgentStore:
                 None if one.idle_since is None else self._now() - one.idle_since,
                 one.is_elsewhere,
                 one.why is Why.PREVIOUS_CHAMPION and self._now() - one.placed_at >= KEPT_SECONDS,
+                one.is_asked_for,
             )
             for number, one in sorted(self._versions.items())
             if one.why is not None or one.record is not None or one.has_endpoint

@@ -80,6 +80,8 @@ class VersionAtServer(NamedTuple):
     has_had_its_time: bool = False
     """Whether it is placed since it was champion before, for longer than such a version is kept warm, and was asked for
     no longer than until now."""
+    is_asked_for: bool = False
+    """Whether a person still asks for it in the server's group, by registration or ``understudy version load``."""
 
     @property
     def is_wanted(self) -> bool:

@@ -52,7 +52,9 @@ _LOOK = f"""
                 WHERE endpoint.model_version_id = version.id AND other.name <> $1 AND other.target <> $2
                   AND other.problem = '' AND {_ANSWERS}) AS is_elsewhere,
         coalesce(placement.why = 'previous champion' AND coalesce(loading.wanted_until <= now(), TRUE)
-                 AND placement.decided_at <= now() - INTERVAL '{KEPT_SECONDS} seconds', FALSE) AS has_had_its_time
+                 AND placement.decided_at <= now() - INTERVAL '{KEPT_SECONDS} seconds', FALSE) AS has_had_its_time,
+        coalesce(loading.wanted_until > now() AND loading.group_name = $3 AND version.status <> 'retired', FALSE)
+          AS is_asked_for
     FROM ModelVersion AS version
     LEFT JOIN VersionLoading AS loading ON loading.model_version_id = version.id
     LEFT JOIN Placement AS placement ON placement.model_version_id = version.id AND placement.server = $1
@@ -300,4 +302,5 @@ def _version_of(row: asyncpg.Record, proxies: tuple[int, int, bool]) -> VersionA
         row["idle_seconds"],
         row["is_elsewhere"],
         row["has_had_its_time"],
+        row["is_asked_for"],
     )
