@@ -81,7 +81,7 @@ def show_call(
     model, entity = quote(found.answer.model_name), quote(found.answer.entity_id)
     then = [Text(f"→ understudy explain {model} {entity} says who answers this entity now", "cyan")]
     if command := checked_by(found.answer):
-        then.insert(0, Text(f"→ {command} says what its model servers answer now", "cyan"))
+        then.insert(0, Text(f"→ {command} says more about its model servers", "cyan"))
     show(explained_document(found), head, facts(receipt_facts(found, labels)), *then, as_json=as_json)
 
 

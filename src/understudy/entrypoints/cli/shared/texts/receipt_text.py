@@ -13,7 +13,7 @@ from understudy.ports.prediction_log.receipts import Receipt
 from understudy.ports.registry.registry import AuditEntry
 
 _OK, _FALLBACK, _SHADOW, _CHALLENGER = "ok", "fallback", "shadow", "challenger"
-_OF_SERVERS = ("E502", "E503", "E504")
+_OF_SERVERS, _UNLOADED = ("E502", "E503", "E504"), "E509"
 _HEAD = 120
 """Characters of a change of the policy that are told."""
 
@@ -68,13 +68,14 @@ def route_role(found: Receipt) -> str:
 
 
 def checked_by(found: Receipt) -> str:
-    """Return the command that says why a call failed, where a model server is why; else nothing.
+    """Return the command that says why a call failed, where a model server is why, or that there is none; else nothing.
 
     The log has a code and no words, which may quote inputs.
     """
-    if found.error_code not in _OF_SERVERS:
-        return ""
-    return f"understudy version check {quote(found.model_name)} {quote(found.assigned or found.version)}"
+    model, version = quote(found.model_name), quote(found.assigned or found.version)
+    if found.error_code == _UNLOADED:
+        return f"understudy version show {model} {version}"
+    return f"understudy version check {model} {version}" if found.error_code in _OF_SERVERS else ""
 
 
 def answer_of(found: Receipt) -> str:

@@ -74,6 +74,7 @@ def test_the_facts_say_by_which_decision():
         "bucket 37 of 100, which is 7's as challenger"
     )
     assert checked_by(fallen_back) == "understudy version check churn 7"
+    assert checked_by(a_receipt(error_code="E509")) == "understudy version show churn 6"
     assert checked_by(a_receipt(error_code="E101")) == checked_by(a_receipt()) == ""
     assert told["defaults used"] == "plan, age"
     assert told["shadow beside it"] == "8 gave score 0.79, 9.0 ms in the proxy"
