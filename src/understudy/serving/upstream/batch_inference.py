@@ -108,5 +108,5 @@ class BatchInference:
             await self._ask_in_parts(waiting, problem)
 
     def fail(self, rows: Iterable[WaitingRow], problem: ServingError) -> None:
-        """Give rows the same error."""
-        end_rows(rows, repeat(problem), self._now())
+        """Give rows the same error, as a value: a caller that goes in this turn leaves it with its row."""
+        end_rows(rows, repeat(problem.as_value()), self._now())

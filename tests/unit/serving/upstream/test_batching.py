@@ -84,6 +84,20 @@ async def test_only_a_row_that_keeps_its_output_has_it_whatever_shares_its_call(
     assert len(backend.calls) == 1
 
 
+@pytest.mark.parametrize("failure", [BackendUnavailable, DeadlineExceeded, BadAnswer])
+async def test_a_row_gets_a_failure_without_the_frames_that_know_the_row(failure):
+    # Its caller may have gone in this very turn, and then only the garbage collector would end the cycle.
+    def fail(rows: Sequence[Row]) -> Tensor:
+        raise failure("no")
+
+    waiting = WaitingRow(row=row_of(1.0), deadline=time.monotonic() + 5, take=lambda over: None)
+
+    assert not await BatchInference(a_version(), MemoryBackend(fail), time.monotonic).answer([waiting])
+
+    assert isinstance(waiting.found, failure)
+    assert waiting.found.__traceback__ is None
+
+
 def test_with_a_slow_model_a_row_waits_for_company_no_longer_than_the_gap():
     backend = MemoryBackend(echo, delay_seconds=0.3)
 
