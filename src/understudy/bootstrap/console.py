@@ -186,5 +186,7 @@ async def open_console(settings: Settings) -> AsyncIterator[ConsoleParts]:
             reads_keys=False,
         )
         _open_stores(session)
+        # Ahead of the first page of an entity, which says who answers it; none waits for the process to be open.
+        asyncio.get_running_loop().run_in_executor(None, _load_servers)
         named = (settings.environment, settings.challenger_budget_ratio)
         yield ConsoleParts(session, acts, keys, *named, ready, find, policy_of, report, draw, replay, changes.listen)

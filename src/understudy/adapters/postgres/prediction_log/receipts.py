@@ -6,6 +6,7 @@ import asyncpg
 import orjson
 
 from understudy.adapters.postgres.connections.long_reads import LongReads
+from understudy.adapters.postgres.prediction_log.entity_index import found_by_index
 from understudy.ports.prediction_log.receipts import (
     EARLY_SECONDS,
     LATE_SECONDS,
@@ -36,13 +37,14 @@ _OF_PREDICTION = f"""
     ) AS p
     ORDER BY p.role = 'shadow', p.predicted_at, p.id LIMIT {MAX_OF_PREDICTION}
 """  # noqa: S608 - constants
-# The hash is what the index by entity is of (entity_index.py); without one it is computed of the rows found.
+_BY_INDEX = found_by_index("to_timestamp($3)", "to_timestamp($4)", "$2")
+"""Without an index by entity it is computed of the rows found."""
 OF_ENTITY = f"""
     SELECT {_COLUMNS}
     FROM modelversion AS v CROSS JOIN LATERAL (
         SELECT * FROM predictionlog
         WHERE model_version_id = v.id AND predicted_at >= to_timestamp($3) AND predicted_at < to_timestamp($4)
-          AND entity_id = $2 AND hashtextextended(entity_id::text, 0) = hashtextextended($2::text, 0)
+          AND entity_id = $2 AND {_BY_INDEX}
           AND role IS DISTINCT FROM 'shadow'
         ORDER BY predicted_at DESC, id DESC LIMIT $5
     ) AS p
