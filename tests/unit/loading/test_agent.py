@@ -475,6 +475,29 @@ def test_what_a_killed_agent_left_is_deleted_before_a_fetch_and_where_that_fails
     in_a_world(tmp_path, scenario)
 
 
+def test_a_registry_that_is_away_for_ten_minutes_is_missed_by_no_loaded_version_and_not_by_a_server_that_restarts(
+    tmp_path,
+):
+    async def scenario(world: World) -> None:
+        world.store.place(1, Why.CHAMPION)
+        await world.run_for(1)
+        there, world.stage.artifacts = world.stage.artifacts, {}
+        world.store.place(2, Why.ASKED)
+
+        await world.run_for(300)
+        assert await world.loaded() == {NAME}
+        assert world.store.has_endpoint(1)
+        world.control.restart()
+        await world.run_for(300)
+
+        assert await world.loaded() == {NAME}
+        assert world.store.has_endpoint(1)
+        assert world.store.state_of(2) is LoadingState.ERROR
+        world.stage.artifacts = there
+
+    in_a_world(tmp_path, scenario)
+
+
 def test_a_newcomer_that_cannot_be_loaded_does_not_touch_the_version_that_serves(tmp_path):
     async def scenario(world: World) -> None:
         world.store.place(1, Why.CHAMPION)

@@ -13,6 +13,7 @@ from understudy.adapters.files.refusal import FileRefused
 from understudy.adapters.files.sources import read_sources
 from understudy.bootstrap.registering.version_sources import (
     OpenSource,
+    SourceMetrics,
     follower_of,
     look_seconds,
     open_sources,
@@ -98,13 +99,15 @@ async def _follow(
     from understudy.entrypoints.cli.source.following import (  # noqa: PLC0415 - the log, for who goes on
         Following,
         Ports,
+        Telling,
         follow_until_stopped,
     )
 
     settings = settings_of_place()
     ports = Ports(settings.host, webhook_port, settings.metrics_host, metrics_port)
     async with open_sources(specs, settings) as sources:
-        return await follow_until_stopped(Following(sources, seconds, _looker(settings, dry_run=False)), ports)
+        following = Following(sources, seconds, _looker(settings, dry_run=False))
+        return await follow_until_stopped(following, ports, Telling(SourceMetrics(specs)))
 
 
 def _read(file: Path) -> list[SourceSpec]:

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, suppress
+from threading import Lock
 from typing import NamedTuple
 
 import structlog
@@ -41,7 +42,7 @@ class Ports(NamedTuple):
     metrics_port: int | None
 
 
-async def follow_until_stopped(following: Following, ports: Ports) -> int:
+async def follow_until_stopped(following: Following, ports: Ports, telling: "Telling") -> int:
     """Look again and again until SIGTERM or SIGINT.
 
     Each source has its own looks, so that a registry which hangs holds up no other. A look is broken off wherever it
@@ -53,7 +54,6 @@ async def follow_until_stopped(following: Following, ports: Ports) -> int:
     log_as_json()
     loop, wakes = asyncio.get_running_loop(), [asyncio.Event() for _ in following.sources]
     specs = [one.spec for one in following.sources]
-    telling = _Telling(SourceMetrics(specs))
 
     def wake() -> None:
         for event in wakes:
@@ -62,7 +62,7 @@ async def follow_until_stopped(following: Following, ports: Ports) -> int:
     async with AsyncExitStack() as stack:
         try:
             if ports.metrics_port is not None:
-                page = metrics_port(ports.metrics_host, ports.metrics_port, telling.metrics.exposition, is_shared=False)
+                page = metrics_port(ports.metrics_host, ports.metrics_port, telling.exposition, is_shared=False)
                 _log.info("sources.metrics", port=await stack.enter_async_context(page))
             if ports.webhook_port is not None:
                 hooks = webhook_port(ports.webhook_host, ports.webhook_port, secrets_of(specs), wake)
@@ -70,8 +70,7 @@ async def follow_until_stopped(following: Following, ports: Ports) -> int:
         except OSError as problem:
             _log.error("sources.port_taken", problem=str(problem), next="choose ports that are free")
             return 1
-        each = zip(following.sources, wakes, strict=True)
-        looking = asyncio.gather(*(_look_again(following, one, event, telling) for one, event in each))
+        looking = asyncio.ensure_future(look_until_cancelled(following, wakes, telling))
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, looking.cancel)
         with suppress(asyncio.CancelledError):
@@ -79,7 +78,13 @@ async def follow_until_stopped(following: Following, ports: Ports) -> int:
     return 0
 
 
-async def _look_again(following: Following, one: OpenSource, wake: asyncio.Event, telling: "_Telling") -> None:
+async def look_until_cancelled(following: Following, wakes: Sequence[asyncio.Event], telling: "Telling") -> None:
+    """Look at each source from time to time, and at once when its event is set."""
+    each = zip(following.sources, wakes, strict=True)
+    await asyncio.gather(*(_look_again(following, one, event, telling) for one, event in each))
+
+
+async def _look_again(following: Following, one: OpenSource, wake: asyncio.Event, telling: "Telling") -> None:
     while True:
         wake.clear()
         try:
@@ -87,33 +92,53 @@ async def _look_again(following: Following, one: OpenSource, wake: asyncio.Event
         except (UnderstudyError, CommandRefused, OSError) as problem:
             report = not_looked_at(one.spec, str(problem) or type(problem).__name__)
         telling.tell(report)
-        await asyncio.sleep(min(HASTE_SECONDS, following.every_seconds))
+        haste = min(HASTE_SECONDS, following.every_seconds)
+        await asyncio.sleep(haste)
         with suppress(TimeoutError):
-            async with asyncio.timeout(following.every_seconds):
+            async with asyncio.timeout(following.every_seconds - haste):
                 await wake.wait()
 
 
-class _Telling:
-    """Logs what changes, and sets the metrics of each source."""
+class Telling:
+    """Logs what changes, and has the metrics of each source.
 
-    def __init__(self, metrics: SourceMetrics) -> None:
-        self.metrics = metrics
+    Args:
+        metrics: Of the sources that are followed.
+        now: The monotonic clock, in seconds.
+    """
+
+    def __init__(self, metrics: SourceMetrics, now: Callable[[], float] = time.monotonic) -> None:
+        self._metrics = metrics
+        self._now = now
         self._told: dict[str, SourceReport] = {}
         self._since: dict[tuple[str, str], float] = {}
+        self._lock = Lock()
+        """A page that was begun before a look would else have what that has ended."""
 
     def tell(self, report: SourceReport) -> None:
         """Tell how a source stands after a look."""
-        self._measure(report.name, "source_away_seconds", holds=report.state is SourceState.AWAY)
-        self._measure(report.name, "source_waiting_seconds", holds=report.state in _LATE)
-        self.metrics.count("source_looks_total", report.name, report.state)
+        self._note(report.name, "source_away_seconds", holds=report.state is SourceState.AWAY)
+        self._note(report.name, "source_waiting_seconds", holds=report.state in _LATE)
+        self._metrics.count("source_looks_total", report.name, report.state)
         if self._told.get(report.name) != (said := report._replace(registered=False, started=None)):
             level = _log.info if report.state in (SourceState.DONE, SourceState.UNSET) else _log.warning
             level("source.stands", **report._asdict())
         self._told[report.name] = said
 
-    def _measure(self, name: str, metric: str, *, holds: bool) -> None:
-        """Set how long something has held."""
-        if not holds:
-            self._since.pop((name, metric), None)
-        since = self._since.setdefault((name, metric), time.monotonic()) if holds else None
-        self.metrics.set(metric, 0.0 if since is None else time.monotonic() - since, name)
+    def exposition(self) -> tuple[bytes, str]:
+        """Return the page of metrics: what held at a source's last look is taken to hold still.
+
+        It is called in a thread, as ``PrometheusTelemetry.exposition``.
+        """
+        with self._lock:
+            for (name, metric), since in self._since.items():
+                self._metrics.set(metric, self._now() - since, name)
+        return self._metrics.exposition()
+
+    def _note(self, name: str, metric: str, *, holds: bool) -> None:
+        with self._lock:
+            if holds:
+                self._since.setdefault((name, metric), self._now())
+            else:
+                self._since.pop((name, metric), None)
+                self._metrics.set(metric, 0.0, name)
