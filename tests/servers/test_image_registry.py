@@ -1,97 +1,98 @@
 """Artifacts in a real registry, Debian's ``docker-registry`` (``make test-registry``; REGISTRY names the binary)."""
 
-import json
-import os
-import subprocess
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-import httpx2
 import pytest
-from loopback.oci_registry import BASIC, LOGINS_OF, MANIFEST, TAR, TITLE, USER, digest_of, tar_of
+from loopback.docker_registry import BINARY, DockerRegistry, Login, a_docker_registry, is_installed
+from loopback.oci_registry import LOGINS_OF, TAR, TITLE, tar_of
 
 from understudy.adapters.artifacts.folder_stage import FolderStage
+from understudy.adapters.artifacts.image_tag import ImageTag
 from understudy.adapters.artifacts.oci_origin import OciOrigin
 from understudy.adapters.artifacts.oci_registry import OciAccess
 from understudy.adapters.artifacts.origin import Limits
 from understudy.adapters.artifacts.pin import pin_artifact
-from understudy.adapters.embedded.loopback_ports import free_port
 from understudy.core.loading.oci_address import parse_logins
-from understudy.errors import ArtifactForbidden
+from understudy.core.rollout.sources.version_source import STEPS, SourceSpec
+from understudy.errors import ArtifactForbidden, SourceAway
 
-BINARY = os.environ.get("REGISTRY", "docker-registry")
-HASHED = "$2b$04$Llpb3eyD1ba0cDA2erMoGugxmgQeaMvoaoQy5jEQLlv.YDPqCRi7S"
-"""The test's password, as bcrypt: the registry takes nothing else."""
-START_SECONDS = 30.0
 WEIGHTS = b"weights" * 1_000_000
+PUBLIC, PRIVATE = "models/visits", "private/visits"
+Start = Callable[[Login], DockerRegistry]
 
 
 @pytest.fixture
-def registry(tmp_path: Path) -> Iterator[str]:
-    """Start the registry, which wants a login, and return its name."""
-    name = f"127.0.0.1:{free_port()}"
-    (tmp_path / "htpasswd").write_text(f"{USER}:{HASHED}\n")
-    document = {
-        "version": 0.1,
-        "storage": {"filesystem": {"rootdirectory": str(tmp_path / "blobs")}},
-        "http": {"addr": name},
-        "auth": {"htpasswd": {"realm": "reg", "path": str(tmp_path / "htpasswd")}},
-    }
-    (tmp_path / "config.yml").write_text(json.dumps(document))
-    with (tmp_path / "registry.log").open("wb") as log:
-        server = subprocess.Popen([BINARY, "serve", str(tmp_path / "config.yml")], stdout=log, stderr=log)
-    try:
-        give_up = time.monotonic() + START_SECONDS
-        while not _answers(name):
-            assert server.poll() is None, (tmp_path / "registry.log").read_text()
-            assert time.monotonic() < give_up
-            time.sleep(0.1)
-        yield name
-    finally:
-        server.terminate()
-        server.wait(10)
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start registries, each with its own way to ask for a login."""
+    if not is_installed():
+        pytest.skip(f"NOT CHECKED: there is no {BINARY} on this machine. On Debian: apt-get install docker-registry")
+    with ExitStack() as started:
+        yield lambda login: started.enter_context(a_docker_registry(tmp_path / login, login))
 
 
-def _answers(name: str) -> bool:
-    try:
-        return httpx2.get(f"http://{name}/v2/", timeout=5).status_code == 401
-    except httpx2.HTTPError:
-        return False
+def access_to(registry: DockerRegistry, *, with_login: bool) -> OciAccess:
+    logins = parse_logins(LOGINS_OF.format(registry.name)) if with_login else {}
+    return OciAccess(logins, frozenset({registry.token_server} - {""}))
 
 
-def push(registry: str, tag: str, *layers: tuple[bytes, str, Mapping[str, str]]) -> str:
-    """Push blobs and their manifest, and return its digest."""
-    base = f"http://{registry}/v2/models/visits"
-    config: tuple[bytes, str, Mapping[str, str]] = (b"{}", "application/vnd.oci.empty.v1+json", {})
-    described = []
-    with httpx2.Client(timeout=30, headers={"authorization": BASIC}) as client:
-        for content, media_type, annotations in (config, *layers):
-            place = httpx2.URL(client.post(f"{base}/blobs/uploads/").headers["location"])
-            done = client.put(place.copy_merge_params({"digest": digest_of(content)}), content=content)
-            assert done.status_code == 201, done.text
-            entry = {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
-            described.append({**entry, "annotations": annotations} if annotations else entry)
-        document = {"schemaVersion": 2, "mediaType": MANIFEST, "config": described[0], "layers": described[1:]}
-        content = json.dumps(document).encode()
-        done = client.put(f"{base}/manifests/{tag}", content=content, headers={"content-type": MANIFEST})
-        assert done.status_code == 201, done.text
-    return digest_of(content)
+def a_file(content: bytes) -> tuple[bytes, str, dict[str, str]]:
+    return content, "any/kind", {TITLE: "model.onnx"}
 
 
-async def test_files_and_layers_are_pinned_by_their_tag_and_staged_with_the_login_alone(registry, tmp_path):
-    access = OciAccess(parse_logins(LOGINS_OF.format(registry)), frozenset())
+@pytest.mark.parametrize(
+    ("login", "repository", "with_login"),
+    [("none", PUBLIC, False), ("basic", PUBLIC, True), ("token", PUBLIC, False), ("token", PRIVATE, True)],
+)
+async def test_files_and_layers_are_pinned_by_their_tag_and_staged_with_what_the_registry_asks_for(
+    start: Start, tmp_path: Path, login, repository, with_login
+):
+    registry = start(login)
+    access = access_to(registry, with_login=with_login)
     image = tar_of(("1/labels.txt", b"yes\nno\n"), gzipped=True)
-    manifest = push(registry, "canary", (WEIGHTS, "any/kind", {TITLE: "model.onnx"}), (image, f"{TAR}+gzip", {}))
-    uri = f"oci://{registry}/models/visits:canary"
+    manifest = registry.push(repository, "canary", a_file(WEIGHTS), (image, f"{TAR}+gzip", {}))
+    uri = f"oci://{registry.name}/{repository}:canary"
 
     pinned = await pin_artifact(uri, None, {"oci": OciOrigin(access)}, Limits())
-    push(registry, "canary", (b"other", "any/kind", {TITLE: "model.onnx"}))
+    registry.push(repository, "canary", a_file(b"other"))
     staged = await FolderStage(tmp_path / "stage", {"oci": OciOrigin(access)}).fetch(pinned.uri, None)
 
     assert pinned.uri == f"{uri}@{manifest}"
     assert (staged.folder / "model.onnx").read_bytes() == WEIGHTS
     assert (staged.folder / "1/labels.txt").read_bytes() == b"yes\nno\n"
-    stranger = FolderStage(tmp_path / "other", {"oci": OciOrigin(OciAccess({}, frozenset()))})
-    with pytest.raises(ArtifactForbidden, match="without a login: 401"):
-        await stranger.fetch(pinned.uri, None)
+
+
+@pytest.mark.parametrize(
+    ("login", "repository", "said"), [("basic", PUBLIC, "without a login: 401"), ("token", PRIVATE, "a login: 401")]
+)
+async def test_what_is_not_public_is_refused_without_a_login(start: Start, tmp_path: Path, login, repository, said):
+    registry = start(login)
+    registry.push(repository, "canary", a_file(WEIGHTS))
+    stranger = FolderStage(tmp_path / "stage", {"oci": OciOrigin(access_to(registry, with_login=False))})
+
+    with pytest.raises(ArtifactForbidden, match=said):
+        await stranger.fetch(f"oci://{registry.name}/{repository}:canary", None)
+
+
+@pytest.mark.parametrize("login", ["none", "basic", "token"])
+async def test_a_tag_is_followed_while_it_moves_and_is_away_while_the_registry_is(start: Start, login: Login):
+    registry = start(login)
+    spec = SourceSpec("oci", "visits", f"oci://{registry.name}/{PUBLIC}:latest", "visits", "latest")
+    tag = ImageTag(spec, access_to(registry, with_login=login == "basic"), Limits(seconds=10))
+    assert await tag.offered() is None
+    first = registry.push(PUBLIC, "latest", a_file(b"one"), annotations={STEPS: "1,5"})
+
+    one, again = await tag.offered(), await tag.offered()
+    second = registry.push(PUBLIC, "latest", a_file(b"two"))
+    two = await tag.offered()
+    registry.stop()
+    with pytest.raises(SourceAway):
+        await tag.offered()
+    registry.start()
+    back = await tag.offered()
+
+    assert one is not None
+    assert two is not None
+    assert (one.note["digest"], one.steps, again) == (first, "1,5", one)
+    assert (two.note["digest"], two.steps, back) == (second, None, two)
