@@ -168,7 +168,9 @@ LIFECYCLE := tests/unit/core/loading tests/unit/loading tests/unit/adapters/arti
   tests/integration/model_servers/test_loading.py tests/integration/model_servers/test_model_memory.py \
   tests/integration/database/test_loaded_roles.py tests/system/test_agent.py tests/system/test_agent_fencing.py \
   tests/system/test_agent_groups.py tests/system/test_agent_without_postgres.py \
-  tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py
+  tests/system/test_artifact_stores.py tests/system/test_corrupted_artifacts.py tests/system/test_version_sources.py \
+  tests/servers/test_image_registry.py tests/unit/entrypoints/cli/source tests/unit/rollout/test_source_follower.py \
+  tests/contract/test_version_sources.py tests/watch/test_source_away.py
 .PHONY: test-lifecycle
 test-lifecycle: $(VENV)/.dev ## Agents, artifacts and sources in one: states, fencing, a thousand damaged artifacts, kills (minutes)
 	@$(BIN)/pytest -q -n 3 --dist worksteal -p no:schemathesis $(EXAMPLES) $(PYTEST) $(LIFECYCLE)
@@ -184,6 +186,18 @@ lifecycle-unloads: $(VENV)/.dev ## 1,000 unloads under 300 calls a second throug
 .PHONY: lifecycle-exchanges
 lifecycle-exchanges: $(VENV)/.dev ## 20 changes of champion on a server with room for two, and on two with room for one, under 200 calls a second (10 minutes; EXCHANGES="--changes 3" for a look)
 	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.exchanges $(EXCHANGES)
+
+.PHONY: lifecycle-demos
+lifecycle-demos: $(VENV)/.dev ## 20 demos one after the other, until the first prediction and the rollback of each (20 minutes; STARTS=2 for a look, DEMOS="--before ../before/src" compares the two)
+	@PYTHONPATH=tests timeout 7200 $(BIN)/python -m rigs.lifecycle.demos --starts $(or $(STARTS),20) $(DEMOS)
+
+.PHONY: lifecycle-loads
+lifecycle-loads: $(VENV)/.dev ## 50 versions of 10 MB from their registration until they can be called and from then to their end, and 50 whose notification is lost (10 minutes; LOADS="--times 5" for a look)
+	@PYTHONPATH=tests timeout 3600 $(BIN)/python -m rigs.lifecycle.loads $(LOADS)
+
+.PHONY: lifecycle-sources
+lifecycle-sources: $(VENV)/.dev ## Tags of Debian's docker-registry that move, with each login, and ten minutes without any registry (16 minutes; SOURCES="--moves 3 --away 60" for a look)
+	@PYTHONPATH=tests timeout 5400 $(BIN)/python -m rigs.lifecycle.sources $(SOURCES)
 
 .PHONY: figures
 figures: $(VENV)/.dev ## The twelve figures of what failing costs, from the newest results (FIGURES="--run --only 4 8" measures first)
@@ -246,7 +260,7 @@ test-clients: $(VENV)/.dev .venv-clients/.done .venv-clients-ovms/.done ## Unmod
 	@$(BIN)/pytest -q -p no:randomly tests/clients
 
 .PHONY: test-registry
-test-registry: $(VENV)/.dev ## Artifacts from Debian's docker-registry (REGISTRY=its binary)
+test-registry: $(VENV)/.dev ## Artifacts and tags of Debian's docker-registry, with each login; where it is not installed it says so (REGISTRY=its binary)
 	@REGISTRY=$(or $(REGISTRY),docker-registry) $(BIN)/pytest -q tests/servers/test_image_registry.py
 
 .PHONY: bench
@@ -274,7 +288,7 @@ bench-treatments: $(VENV)/.dev ## Processor time of a rank call with 1,000 treat
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.treatments
 
 .PHONY: bench-agent
-bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd; how long loads and unloads take (7 minutes; BENCH="--only rest")
+bench-agent: $(VENV)/.dev ## What an agent costs at rest with 50 versions, and fetching 4 GiB beside dd (4 minutes; BENCH="--only rest")
 	@PYTHONPATH=tests $(BIN)/python -m loadtests.agent $(BENCH)
 
 ROWS ?= 3000000

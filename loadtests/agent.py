@@ -1,9 +1,8 @@
-"""``make bench-agent``: what an agent costs beside its model server, and how long it takes.
+"""``make bench-agent``: what an agent costs beside its model server.
 
-At rest with 50 versions; fetching 4 GiB; from a registration to the endpoint, 50 times with 10 MB each, from an unload
-to its end, and from a registration whose notification is lost. Real processes and an embedded Postgres, which logs each
-statement. The disk's own speed is that of ``dd`` from and to the same folder, with ``fsync``, alternating with the
-fetches.
+At rest with 50 versions, and fetching 4 GiB. Real processes and an embedded Postgres, which logs each statement. The
+disk's own speed is that of ``dd`` from and to the same folder, with ``fsync``, alternating with the fetches. How long
+loads and unloads take: ``make lifecycle-loads``.
 
 Exit status 0: every figure is within its target; 1: not.
 """
@@ -33,12 +32,7 @@ MODEL: Final = "visits"
 MIB: Final = 2**20
 MAX_CORE_PERCENT, MAX_MIB, MAX_STATEMENTS = 0.5, 80, 1.0
 MAX_GROWTH_MIB, MIN_OF_DISK_PERCENT = 64, 70
-FEW_OF: Final = 10
-"""One of so many versions is unloaded, and one more loaded without its notification."""
-ARTIFACT_BYTES: Final = 10_000_000
 TIMEOUT_MS: Final = 1_000
-MAX_LOAD_SECONDS, MAX_END_SECONDS, MAX_UNTOLD_SECONDS = 2.0, 4.0, 7.0
-"""Of an end: a second of the version's time-out, a second more, and two for the rounds."""
 GIVE_UP_SECONDS: Final = 600.0
 _LOGGED = ("ALTER SYSTEM SET log_statement = 'all'", "ALTER SYSTEM SET log_line_prefix = '%a: '")
 _BY_AGENT: Final = ("understudy-agent: ", "understudy-lease: ", "understudy-listener: ")
@@ -103,11 +97,10 @@ class Bench:
 def main() -> int:
     """Measure what was asked for, and return the exit status."""
     parser = argparse.ArgumentParser(prog="make bench-agent")
-    parts = ["rest", "fetch", "ways"]
+    parts = ["rest", "fetch"]
     parser.add_argument("--only", nargs="*", choices=parts, default=parts)
     parser.add_argument("--seconds", type=float, default=120.0, help="of rest (120)")
     parser.add_argument("--gibibytes", type=float, default=4.0, help="of the artifact (4)")
-    parser.add_argument("--times", type=int, default=50, help="so many loads (50)")
     asked = parser.parse_args()
     with a_folder("understudy-agent-") as folder:
         return asyncio.run(_run(folder, asked))
@@ -122,8 +115,6 @@ async def _run(folder: Path, asked: argparse.Namespace) -> int:
             is_good &= await _rest(bench, asked.seconds)
         if "fetch" in asked.only:
             is_good &= await _fetch(bench, folder, int(asked.gibibytes * 2**30))
-        if "ways" in asked.only:
-            is_good &= await _ways(bench, asked.times)
     finally:
         bench.stop()
     return 0 if is_good else 1
@@ -153,55 +144,6 @@ async def _rest(bench: Bench, seconds: float) -> bool:
         ("statements a second", statements, "", statements <= MAX_STATEMENTS, f"{MAX_STATEMENTS}"),
         ("resident", resident, "MiB", resident <= MAX_MIB, f"{MAX_MIB} MiB"),
     )
-
-
-async def _ways(bench: Bench, times: int) -> bool:
-    bench.start_monitor_again()
-    bench.stack.start_proxy()
-    loads = [await _loaded(bench, f"way-{number}") for number in range(times)]
-    few = range(max(times // FEW_OF, 1))
-    ends = [await _ended(bench, f"way-{number}") for number in few]
-    await sql(bench.postgres.url, "ALTER TABLE Placement DISABLE TRIGGER placement_tell")
-    untold = [await _loaded(bench, f"untold-{number}") for number in few]
-    await sql(bench.postgres.url, "ALTER TABLE Placement ENABLE TRIGGER placement_tell")
-    p95 = sorted(loads)[int(0.95 * len(loads))]
-    print(f"{times} artifacts of {ARTIFACT_BYTES / 1e6:g} MB, {median(loads):.2f} s in the median; a proxy is live:")
-    return _told(
-        ("registered to available, p95", p95, "s", p95 <= MAX_LOAD_SECONDS, f"{MAX_LOAD_SECONDS:g} s"),
-        ("unwanted to its end, longest", max(ends), "s", max(ends) <= MAX_END_SECONDS, f"{MAX_END_SECONDS:g} s"),
-        ("without notifications", max(untold), "s", max(untold) <= MAX_UNTOLD_SECONDS, f"{MAX_UNTOLD_SECONDS:g} s"),
-    )
-
-
-async def _loaded(bench: Bench, label: str) -> float:
-    """Return how long a version takes from its registration until its server has it, with its endpoint."""
-    folder = bench.lifecycle.root / label
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.onnx").write_bytes(example_version(MODEL, 1).read())
-    (folder / "padding.bin").write_bytes(label.encode() + bytes(ARTIFACT_BYTES))
-    began_at = time.monotonic()
-    await bench.register(label, label)
-    await _until_state(bench, label, "AVAILABLE")
-    return time.monotonic() - began_at
-
-
-async def _ended(bench: Bench, label: str) -> float:
-    """Return how long a version takes from when it is unwanted until its server has dropped it."""
-    unwant = (
-        "UPDATE VersionLoading SET wanted_until = NULL FROM ModelVersion WHERE id = model_version_id AND version = $1"
-    )
-    began_at = time.monotonic()
-    await sql(bench.postgres.url, unwant, label)
-    await _until_state(bench, label, "END")
-    return time.monotonic() - began_at
-
-
-async def _until_state(bench: Bench, label: str, state: str) -> None:
-    give_up = time.monotonic() + GIVE_UP_SECONDS
-    while await _state_of(bench, label) != state:
-        if time.monotonic() > give_up:
-            raise TimeoutError(f"{label} is not {state} after {GIVE_UP_SECONDS:g} s")
-        await asyncio.sleep(0.05)
 
 
 async def _fetch(bench: Bench, folder: Path, size: int) -> bool:

@@ -1,5 +1,7 @@
 """A stack of processes in a folder of its own, with a Postgres of its own, for as long as a run takes."""
 
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +10,11 @@ from pathlib import Path
 from e2e.stack import Stack
 
 from understudy.adapters.embedded.postgres import EmbeddedPostgres
+
+
+def end_when_told() -> None:
+    """Have SIGTERM, which ``timeout`` sends, end everything that was started, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 @contextmanager
