@@ -137,6 +137,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             most_shadows: int = 4,
             limits: Limits = LIMITS,
             connect: ConnectBackend | None = None,
+            callers: Mapping[str, Any] = MappingProxyType({}),
             features: FeatureStore | None = None,
             tracer_of: Callable[[PrometheusTelemetry], Tracer | None] = lambda _telemetry: None,
             keys: Sequence[Mapping[str, Any]] = (),
@@ -171,7 +172,9 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
             async def parts(_: Settings) -> AsyncIterator[Parts]:
                 log = _make_log(settings, spool)
                 pool = BackendPool(
-                    lambda version: _make_caller(version, connect(version) if connect else backends[version.version])
+                    lambda version: _make_caller(
+                        version, connect(version) if connect else backends[version.version], callers
+                    )
                 )
                 feed = PolicyFeed(
                     source,
@@ -246,13 +249,6 @@ def _make_log(settings: Settings, spool: Any) -> GroupCommit:
     return DurableCommit(spool, refused, wait_seconds=settings.spool_sync_seconds)
 
 
-def _make_caller(version: ModelVersion, backend: ModelBackend) -> BatchingCaller:
-    return BatchingCaller(
-        version,
-        backend,
-        concurrency=2,
-        gap_seconds=0.002,
-        batch_rows=32,
-        queue_rows=1000,
-        now=time.monotonic,
-    )
+def _make_caller(version: ModelVersion, backend: ModelBackend, changes: Mapping[str, Any]) -> BatchingCaller:
+    usual = {"concurrency": 2, "gap_seconds": 0.002, "batch_rows": 32, "queue_rows": 1_000, "now": time.monotonic}
+    return BatchingCaller(version, backend, **{**usual, **changes})

@@ -17,10 +17,13 @@ import pytest
 import uvicorn
 from builders import KeptRows, a_version_row, an_input_schema, policy_rows
 from traffic.chance import IS_RANDOM, seed
+from worlds.hedged import HedgedBackend
+from worlds.proxy import mean
 
 from understudy.adapters.memory.features import MemoryFeatureStore
 from understudy.adapters.memory.tracing import MemorySpan, MemoryTracer
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.core.routing.policy import ModelVersion
 from understudy.core.schema.tensors import Datatype, Row, Tensor
 from understudy.entrypoints.proxy.api.predict_route import App
 from understudy.entrypoints.proxy.predict.fast_path import FAST_PATH, FastPath, model_of
@@ -38,6 +41,8 @@ SCHEMA = an_input_schema(features=[AGE, INCOME])
 STORED = an_input_schema(features=[AGE, {**INCOME, "source": "store"}])
 FITTING = an_input_schema(features=[AGE, {**INCOME, "source": "store", "default": 3}])
 UNANSWERABLE = 13.0
+LATE = (1, 12.5)
+"""Ages of which a call is late at its first model server, where calls are hedged."""
 AGES = (0, 1, 12.5, UNANSWERABLE, 130, 131, True)
 DIALECTS_SHARE = 0.5
 """Of the requests."""
@@ -80,6 +85,26 @@ def picky(rows: Sequence[Row]) -> Tensor:
 
 
 Answering = Callable[[Sequence[Row]], Tensor]
+ROOMY = {"queue_rows": 100_000, "max_calls": 10_000}
+"""Of a version that is asked for each row by itself: time would decide which rows of a long body find no room."""
+
+
+class Hedged:
+    """Has the calls of every version hedged, and counts hedges as the proxy does."""
+
+    telemetry: PrometheusTelemetry
+    """Of the world, which is made later than this."""
+
+    def __init__(self, functions: Mapping[str, Answering]) -> None:
+        self._functions = functions
+
+    def connect(self, version: ModelVersion) -> HedgedBackend:
+        # Where a cache is asked, a call that takes longer would decide by chance whether the next one is a hit.
+        return HedgedBackend(
+            self._functions.get(version.version, mean),
+            lambda row: not version.caches and struct.unpack("<2f", row[0])[0] in LATE,
+            lambda outcome: self.telemetry.count("hedges_total", version.model_name, version.version, outcome),
+        )
 
 
 class Counted:
@@ -127,6 +152,8 @@ class Pair(NamedTuple):
     fast_path: Counted
     tracers: tuple[MemoryTracer, MemoryTracer] | None
     """Of a world that is traced."""
+    hedged: bool
+    """Whether some calls of every version that is not cached are hedged."""
 
 
 def crowded(rows: Sequence[Row]) -> Tensor:
@@ -140,7 +167,10 @@ async def a_pair(
     tmp_path: Path,
     functions: Mapping[str, Answering],
     tracers: tuple[MemoryTracer, MemoryTracer] | None = None,
+    *,
+    hedged: bool = False,
 ) -> AsyncIterator[Pair]:
+    servers = [Hedged(functions), Hedged(functions)]
     for name in ("fast", "asgi"):
         (tmp_path / name).mkdir()
     one, other = [
@@ -153,9 +183,12 @@ async def a_pair(
             most_shadows=10_000,
             limits=Limits(feature_timeout_seconds=5, challenger_budget_ratio=0.4, shadow_timeout_seconds=30),
             tracer_of=lambda _telemetry, number=number: None if tracers is None else tracers[number],
+            connect=servers[number].connect if hedged else None,
+            callers=ROOMY if hedged else {},
         )
         for number, name in enumerate(("fast", "asgi"))
     ]
+    servers[0].telemetry, servers[1].telemetry = one.telemetry, other.telemetry
     fast_path = Counted(one.state[FAST_PATH])
     async with serving(one.app, {FAST_PATH: fast_path}) as fast, serving(other.app, {}) as asgi:
         yield Pair(
@@ -164,13 +197,15 @@ async def a_pair(
             (one.telemetry, other.telemetry),
             fast_path,
             tracers,
+            hedged,
         )
 
 
 @pytest.fixture
 async def pair(start: Any, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
-    tracers = (MemoryTracer(), MemoryTracer()) if getattr(request, "param", None) == "traced" else None
-    async with a_pair(start, tmp_path, {"2": picky}, tracers) as both:
+    kinds = getattr(request, "param", "")
+    tracers = (MemoryTracer(), MemoryTracer()) if kinds.startswith("traced") else None
+    async with a_pair(start, tmp_path, {"2": picky}, tracers, hedged=kinds.endswith("hedged")) as both:
         yield both
 
 
@@ -411,6 +446,8 @@ def told(span: MemorySpan) -> tuple[Any, ...]:
     [
         pytest.param("untraced", ROUNDS, id="untraced", marks=pytest.mark.long),
         pytest.param("traced", ROUNDS // 4, id="traced"),
+        pytest.param("untraced, hedged", ROUNDS // 4, id="hedged"),
+        pytest.param("traced, hedged", ROUNDS // 8, id="traced and hedged"),
     ],
     indirect=["pair"],
 )
@@ -426,6 +463,18 @@ async def test_both_ways_answer_log_trace_and_count_the_same(pair: Pair, rounds:
     assert pair.fast_path.read_whole > rounds * REQUESTS / 30 * own
     assert pair.tracers is not None or pair.fast_path.dialects > rounds * REQUESTS / 8
     assert pair.tracers is None or len(pair.tracers[0].ended) > rounds * REQUESTS / 4
+    hedges = outcomes_of_hedges(pair.telemetries[0])
+    assert hedges.keys() <= {"won"}
+    assert not pair.hedged or hedges["won"] > rounds * REQUESTS / 40
+
+
+def outcomes_of_hedges(telemetry: PrometheusTelemetry) -> Counter[str]:
+    """Return what was counted of hedges, of all versions."""
+    counted = re.findall(r'hedges_total\{[^}]*outcome="(\w+)"[^}]*\} (\S+)', telemetry.exposition()[0].decode())
+    found = Counter[str]()
+    for outcome, times in counted:
+        found[outcome] += int(float(times))
+    return found
 
 
 async def compare(pair: Pair, sent: Sequence[bytes], way: str, number: int) -> None:
