@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from understudy.background.tasks import end_tasks
 from understudy.core.upstream.circuit_breaker import CLOSED
 from understudy.errors import FeaturesUnavailable
 
@@ -62,10 +63,7 @@ class FeatureReads:
 
     async def close(self) -> None:
         """Cancel the reads that still run."""
-        tasks = tuple(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(self._tasks)
 
     async def _judged(self, read: Callable[[], Coroutine[Any, Any, _Answer]]) -> _Answer | FeaturesUnavailable:
         """Return the answer, or the error: not raised, since the caller may have given up."""

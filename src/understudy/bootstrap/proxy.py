@@ -19,6 +19,7 @@ from understudy.adapters.postgres.rollout.warm_ups import PostgresWarmUpInbox
 from understudy.adapters.randomness import random_numbers
 from understudy.adapters.telemetry.process_usage import ProcessUsage
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.background.tasks import run_until_closed
 from understudy.bootstrap.control import Control, control_of
 from understudy.bootstrap.prediction_log.log import open_log, open_shipper, open_spool
 from understudy.bootstrap.tokens import open_tokens
@@ -31,7 +32,6 @@ from understudy.ports.experiments.outcome_store import OutcomeStore
 from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.tracing import Tracer
 from understudy.rollout.warm_up.warm_up_answerer import WarmUpAnswerer
-from understudy.serving.background import run_until_closed
 from understudy.serving.routing.policy_feed import PolicyFeed
 from understudy.serving.shadow_pool import ShadowPool
 from understudy.serving.turn import Clocks, Limits, Predictor

@@ -5,11 +5,11 @@ from functools import partial
 from importlib.util import find_spec
 
 from understudy import DISTRIBUTION
+from understudy.background.tasks import run_until_closed
 from understudy.core.routing.token_grants import parse_grants
 from understudy.core.routing.token_rules import TokenRules
 from understudy.ports.registry.tokens import TokenReader
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.serving.background import run_until_closed
 from understudy.settings import Settings
 
 _AWAY = "oidc_issuer_away_seconds"

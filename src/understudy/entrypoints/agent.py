@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.bootstrap.agent import AgentParts, open_agent
 from understudy.entrypoints.logs import log_as_json
 from understudy.entrypoints.metrics_port import metrics_port
@@ -47,8 +48,7 @@ async def _serve(settings: Settings, opener: OpenAgent) -> int:
             return 1
         listening = loop.create_task(_listen(parts.listen))
         await parts.worker.run()
-        listening.cancel()
-        await asyncio.gather(listening, return_exceptions=True)
+        await end_tasks([listening])
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.loading.giving_way import Transition, with_those_that_leave
 from understudy.core.loading.next_action import Action, VersionSeen, next_actions
 from understudy.core.loading.served_name import is_served_name, served_name
@@ -186,10 +187,7 @@ class Agent:
         self._refusal.clear()
         self._memory.clear()
         self._staged = None
-        tasks = [task for _, task in self._tasks.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(task for _, task in self._tasks.values())
         self._tasks.clear()  # one that had not begun does not do that itself
 
     # -- what a round reads --------------------------------------------------------------------------------------------

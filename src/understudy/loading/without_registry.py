@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.loading.served_name import is_served_name, served_name
 from understudy.core.loading.state import retry_seconds
 from understudy.errors import RegistryError
@@ -69,8 +70,7 @@ class WithoutRegistry:
         """Break off what is under way, and forget it: the server and the file may be another agent's from here on."""
         await self._stop_restoring()
         if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+            await end_tasks([self._keeping])
             self._keeping = None
         self._kept = None
 
@@ -81,8 +81,7 @@ class WithoutRegistry:
 
     async def _stop_restoring(self) -> None:
         if self._restoring is not None:
-            self._restoring.cancel()
-            await asyncio.gather(self._restoring, return_exceptions=True)
+            await end_tasks([self._restoring])
             self._restoring = None
         self._given.clear()
         self._attempts.clear()

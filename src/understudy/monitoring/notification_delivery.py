@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.alerts.alerts import MAX_ASKED_WAIT_SECONDS, Delivery, Outcome
 from understudy.core.alerts.events import MAX_WAITING, EventFormat, ModelEvent, next_notification_seconds
 from understudy.errors import UnderstudyError
@@ -123,9 +124,7 @@ class NotificationDelivery:
         tasks = list(self._running)
         if tasks:
             await asyncio.wait(tasks, timeout=self._finish_seconds)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._running.pop(task, None)

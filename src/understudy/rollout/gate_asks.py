@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import orjson
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.rollout.actions import AskGate
 from understudy.core.rollout.gates import answer_of, next_ask_seconds, question_key, question_to_json, questions
 from understudy.core.rollout.plan import GatePlace
 from understudy.core.rollout.state import GateAnswer, RolloutState
 from understudy.ports.rollout.gates import Gates
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.rollout.checks.each_by_itself import break_off
 
 _log = structlog.get_logger(__name__)
 
@@ -99,7 +99,7 @@ class GateAsks:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all answers: the next leader asks with the same keys."""
-        await break_off(self._tasks())
+        await end_tasks(self._tasks())
         self._questions.clear()
 
     def _tasks(self) -> list[asyncio.Task[None]]:

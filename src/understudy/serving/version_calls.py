@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.core.requests.predict import TypedRequest
 from understudy.core.requests.rank import AssembledTreatments
 from understudy.core.routing.policy import ModelVersion, Role
@@ -21,7 +22,6 @@ from understudy.errors import DeadlineExceeded, InputInvalid, InternalFault, Ser
 from understudy.ports.telemetry.tracing import within
 from understudy.serving.call import Call
 from understudy.serving.feature_fetch import FeatureFetch, inputs_in_spite_of
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn_group import TurnGroup
 from understudy.serving.upstream.cached_inference import CachedInference, CacheResult
 from understudy.serving.upstream.row_deadlines import Found, RowDeadlines, Take, end_rows

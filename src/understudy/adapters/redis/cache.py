@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from redis.exceptions import RedisError
 
 from understudy.adapters.redis.connection import LOST, ValueTooLong, redis_client
+from understudy.background.tasks import end_tasks
 from understudy.core.schema.cache_mac import MAX_SEALED_BYTES, CacheMac, Rejected
 from understudy.core.upstream.circuit_breaker import CLOSED
 
@@ -100,9 +101,7 @@ class RedisCache:
         """Close the pool: values that wait to be written are dropped, and who waits for one, or will, has a miss."""
         self._mac = None
         tasks = dict(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(tasks)
         for waiting in tasks.values():  # of a read that was cancelled before its first step
             _settle(waiting, {})
         await self._redis.aclose(close_connection_pool=True)

@@ -10,11 +10,11 @@ from understudy.adapters.disk.lake_alone import LakeAloneMarks
 from understudy.adapters.disk.spool import Spool
 from understudy.adapters.postgres.prediction_log.predictions import PostgresPredictionStore
 from understudy.adapters.telemetry.prometheus import PrometheusTelemetry
+from understudy.background.tasks import run_until_closed
 from understudy.bootstrap.prediction_log.lake import open_lake_shipper
 from understudy.core.windows.builder import WindowBuilder
 from understudy.core.windows.caller_deadlines import ALONE, Share
 from understudy.errors import LakeUnavailable
-from understudy.serving.background import run_until_closed
 from understudy.serving.call import refuse_unlogged
 from understudy.serving.prediction_log.durable_commit import DurableCommit
 from understudy.serving.prediction_log.group_commit import GroupCommit

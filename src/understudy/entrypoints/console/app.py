@@ -13,6 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from understudy.background.tasks import end_tasks
 from understudy.bootstrap.console import ConsoleParts, open_console
 from understudy.entrypoints.console.access.guard import Guard
 from understudy.entrypoints.console.as_json import PageResponse, as_json, wants_json
@@ -57,7 +58,6 @@ from understudy.entrypoints.console.views.links import OF_VERSIONS
 from understudy.entrypoints.proxy.server.head_rules import HEAD_PROBLEM, LOCAL_NAMES, HeadRules
 from understudy.entrypoints.proxy.server.overload import OVERLOAD
 from understudy.errors import InternalFault, MethodNotAllowed, UnderstudyError, UnknownRoute
-from understudy.serving.background import end_tasks
 from understudy.settings import Settings, parse_host_names
 
 Opener = Callable[[Settings], AbstractAsyncContextManager[ConsoleParts]]

@@ -1,7 +1,6 @@
 """What every check does with the open rollouts: one that fails keeps no other from its own look."""
 
-import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from understudy.errors import LeadershipLost
@@ -31,11 +30,3 @@ class EachByItself:
         """Raise the last failure, if there was one."""
         if self._last is not None:
             raise self._last
-
-
-async def break_off(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel what is under way, and wait until it has ended."""
-    ending = list(tasks)
-    for task in ending:
-        task.cancel()
-    await asyncio.gather(*ending, return_exceptions=True)

@@ -12,6 +12,7 @@ from typing import Final
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.canary.judge_limits import MICROS, BudgetStop, JudgeLimit
 from understudy.core.canary.judge_question import question_to_json
 from understudy.core.canary.judgement_records import (
@@ -33,7 +34,7 @@ from understudy.ports.rollout.rollout_store import NewQuestion, RecordSeen, Roll
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_in
 from understudy.rollout.checks.answer_pairs import AnswerPair, AnswerPairs, Drawn
-from understudy.rollout.checks.each_by_itself import EachByItself, break_off
+from understudy.rollout.checks.each_by_itself import EachByItself
 
 _log = structlog.get_logger(__name__)
 
@@ -161,7 +162,7 @@ class JudgeCheck:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all: the next leader reads what is stored, and goes on."""
-        await break_off(self._tasks())
+        await end_tasks(self._tasks())
         self._forget_others(())
 
     def _tasks(self) -> Sequence[asyncio.Task[None]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.canary.evidence.check_input import Metrics
 from understudy.core.canary.metric_limits import MetricLimit, query_of
 from understudy.core.canary.metric_samples import (
@@ -32,7 +33,7 @@ from understudy.ports.rollout.metric_sources import MetricAnswer, MetricSources
 from understudy.ports.rollout.rollout_store import RecordSeen, RolloutRecord, RolloutStore
 from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.rollout.analysis import policy_in
-from understudy.rollout.checks.each_by_itself import EachByItself, break_off
+from understudy.rollout.checks.each_by_itself import EachByItself
 
 _log = structlog.get_logger(__name__)
 
@@ -126,7 +127,7 @@ class MetricCheck:
 
     async def stop(self) -> None:
         """Break off what is under way, and forget all: the next leader reads what is stored, and asks for the rest."""
-        await break_off(self._tasks())
+        await end_tasks(self._tasks())
         self._known.clear()
 
     def _tasks(self) -> Iterable[asyncio.Task[None]]:

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import structlog
 
+from understudy.background.outage_log import OutageLog
 from understudy.core.prediction_log.spool_format import row_starts
 from understudy.core.windows.builder import SlowThreshold, Staged, WindowBuilder
 from understudy.errors import MigrationNeeded, RegistryUnavailable
@@ -25,7 +26,6 @@ from understudy.ports.prediction_log.prediction_log import (
     WriteOutcome,
 )
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.serving.outage_log import OutageLog
 
 _log = structlog.get_logger(__name__)
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import structlog
 
+from understudy.background.tasks import end_tasks, in_turns
 from understudy.core.routing.policy import PolicySnapshot, ServingPolicy
 from understudy.errors import RegistryError
 from understudy.ports.registry.policy import PolicySource
-from understudy.serving.background import end_tasks, in_turns
 from understudy.serving.routing.removed_endpoints import RemovedEndpoints
 
 _log = structlog.get_logger(__name__)

@@ -7,13 +7,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
+from understudy.background.outage_log import OutageLog
+from understudy.background.tasks import end_tasks, in_turns, run_forever
 from understudy.core.routing.policy import PolicySnapshot
 from understudy.core.routing.policy_document import Compiling
 from understudy.errors import RegistryError
 from understudy.ports.registry.policy import PolicySource, SnapshotFile
 from understudy.ports.telemetry.telemetry import Telemetry
-from understudy.serving.background import end_tasks, in_turns, run_forever
-from understudy.serving.outage_log import OutageLog
 from understudy.serving.routing.instance_report import InstanceReport
 from understudy.serving.routing.pending_changes import PendingChanges
 from understudy.serving.routing.policy_gauges import PolicyGauges

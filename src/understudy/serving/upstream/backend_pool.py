@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
+from understudy.background.tasks import end_tasks
 from understudy.core.loading.served_name import is_served_name
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable, ServingError, VersionUnloaded
@@ -68,9 +69,7 @@ class BackendPool:
 
     async def close(self) -> None:
         """Close all; calls in flight fail."""
-        for task in self._closing:
-            task.cancel()
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await end_tasks(self._closing)
         self._is_closed = True
         for caller in tuple(self._open.values()):
             await caller.close()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from math import inf
 from typing import NamedTuple
 
+from understudy.background.tasks import end_tasks
 from understudy.core.routing.policy import ModelVersion, PolicySnapshot
 from understudy.errors import BackendUnavailable
 from understudy.ports.telemetry.telemetry import Telemetry
@@ -112,9 +113,7 @@ class ChampionWatch:
             pass
         finally:
             self._to_ask.extendleft(reversed(asking.values()))  # their probes were cut short
-            for task in asking:
-                task.cancel()
-            await asyncio.gather(*asking, return_exceptions=True)
+            await end_tasks(asking)
         return False
 
     def _begin(self, snapshot: PolicySnapshot) -> None:

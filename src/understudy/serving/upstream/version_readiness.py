@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from math import inf
 
+from understudy.background.tasks import end_tasks
 from understudy.core.routing.policy import ModelVersion
 from understudy.errors import BackendUnavailable
-from understudy.serving.background import end_tasks
 from understudy.serving.upstream.backend_pool import BackendPool
 from understudy.serving.upstream.champion_health import MEMORY_SECONDS, PROBE_SECONDS
 from understudy.serving.upstream.single_flight import SingleFlight
@@ -57,7 +57,7 @@ class VersionReadiness:
 
     async def close(self) -> None:
         """End the probes under way."""
-        await end_tasks(list(self._asking.values()))
+        await end_tasks(self._asking.values())
 
     async def _probe(self, version: ModelVersion) -> bool:
         try:

@@ -1,11 +1,10 @@
 """One rollout that fails keeps no other from its look; a lost leadership ends all of them."""
 
-import asyncio
 
 import pytest
 
 from understudy.errors import LeadershipLost
-from understudy.rollout.checks.each_by_itself import EachByItself, break_off
+from understudy.rollout.checks.each_by_itself import EachByItself
 
 
 def test_all_are_looked_at_and_the_last_failure_is_raised_at_the_end():
@@ -34,20 +33,3 @@ def test_who_leads_no_more_looks_at_no_other():
 
     with pytest.raises(LeadershipLost), each.one():
         raise LeadershipLost("another monitor leads")
-
-
-async def test_what_is_broken_off_has_ended():
-    ended = []
-
-    async def work() -> None:
-        try:
-            await asyncio.sleep(60)
-        finally:
-            ended.append(True)
-
-    tasks = [asyncio.create_task(work()) for _ in range(2)]
-    await asyncio.sleep(0)
-    await break_off(tasks)
-
-    assert ended == [True, True]
-    assert all(task.cancelled() for task in tasks)

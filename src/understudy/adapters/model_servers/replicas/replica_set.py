@@ -20,6 +20,7 @@ from understudy.adapters.model_servers.replicas.probes import Probe, Prober
 from understudy.adapters.model_servers.replicas.replica import Replica, Rpc
 from understudy.adapters.model_servers.replicas.upstream_health import UpstreamHealth
 from understudy.adapters.model_servers.status import NotTaken, closed, unavailable
+from understudy.background.tasks import end_tasks
 from understudy.core.upstream.replicas import CallResult, choose_replica, choose_unsuspected
 from understudy.errors import BackendUnavailable
 from understudy.ports.upstream.model_backend import ServerSeen
@@ -118,10 +119,7 @@ class ReplicaSet:
         for replica in self._replicas:
             replica.is_closed = True
         hedges = self._hedger.tasks if self._hedger is not None else ()
-        tasks = [*self._prober.tasks, *self._attempts.abandoned, *hedges]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks([*self._prober.tasks, *self._attempts.abandoned, *hedges])
         for replica in self._replicas:
             await replica.close()
 

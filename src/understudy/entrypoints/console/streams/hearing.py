@@ -6,11 +6,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
+from understudy.background.tasks import end_tasks, run_forever
 from understudy.entrypoints.console.connections import Uncounted
 from understudy.entrypoints.console.streams.watches import Watches
 from understudy.errors import RegistryError
 from understudy.ports.registry.policy import PolicyChange
-from understudy.serving.background import end_tasks, run_forever
 
 _log = structlog.get_logger(__name__)
 Listen = Callable[[Callable[[PolicyChange], None]], Awaitable[None]]

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 
 from understudy import __version__
 from understudy.adapters.randomness import random_hex
+from understudy.background.tasks import end_tasks, run_forever
 from understudy.bootstrap.proxy import Parts, open_parts
 from understudy.core.routing.policy import PolicySnapshot, serving_policy_of
 from understudy.core.routing.rate_limits import Allowance
@@ -62,7 +63,6 @@ from understudy.errors import (
     Violation,
     leaf_errors,
 )
-from understudy.serving.background import end_tasks, run_forever
 from understudy.serving.routing.rate_limits import RateLimiter
 from understudy.serving.upstream.champion_health import NONE_ANSWERS
 from understudy.serving.upstream.version_readiness import VersionReadiness

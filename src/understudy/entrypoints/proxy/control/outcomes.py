@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 import orjson
 import structlog
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.bootstrap.session import Session
 from understudy.core.experiments.outcome_events import OutcomeEvent, read_outcome_batch
 from understudy.core.requests.strict_json import parse
@@ -16,7 +17,6 @@ from understudy.entrypoints.proxy.messages.reply import JSON, HttpCall, Reply
 from understudy.errors import RegistryError, RegistryUnavailable, ScopeMissing, UnderstudyError
 from understudy.experiments.outcome_intake import add_outcomes
 from understudy.ports.experiments.outcome_store import OutcomeResult, OutcomeStore
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 _log = structlog.get_logger(__name__)
 _NOT_STORED = "the outcomes cannot be stored now"

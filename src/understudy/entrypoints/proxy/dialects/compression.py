@@ -2,8 +2,8 @@
 
 import zlib
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.errors import BodyTooLarge, HeaderInvalid, MalformedBody
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 GZIP, DEFLATE = b"gzip", b"deflate"
 _WINDOWS = {GZIP: 31, DEFLATE: 15}

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.core.requests.predict import PredictRequest, parse_predict, parse_predict_batch, read_predict
 from understudy.core.requests.rank import RankRequest, parse_rank
 from understudy.core.requests.strict_json import Suspect, parse_clean
@@ -56,7 +57,6 @@ from understudy.ports.telemetry.telemetry import Telemetry
 from understudy.ports.telemetry.tracing import CURRENT, Tracer, step
 from understudy.serving.call import Asked, Call
 from understudy.serving.routing.rate_limits import RateLimiter
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 from understudy.serving.turn import Predictor
 
 INLINE_BYTES = 32_768

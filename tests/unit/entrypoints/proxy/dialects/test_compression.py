@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.entrypoints.proxy.dialects.compression import INLINE_DEFLATED_BYTES, inflated_beside
 from understudy.errors import BodyTooLarge, Overloaded
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 LIMIT_BYTES = 1_048_576
 BOMB = gzip.compress(bytes(2 * LIMIT_BYTES), 9)

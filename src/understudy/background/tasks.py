@@ -1,7 +1,7 @@
 """Work beside the requests: tasks that go on for as long as the process lives, and long work in short turns."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from typing import Any, NoReturn
 
@@ -57,8 +57,9 @@ async def in_turns(steps: Iterable[object], now: Callable[[], float]) -> None:
             turn_ends_at = now() + TURN_SECONDS
 
 
-async def end_tasks(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and wait until they have ended."""
-    for task in tasks:
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and wait until they have ended, however they do."""
+    ending = list(tasks)
+    for task in ending:
         task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    await asyncio.gather(*ending, return_exceptions=True)

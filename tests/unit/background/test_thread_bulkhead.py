@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from understudy.background.thread_bulkhead import ThreadBulkhead
 from understudy.errors import MalformedBody, Overloaded
-from understudy.serving.thread_bulkhead import ThreadBulkhead
 
 
 class Held:

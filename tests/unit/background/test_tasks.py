@@ -4,7 +4,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from understudy.adapters.memory.telemetry import MemoryTelemetry
-from understudy.serving.background import run_forever, run_until_closed
+from understudy.background.tasks import end_tasks, run_forever, run_until_closed
 
 
 class Work:
@@ -59,3 +59,20 @@ async def test_work_that_runs_until_a_stack_closes_has_ended_when_it_is_closed()
         running = asyncio.all_tasks() - before
 
     assert [task.cancelled() for task in running] == [True]
+
+
+async def test_tasks_that_are_ended_have_ended():
+    ended = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append(True)
+
+    tasks = [asyncio.create_task(work()) for _ in range(2)]
+    await asyncio.sleep(0)
+    await end_tasks(tasks)
+
+    assert ended == [True, True]
+    assert all(task.cancelled() for task in tasks)

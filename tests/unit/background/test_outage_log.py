@@ -2,8 +2,8 @@
 
 from structlog.testing import capture_logs
 
+from understudy.background.outage_log import REMIND_SECONDS, OutageLog
 from understudy.errors import RegistryUnavailable
-from understudy.serving.outage_log import REMIND_SECONDS, OutageLog
 
 NOON = 1_764_331_200.0
 
